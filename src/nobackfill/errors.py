@@ -5,6 +5,7 @@
   + DataError          files, images, labels or vectors cannot be used as they are
   + OldSpaceError      a method needs something of the old model that was not given
   + SpaceMismatch      vectors of different make were put side by side
+  + TrainingDiverged   the loss is no longer a number
 """
 
 
@@ -26,3 +27,7 @@ class OldSpaceError(NobackfillError):
 
 class SpaceMismatch(NobackfillError):
     """Vectors of different make were put side by side."""
+
+
+class TrainingDiverged(NobackfillError):
+    """The loss is no longer a number."""

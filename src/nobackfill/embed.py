@@ -1,0 +1,64 @@
+"""Runs a model over a collection, into vectors."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nobackfill.data.collection import Batch, Batches, Collection
+from nobackfill.errors import DataError
+from nobackfill.space import Space
+from nobackfill.vectors import Vectors
+
+Watch = Callable[[Batches], Iterable[Batch]]  # wraps batches, as a progress bar does
+
+
+@torch.no_grad()
+def embed(
+    model: nn.Module,
+    collection: Collection,
+    rows: Int[Tensor, " rows"],
+    *,
+    batch_size: int = 512,
+    watch: Watch = iter,
+) -> Float[Tensor, "rows dim"]:
+    """Returns the embedding of every row, on the model's device; the model is left as it was.
+
+    Args:
+        model: Images in, embeddings out; run in eval mode.
+        collection: Where the images are; loaded as for a test, without augmentation.
+        rows: Which of them.
+        batch_size: How many at a time.
+        watch: Wraps the batches, as a progress bar does.
+    """
+    if len(rows) == 0:
+        raise DataError("wanted items to embed, but got none. Check the column `split`.")
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    try:
+        steps = watch(Batches(collection, rows, batch_size))
+        return torch.cat([model(batch.images.to(device)) for batch in steps])
+    finally:
+        model.train(was_training)
+
+
+def to_vectors(
+    embeddings: Float[Tensor, "rows dim"],
+    collection: Collection,
+    rows: Int[Tensor, " rows"],
+    *,
+    space: Space | None = None,
+    compatible_dim: int | None = None,
+) -> Vectors:
+    """Puts embeddings back beside the ids, labels and columns of the items they were made of."""
+    where = rows.numpy()
+    return Vectors(
+        [collection.ids[row] for row in where],
+        embeddings.cpu(),
+        collection.labels[rows].numpy(),
+        columns={name: column[where] for name, column in collection.columns.items()},
+        space=space,
+        compatible_dim=compatible_dim,
+    )

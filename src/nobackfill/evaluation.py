@@ -1,0 +1,181 @@
+"""Does the new model serve the old gallery, and is it better than the old one?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nobackfill.config import suggest
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.matching import plan_search, rows_of
+from nobackfill.metrics import Retrieval, retrieval
+from nobackfill.scores import PScores, compatibility, p_scores
+from nobackfill.vectors import Vectors
+
+__all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a collection is searched.
+
+    Attributes:
+        says: In words.
+        at: Cut-off of the average precision, or None.
+        same_camera: Whether items of the query's label and camera count; they do not in re-id.
+        leave_one_out: Whether every item queries all others, whatever the columns say.
+    """
+
+    says: str
+    at: int | None = None
+    same_camera: bool = True
+    leave_one_out: bool = False
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "plain": Protocol("queries and gallery by their columns; plain average precision"),
+    "leave-one-out": Protocol("every item queries all others", leave_one_out=True),
+    "market1501": Protocol("the query's label in its own camera is ignored", same_camera=False),
+    "gldv2": Protocol("average precision cut at 100", at=100),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What was measured, always query/gallery.
+
+    Attributes:
+        old_old: The service as it is today.
+        new_old: New queries against the old gallery: the day of the upgrade.
+        new_new: After the whole gallery has been embedded again; None where it was not measured.
+        independent: A new model trained without constraint, on its own gallery, if given.
+        query_ids: Of the queries, in the order of every result.
+        num_gallery: How many items were searched.
+        protocol: The name of the protocol.
+        notes: What a reader should know about these numbers.
+    """
+
+    old_old: Retrieval
+    new_old: Retrieval
+    new_new: Retrieval | None
+    independent: Retrieval | None
+    query_ids: np.ndarray[Any, Any]
+    num_gallery: int
+    protocol: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def compatible(self) -> bool:
+        """Whether deploying without backfill beats not deploying (Shen et al., 2020)."""
+        return self.new_old.mean_average_precision > self.old_old.mean_average_precision
+
+    @property
+    def p_scores(self) -> PScores | None:
+        """The P-scores, where an independent model makes them possible."""
+        if self.new_new is None or self.independent is None:
+            return None
+        try:
+            return p_scores(
+                self.new_new.mean_average_precision,
+                self.new_old.mean_average_precision,
+                self.old_old.mean_average_precision,
+                self.independent.mean_average_precision,
+            )
+        except DataError:
+            return None
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as they go into JSON: fractions, and None for what was not measured."""
+        pairs = {
+            "old_old": self.old_old,
+            "new_old": self.new_old,
+            "new_new": self.new_new,
+            "independent": self.independent,
+        }
+        scores = self.p_scores
+        return {
+            **{name: _mean(result) for name, result in pairs.items()},
+            "p_up": scores.up if scores else None,
+            "p_comp": scores.comp if scores else None,
+            "p_1": scores.one if scores else None,
+            "compatible": self.compatible,
+            "recall_at_1": {
+                name: result.recall(1) if result else None for name, result in pairs.items()
+            },
+            "protocol": self.protocol,
+            "num_queries": len(self.query_ids),
+            "num_gallery": self.num_gallery,
+            "notes": list(self.notes),
+        }
+
+
+def evaluate(
+    old: Vectors,
+    new: Vectors,
+    *,
+    new_query: Vectors | None = None,
+    independent: Vectors | None = None,
+    protocol: str | None = None,
+    intersect: bool = False,
+) -> Evaluation:
+    """Compares an old and a new model on the same items: may the new one be deployed today?
+
+    Items are matched by id. Who asks and who is searched stands in the columns `is_query` and
+    `is_gallery` of the old file, or of the new if the old has none; without them every item
+    queries all others. An item never finds itself. Labels come from the old file, or from the new
+    if the old has none.
+
+    Args:
+        old: Vectors of the model in service.
+        new: Vectors of the model that may take its place. Must cover the queries; where it has
+            none of the gallery, new/new is not measured.
+        new_query: The new model's query vectors, where they differ from its gallery vectors.
+        independent: Vectors of a new model trained without constraint: the ceiling.
+        protocol: A name of `PROTOCOLS`; "plain" by default.
+        intersect: Whether items that only one file has are left out instead of being an error.
+    """
+    name = protocol or "plain"
+    if name not in PROTOCOLS:
+        raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
+    asks = new if new_query is None else new_query
+    plan = plan_search(old, asks, new, same_camera=PROTOCOLS[name].same_camera,
+                       leave_one_out=PROTOCOLS[name].leave_one_out, intersect=intersect)
+
+    def search(query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
+        return retrieval(
+            rows_of(query, plan.query_ids)[:, :dim],
+            rows_of(gallery, plan.gallery_ids),
+            plan.query_labels,
+            plan.gallery_labels,
+            query_camera=plan.query_camera,
+            gallery_camera=plan.gallery_camera,
+            ignored=plan.itself,
+            at=PROTOCOLS[name].at,
+        )
+
+    return Evaluation(
+        old_old=search(old, old),
+        new_old=search(asks, old, dim=asks.compatible_dim),
+        new_new=search(asks, new) if plan.new_has_gallery else None,
+        independent=search(independent, independent) if independent is not None else None,
+        query_ids=plan.query_ids,
+        num_gallery=len(plan.gallery_ids),
+        protocol=name,
+        notes=(*plan.notes, *_space_notes(old, new)),
+    )
+
+
+def _mean(result: Retrieval | None) -> float | None:
+    return None if result is None else result.mean_average_precision
+
+
+def _space_notes(old: Vectors, new: Vectors) -> list[str]:
+    """What the fingerprints of both spaces tell a reader."""
+    undeclared = [name for name, file in (("old", old), ("new", new)) if file.space is None]
+    if undeclared:
+        return [
+            f"the {' and the '.join(undeclared)} vectors do not say what made them (no space.json)"
+        ]
+    if new.space.parent not in (None, old.space.fingerprint):
+        return ["the new model was made compatible with another old space than this one"]
+    return []

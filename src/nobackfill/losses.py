@@ -1,0 +1,76 @@
+"""Loss formulas that more than one method uses. Tensors in, a scalar out, nothing remembered."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def known_class_loss(
+    logits: Float[Tensor, "batch old_classes"], labels: Int[Tensor, " batch"]
+) -> Float[Tensor, ""]:
+    r"""Cross entropy over the items whose class the old model knows.
+
+    .. math::
+        -\frac{1}{|K|} \sum_{i \in K} \log \mathrm{softmax}(z_i)_{y_i},
+        \qquad K = \{i : y_i < C_{old}\}
+
+    A batch without any such item costs 0, not NaN.
+
+    Example:
+        >>> import torch
+        >>> known_class_loss(torch.tensor([[0.0, 0.0], [9.0, 9.0]]), torch.tensor([1, 7]))
+        tensor(0.6931)
+        >>> known_class_loss(torch.tensor([[9.0, 9.0]]), torch.tensor([7]))
+        tensor(0.)
+    """
+    known = labels < logits.shape[1]
+    total = F.cross_entropy(logits, labels.where(known, -100), ignore_index=-100, reduction="sum")
+    return total / known.sum().clamp(min=1)
+
+
+def prototype_loss(
+    new: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    moved: Float[Tensor, "classes dim"],
+    old: Float[Tensor, "classes dim"],
+    *,
+    temperature: float = 0.07,
+) -> Float[Tensor, ""]:
+    r"""Draws each embedding to its own moved prototype and away from all others as they were.
+
+    .. math::
+        -\frac{1}{B} \sum_i \log \frac{\exp(\cos(e_i, \tilde p_{y_i}) / \tau)}
+        {\exp(\cos(e_i, \tilde p_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(\cos(e_i, p_c) / \tau)}
+
+    The paper's Eq. 6; with `moved` equal to `old` its Eq. 2.
+
+    Args:
+        new: New embeddings, :math:`e`, of any length.
+        labels: Their classes, :math:`y`.
+        moved: Where a class is drawn to, :math:`\tilde p`, of any length.
+        old: Where it is kept away from, :math:`p`, of any length.
+        temperature: :math:`\tau`.
+
+    Example:
+        >>> import torch
+        >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> prototype_loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), old, old)
+        tensor(0.6931)
+    """
+    e = F.normalize(new, dim=-1)
+    cosines = e @ F.normalize(old, dim=-1).T
+    to_own = (e * F.normalize(moved[labels], dim=-1)).sum(dim=-1, keepdim=True)
+    return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)
+
+
+def first_dims(vectors: Float[Tensor, "rows columns"], dim: int) -> Float[Tensor, "rows {dim}"]:
+    """Cuts vectors to their first `dim` dimensions, or fills them up with zeros.
+
+    Example:
+        >>> import torch
+        >>> first_dims(torch.tensor([[1.0, 2.0, 3.0]]), 2)
+        tensor([[1., 2.]])
+        >>> first_dims(torch.tensor([[1.0]]), 2)
+        tensor([[1., 0.]])
+    """
+    return F.pad(vectors, (0, dim - vectors.shape[1]))

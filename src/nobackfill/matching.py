@@ -1,0 +1,235 @@
+"""Two files of vectors, matched by id: who asks, who is searched, and what counts as found."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.vectors import Vectors
+
+Ids = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchPlan:
+    """The same queries, gallery and relevance for every pair of models.
+
+    Attributes:
+        query_ids: Who asks.
+        gallery_ids: Who is searched.
+        query_labels: The class of each query, as a number.
+        gallery_labels: The class of each gallery item.
+        query_camera: The camera of each query, where the protocol asks for it.
+        gallery_camera: The camera of each gallery item, likewise.
+        itself: For each query, its own place in the gallery, which it must not find; None where no
+            query is in the gallery.
+        new_has_gallery: Whether the new file covers the gallery.
+        notes: What a reader should know.
+    """
+
+    query_ids: Ids
+    gallery_ids: Ids
+    query_labels: Int[Tensor, " query"]
+    gallery_labels: Int[Tensor, " gallery"]
+    query_camera: Int[Tensor, " query"] | None
+    gallery_camera: Int[Tensor, " gallery"] | None
+    itself: list[list[int]] | None
+    new_has_gallery: bool
+    notes: tuple[str, ...]
+
+
+def plan_search(
+    old: Vectors,
+    new_query: Vectors,
+    new_gallery: Vectors,
+    *,
+    same_camera: bool = True,
+    leave_one_out: bool = False,
+    intersect: bool = False,
+) -> SearchPlan:
+    """Decides from the columns of both files who asks and who is searched.
+
+    Args:
+        old: The old vectors: the gallery of today.
+        new_query: The new query vectors.
+        new_gallery: The new gallery vectors, mostly the same file.
+        same_camera: Whether items of the query's label and camera count.
+        leave_one_out: Whether every item queries all others, whatever the columns say.
+        intersect: Whether items that only one file has are left out instead of being an error.
+    """
+    _check_dimensions(old, new_query)
+    _check_kind_of_ids(old, new_query)
+    queries, gallery = _roles(old, new_query, leave_one_out=leave_one_out)
+    queries, gallery, notes = _in_both(
+        queries, gallery, old, new_query, new_gallery, intersect=intersect
+    )
+    if len(queries) == 0 or len(gallery) == 0:
+        raise DataError(
+            f"wanted queries and a gallery, but {len(queries)} queries and {len(gallery)} gallery "
+            f"items are left. Check the columns is_query and is_gallery, and that both files name "
+            f"their items alike."
+        )
+    query_labels, gallery_labels = _numbers(_labels(old, new_query), queries, gallery)
+    query_camera, gallery_camera = (
+        (None, None) if same_camera else _numbers(_cameras(old, new_query), queries, gallery)
+    )
+    return SearchPlan(
+        query_ids=queries,
+        gallery_ids=gallery,
+        query_labels=query_labels,
+        gallery_labels=gallery_labels,
+        query_camera=query_camera,
+        gallery_camera=gallery_camera,
+        itself=_places(queries, gallery),
+        new_has_gallery=bool(np.isin(gallery, new_gallery.ids).all()),
+        notes=notes,
+    )
+
+
+def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
+    """The vectors of the given ids, in their order."""
+    return vectors.vectors[torch.from_numpy(_find(vectors.ids, ids))]
+
+
+def _check_dimensions(old: Vectors, new: Vectors) -> None:
+    """Raises where a new query cannot be compared with an old gallery vector."""
+    dim = new.compatible_dim or new.dim
+    if dim != old.dim:
+        raise SpaceMismatch(
+            f"wanted new query vectors of the old {old.dim} dimensions, but they have {dim}. Train "
+            f"the new model with `embedding_dim = {old.dim}`, or fit a head that maps to it."
+        )
+
+
+def _check_kind_of_ids(old: Vectors, new: Vectors) -> None:
+    """Raises where one file names its items by text and the other by number."""
+    if old.ids.dtype.kind != new.ids.dtype.kind:
+        raise DataError(
+            f"wanted ids of one kind, but the old file names items like {old.ids[0]!r} and the new "
+            f"like {new.ids[0]!r}. Write the same ids into both files."
+        )
+
+
+def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> tuple[Ids, Ids]:
+    """The ids of the queries and of the gallery, by the columns of the first file that has them."""
+    flags = ("is_query", "is_gallery")
+    for file in (old, new):
+        if all(flag in file.columns for flag in flags) and not leave_one_out:
+            return file.ids[file.columns["is_query"]], file.ids[file.columns["is_gallery"]]
+    split = old.columns.get("split")
+    items = old.ids if split is None else old.ids[split == "validation"]
+    return items, items
+
+
+def _in_both(
+    queries: Ids,
+    gallery: Ids,
+    old: Vectors,
+    new_query: Vectors,
+    new_gallery: Vectors,
+    *,
+    intersect: bool,
+) -> tuple[Ids, Ids, tuple[str, ...]]:
+    """The queries and gallery items that both files have, or an error about those that do not."""
+    no_new_gallery = not np.isin(gallery, new_gallery.ids).any()
+    alone = {
+        "queries that the old file lacks": queries[~np.isin(queries, old.ids)],
+        "queries that the new file lacks": queries[~np.isin(queries, new_query.ids)],
+        "gallery items that the old file lacks": gallery[~np.isin(gallery, old.ids)],
+        "gallery items that the new file lacks": gallery[~np.isin(gallery, new_gallery.ids)],
+        "items that only the new file has": _strangers(new_query, old),
+    }
+    notes = []
+    if no_new_gallery:
+        alone.pop("gallery items that the new file lacks")
+        notes.append("new/new was not measured: the new file has none of the gallery")
+    found = [f"{len(ids)} {what} (first: {ids[0]!r})" for what, ids in alone.items() if len(ids)]
+    if found and not intersect:
+        raise DataError(
+            f"wanted two files about the same items, but found {'; '.join(found)}. Embed the same "
+            f"items with both models, or leave these out with --intersect."
+        )
+    notes += [f"left out: {one}" for one in found]
+    left_out = np.concatenate(list(alone.values()))
+    return (
+        queries[~np.isin(queries, left_out)],
+        gallery[~np.isin(gallery, left_out)],
+        tuple(notes),
+    )
+
+
+def _strangers(new: Vectors, old: Vectors) -> Ids:
+    """The ids that only the new file has, of items that would ask or be searched."""
+    takes_part = np.ones(len(new), dtype=bool)
+    if "is_query" in new.columns and "is_gallery" in new.columns:
+        takes_part = new.columns["is_query"] | new.columns["is_gallery"]
+    elif "split" in new.columns:
+        takes_part = new.columns["split"] == "validation"
+    strangers: Ids = new.ids[takes_part & ~np.isin(new.ids, old.ids)]
+    return strangers
+
+
+def _labels(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
+    """Ids and labels of the old file, or of the new if the old has none; both must agree."""
+    if old.labels is None and new.labels is None:
+        raise DataError(
+            "wanted labels, but neither file has a column `label`. Add one to either file: it says "
+            "which items count as found."
+        )
+    if old.labels is None or new.labels is None:
+        file = new if old.labels is None else old
+        return file.ids, np.asarray(file.labels)
+    shared = old.ids[np.isin(old.ids, new.ids)]
+    ours, theirs = old.labels[_find(old.ids, shared)], new.labels[_find(new.ids, shared)]
+    differ = ours.astype(str) != theirs.astype(str)
+    if differ.any():
+        raise DataError(
+            f"wanted the same labels in both files, but {int(differ.sum())} items differ: "
+            f"{shared[differ][0]!r} is {ours[differ][0]} in the old file and {theirs[differ][0]} "
+            f"in the new. Correct one, or drop its column `label`."
+        )
+    return old.ids, old.labels
+
+
+def _cameras(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
+    """Ids and cameras of the first file that has them."""
+    for file in (old, new):
+        if "camera" in file.columns:
+            return file.ids, file.columns["camera"]
+    raise DataError(
+        "wanted a column `camera`, which this protocol needs, but neither file has one. Add it, or "
+        "choose the protocol `plain`."
+    )
+
+
+def _numbers(known: tuple[Ids, Ids], *wanted: Ids) -> tuple[Int[Tensor, " _"], ...]:
+    """The values of each group of ids, as numbers that are equal where the values are."""
+    ids, values = known
+    numbers = torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
+    return tuple(numbers[torch.from_numpy(_find(ids, some))] for some in wanted)
+
+
+def _find(ids: Ids, wanted: Ids) -> NDArray[np.int64]:
+    """The row of each wanted id; all must be there."""
+    order = np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
+    rows = order[place]
+    if (lost := ids[rows] != wanted).any():
+        raise DataError(
+            f"wanted vectors of all items, but {int(lost.sum())} have none, the first being "
+            f"{wanted[lost][0]!r}. Embed them too."
+        )
+    return rows.astype(np.int64)
+
+
+def _places(queries: Ids, gallery: Ids) -> list[list[int]] | None:
+    """For each query, its own place in the gallery, if it has one."""
+    if not np.isin(queries, gallery).any():
+        return None
+    place = {item: row for row, item in enumerate(gallery.tolist())}
+    return [[place[item]] if item in place else [] for item in queries.tolist()]

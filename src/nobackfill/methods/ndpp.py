@@ -1,0 +1,67 @@
+"""NDPP: align with old prototypes that old and new neighbours have pushed apart.
+
+Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible
+Learning, 2025, Eqs. 4-8 and Algorithm 1. https://arxiv.org/abs/2503.14824
+"""
+
+from nobackfill.methods.base import Embeddings, Prototypes
+from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.oldspace import OldSpace
+from nobackfill.perturb import NeighborPerturbation
+
+
+class NDPP(PrototypeAlignment):
+    """`PrototypeAlignment` towards prototypes that neighbours push apart, anew each epoch.
+
+    Relations:
+        `NDPPOld` stops after the push of the old neighbours.
+
+    Args:
+        old: Of which the prototypes are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast.
+        temperature: Of the contrast.
+        neighbors: How many classes push.
+        old_strength: How far old neighbours push, once.
+        new_strength: How far new neighbours push, each epoch.
+        accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
+        include_self: Whether the new prototype of a class may push the class itself.
+        normalize: Whether prototypes are made unit first.
+        warmup_epochs: How many epochs the new model is left alone before it pushes.
+    """
+
+    perturb: NeighborPerturbation
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        neighbors: int = 100,
+        old_strength: float = 0.01,
+        new_strength: float = 0.01,
+        accumulate: bool = True,
+        include_self: bool = False,
+        normalize: bool = True,
+        warmup_epochs: int = 0,
+    ):
+        super().__init__(old, num_classes, weight=weight, temperature=temperature)
+        self.warmup_epochs = warmup_epochs
+        self.perturb = NeighborPerturbation(
+            self.old,
+            neighbors=neighbors,
+            old_strength=old_strength,
+            new_strength=new_strength,
+            accumulate=accumulate,
+            include_self=include_self,
+            normalize=normalize,
+        )
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Lets the new model's neighbours push."""
+        if epoch >= self.warmup_epochs:
+            self.perturb.update(new_prototypes())

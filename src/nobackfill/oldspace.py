@@ -1,0 +1,57 @@
+"""What is known of the old model: sometimes its weights, often only its vectors."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nobackfill.errors import OldSpaceError
+
+Need = Literal["prototypes", "embeddings", "classifier", "independent"]
+
+MEANING: dict[Need, str] = {
+    "prototypes": "the mean old embedding of each class",
+    "embeddings": "the old embedding of each training item",
+    "classifier": "the weights of the old classification head",
+    "independent": "the embeddings of an independently trained new model, one per training item",
+}
+
+
+@dataclass(frozen=True)
+class OldSpace:
+    """The old embedding space, as far as it is known. Classes the old model knows come first.
+
+    Attributes:
+        prototypes: One unit row for each class of the *new* training set.
+        embeddings: One row per training item, in the order of the training set.
+        classifier: One row for each class the old model was trained on.
+        independent: Embeddings of an independently trained new model, rows as in `embeddings`.
+    """
+
+    prototypes: Float[Tensor, "classes dim"] | None = None
+    embeddings: Float[Tensor, "items dim"] | None = None
+    classifier: Float[Tensor, "old_classes dim"] | None = None
+    independent: Float[Tensor, "items new_dim"] | None = None
+
+    @property
+    def given(self) -> frozenset[Need]:
+        """The parts that are known."""
+        return frozenset(need for need in MEANING if getattr(self, need) is not None)
+
+    def get(self, need: Need) -> Float[Tensor, "rows columns"]:
+        """Returns one part of the old space, or says how to provide it."""
+        part: Tensor | None = getattr(self, need)
+        if part is None:
+            given = ", ".join(sorted(self.given)) or "nothing"
+            raise OldSpaceError(
+                f"this method needs {MEANING[need]}, but of the old model we have: {given}. "
+                f"Pass `{need}=` to OldSpace, or choose a method that needs less "
+                f"(`nobackfill methods` lists what each one needs)."
+            )
+        return part
+
+    def to(self, device: torch.device | str) -> "OldSpace":
+        """Returns the same knowledge on another device."""
+        return replace(self, **{need: self.get(need).to(device) for need in self.given})

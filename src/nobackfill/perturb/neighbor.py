@@ -1,0 +1,98 @@
+"""NDPP: crowded classes make room. Zhou et al., 2025, section "neighbor-driven perturbation"."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nobackfill.errors import ConfigError
+from nobackfill.perturb.checks import check_prototypes, check_same_classes
+from nobackfill.search import nearest
+
+
+def repulsion(
+    x: Float[Tensor, "classes dim"],
+    p: Float[Tensor, "classes dim"],
+    n: Float[Tensor, "classes dim"],
+    *,
+    k: int,
+    include_self: bool = False,
+) -> Float[Tensor, "classes dim"]:
+    r"""Where the neighbours of each class push it.
+
+    .. math::
+        r_c = \sum_{j \in N_k(c)} w_{cj} (x_c - n_j), \qquad
+        w_{cj} = \frac{\max(0, \cos(p_c, n_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, n_i))},
+
+    where :math:`N_k(c)` are the `k` rows of `n`, other than `c` unless `include_self`, with the
+    largest cosine to :math:`p_c`. A class without a neighbour on its side (all weights 0) is not
+    pushed.
+
+    Memory is linear in the number of classes: similarities exist for a block of rows at a time.
+    """
+    neighbor, cosine = nearest(
+        F.normalize(p, dim=-1), F.normalize(n, dim=-1), k, exclude_self=not include_self
+    )
+    w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8)
+    pull = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)  # sum_j w_cj n_j
+    return w.sum(dim=1, keepdim=True) * x - pull
+
+
+class NeighborPerturbation(nn.Module):
+    r"""Old prototypes, pushed apart by their old neighbours once and by the new ones each epoch.
+
+    .. math::
+        \tilde p^{(0)} = p + \alpha_1\, r(p; p), \qquad
+        \tilde p^{(t)} = \tilde p^{(t-1)} + \alpha_2\, r(\tilde p^{(t-1)}; q^{(t)}),
+
+    with :math:`p` the old and :math:`q^{(t)}` the new prototypes of epoch `t`, and :math:`r` as in
+    `repulsion`, whose neighbours are sought from :math:`p` (Algorithm 1 of the paper; its text
+    says :math:`\tilde p`). Its Eq. 8 restarts from :math:`\tilde p^{(0)}` each epoch, its
+    Algorithm 1 goes on from the last; `accumulate` chooses.
+
+    Args:
+        old: The old prototypes, one row per class.
+        neighbors: How many classes push, :math:`k`; all others, where there are fewer.
+        old_strength: :math:`\alpha_1`. With both strengths 0 nothing moves.
+        new_strength: :math:`\alpha_2`.
+        accumulate: Whether pushes add up over the epochs.
+        include_self: Whether the new prototype of a class may push the class itself, as in
+            left-over code of the authors.
+        normalize: Whether prototypes are made unit first.
+    """
+
+    old: Float[Tensor, "classes dim"]
+    start: Float[Tensor, "classes dim"]
+    moved: Float[Tensor, "classes dim"]
+
+    def __init__(
+        self,
+        old: Float[Tensor, "classes dim"],
+        *,
+        neighbors: int = 100,
+        old_strength: float = 0.01,
+        new_strength: float = 0.01,
+        accumulate: bool = True,
+        include_self: bool = False,
+        normalize: bool = True,
+    ):
+        super().__init__()
+        check_prototypes(old)
+        if neighbors < 1:
+            raise ConfigError(
+                f"wanted at least one neighbour, but got neighbors={neighbors}. The paper takes "
+                f"100; for no perturbation at all take `prototype_alignment`."
+            )
+        self.neighbors, self.new_strength = neighbors, new_strength
+        self.accumulate, self.include_self, self.normalize = accumulate, include_self, normalize
+        p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
+        self.register_buffer("old", p)
+        self.register_buffer("start", p + old_strength * repulsion(p, p, p, k=neighbors))
+        self.register_buffer("moved", self.start.clone())
+
+    def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
+        """Moves `moved` on by one epoch, given the new model's prototypes."""
+        check_same_classes(self.old, new)
+        q = F.normalize(new.detach(), dim=-1) if self.normalize else new.detach()
+        x = self.moved if self.accumulate else self.start
+        push = repulsion(x, self.old, q, k=self.neighbors, include_self=self.include_self)
+        self.moved = x + self.new_strength * push

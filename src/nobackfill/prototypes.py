@@ -1,0 +1,57 @@
+"""Class prototypes: the mean direction of a class."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.errors import DataError
+
+
+def class_means(
+    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
+) -> Float[Tensor, "classes dim"]:
+    r"""The mean of the unit vectors of each class, made unit again.
+
+    .. math::
+        p_c = \frac{m_c}{\lVert m_c \rVert}, \qquad
+        m_c = \sum_{i : y_i = c} \frac{v_i}{\lVert v_i \rVert}
+
+    Example:
+        >>> import torch
+        >>> class_means(torch.tensor([[2.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0]), 1)
+        tensor([[0.7071, 0.7071]])
+    """
+    _check(vectors, labels, num_classes)
+    unit = F.normalize(vectors, dim=-1)
+    sums = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
+    if (cancelled := (sums.norm(dim=-1) < 1e-6).nonzero().flatten()).numel():
+        raise DataError(
+            f"wanted a direction for every class, but the vectors of class {cancelled[0]} cancel "
+            f"out ({len(cancelled)} such classes): they have no mean direction. Check the labels."
+        )
+    return F.normalize(sums, dim=-1)
+
+
+def _check(
+    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
+) -> None:
+    """Raises where a class would get no prototype, or a meaningless one."""
+    if (bad := ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)).any():
+        row = int(bad.nonzero()[0])
+        kind = "is all zeros" if vectors[row].isfinite().all() else "holds NaN or infinity"
+        raise DataError(
+            f"wanted finite vectors with a direction, but row {row} {kind} ({int(bad.sum())} such "
+            f"rows). Drop these items, or embed them again."
+        )
+    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise DataError(
+            f"wanted labels from 0 to {num_classes - 1}, but found {int(labels.min())} to "
+            f"{int(labels.max())}. Number the classes from 0, or pass the true `num_classes`."
+        )
+    count = labels.bincount(minlength=num_classes)
+    if (empty := (count == 0).nonzero().flatten()).numel():
+        raise DataError(
+            f"wanted items of all {num_classes} classes, but {len(empty)} have none, the first "
+            f"being class {empty[0]}: they have no prototype. Number the classes again with "
+            f"`nobackfill.data.order_classes`, or drop these classes."
+        )

@@ -1,0 +1,121 @@
+"""One number out of several: P-scores of an upgrade, AC and AM of a sequence of upgrades."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+
+from nobackfill.errors import DataError
+
+Value = float | Sequence[float]
+
+
+@dataclass(frozen=True)
+class PScores:
+    """How good an upgrade is, in percent; 50 is neutral.
+
+    Attributes:
+        up: Above 50 where new/new beats the independent model.
+        comp: Above 50 where new/old beats old/old: where the upgrade is compatible.
+        one: The harmonic mean of both.
+    """
+
+    up: float
+    comp: float
+    one: float
+
+
+def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value) -> PScores:
+    r"""The scores of Pan et al. (AdvBCT, CVPR 2023), as recovered from the printed tables.
+
+    .. math::
+        P_{up} = \sigma\!\left(\frac{M(n,n) - M^*}{M^*}\right), \quad
+        P_{comp} = \sigma\!\left(\frac{M(n,o) - M(o,o)}{M^* - M(o,o)}\right), \quad
+        P_1 = \frac{2 P_{up} P_{comp}}{P_{up} + P_{comp}}
+
+    with :math:`\sigma` the logistic function and :math:`M^*` the independent model's self-test.
+    Given sequences, one value per test set, each score is the mean over the test sets: the mean
+    of the :math:`P_1`, not the :math:`P_1` of the means.
+
+    Raises:
+        DataError: Where the independent model is not better than the old: there is no gain to
+            measure against.
+
+    Example:
+        >>> p_scores(new_new=0.6530, new_old=0.5436, old_old=0.5326, independent=0.7124)
+        PScores(up=47.91..., comp=51.52..., one=49.65...)
+    """
+    columns = [
+        [value] if isinstance(value, int | float) else list(value)
+        for value in (new_new, new_old, old_old, independent)
+    ]
+    if len({len(column) for column in columns}) != 1 or not columns[0]:
+        raise DataError(
+            f"wanted one value per test set in each place, but got "
+            f"{', '.join(str(len(column)) for column in columns)}."
+        )
+    rows = [_p_scores_of_one(*row) for row in zip(*columns, strict=True)]
+    return PScores(
+        up=sum(row.up for row in rows) / len(rows),
+        comp=sum(row.comp for row in rows) / len(rows),
+        one=sum(row.one for row in rows) / len(rows),
+    )
+
+
+def _p_scores_of_one(
+    new_new: float, new_old: float, old_old: float, independent: float
+) -> PScores:
+    """The scores on one test set."""
+    if not independent > old_old:
+        raise DataError(
+            f"wanted an independent new model that beats the old one, but it reaches "
+            f"{independent:.4g} where the old reaches {old_old:.4g}: there is no gain that "
+            f"P-scores could be a share of. Report the raw values."
+        )
+    up = 100 / (1 + exp(-(new_new - independent) / independent))
+    comp = 100 / (1 + exp(-(new_old - old_old) / (independent - old_old)))
+    return PScores(up, comp, 2 * up * comp / (up + comp))
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """What a sequence of upgrades came to.
+
+    Attributes:
+        ac: The share of upgrades, over any number of steps, that are compatible.
+        am: The mean of all entries.
+    """
+
+    ac: float
+    am: float
+
+
+def compatibility(matrix: Sequence[Sequence[float]]) -> Compatibility:
+    r"""Average compatibility and average metric of Biondi et al. (CoReS, TPAMI 2023).
+
+    .. math::
+        AC = \frac{2}{T(T-1)} \sum_{i > j} \mathbb{1}[M_{ij} > M_{jj}], \qquad
+        AM = \frac{2}{T(T+1)} \sum_{i \ge j} M_{ij}
+
+    Args:
+        matrix: :math:`M_{ij}`, query by model `i` and gallery by model `j`, of which the lower
+            triangle with its diagonal is read.
+
+    Example:
+        >>> compatibility([[0.5], [0.6, 0.7], [0.4, 0.7, 0.8]])
+        Compatibility(ac=0.333..., am=0.616...)
+    """
+    rows = [[float(value) for value in row] for row in matrix]
+    size = len(rows)
+    if size < 2 or any(len(row) <= i for i, row in enumerate(rows)):
+        raise DataError(
+            f"wanted the lower triangle of a matrix of at least two models, but got rows of "
+            f"{', '.join(str(len(row)) for row in rows) or 'nothing'}."
+        )
+    below = [(i, j) for i in range(size) for j in range(i)]
+    entries = [rows[i][j] for i in range(size) for j in range(i + 1)]
+    if any(entry != entry for entry in entries):
+        raise DataError("wanted a value in every entry of the lower triangle, but found NaN.")
+    return Compatibility(
+        ac=sum(rows[i][j] > rows[j][j] for i, j in below) / len(below),
+        am=sum(entries) / len(entries),
+    )

@@ -1,0 +1,244 @@
+"""The run folder: what a training was told, where it stands, and the model it came to.
+
+    config.toml         the recipe, every default written out
+    environment.json    versions, device, date
+    metrics.jsonl       one line per epoch
+    state.pt            what is needed to go on after the last finished epoch
+    model.safetensors   the finished model and method; its presence says that training is done
+
+Every file is written beside its place and then moved there: a kill at any moment leaves the state
+of the last finished epoch, never half of one.
+"""
+
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+import nobackfill
+from nobackfill.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
+from nobackfill.data.collection import Collection
+from nobackfill.data.collections import resolve_collection
+from nobackfill.embed import Watch
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.files import replacing, sha256, write_text
+from nobackfill.methods import METHODS, Method
+from nobackfill.models import Embedder, make_model, resolve_model
+from nobackfill.oldspace import OldSpace
+from nobackfill.space import Space
+from nobackfill.train.loop import Epoch, make_optimizer, train
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """The same recipe with every default written out; raises at the first thing that is wrong."""
+    model = resolve_model(recipe.model)
+    name = recipe.method.name
+    if name not in METHODS:
+        raise ConfigError(f"unknown method `{name}`. {suggest(name, METHODS)}")
+    options = resolve_options(METHODS[name], recipe.method.options, where="method")
+    if "dim" in options:
+        options["dim"] = model.options["embedding_dim"]
+    return replace(
+        recipe,
+        data=resolve_collection(recipe.data),
+        model=model,
+        method=Choice(name, options),
+    )
+
+
+class Run:
+    """One training run in its folder.
+
+    Args:
+        folder: Where it lives.
+        recipe: What it was told, as `resolve` returns it.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe):
+        self.folder, self.recipe = folder, recipe
+
+    @classmethod
+    def start(cls, recipe: Recipe, folder: Path, *, resume: bool = False) -> "Run":
+        """Makes the folder, or with `resume` goes on in one that was told the same."""
+        run = cls(folder, resolve(recipe))
+        text = to_toml(run.recipe)
+        config = folder / "config.toml"
+        if config.exists():
+            if not resume:
+                raise ConfigError(
+                    f"wanted an empty place for a new run, but {folder} holds one. Go on with it "
+                    f"by --resume, or choose another folder."
+                )
+            if config.read_text(encoding="utf-8") != text:
+                raise ConfigError(
+                    f"wanted to go on with the run in {folder}, but its config.toml says something "
+                    f"else than this recipe. Resume it with its own config.toml, or choose another "
+                    f"folder."
+                )
+        else:
+            write_text(config, text)
+        return run
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """Opens a finished run."""
+        if not (folder / "config.toml").exists():
+            raise DataError(
+                f"wanted the folder of a run, but {folder} has no config.toml. Pass what "
+                f"`nobackfill train RECIPE -o FOLDER` wrote."
+            )
+        run = cls(folder, resolve(read_recipe(folder / "config.toml")))
+        if not run.finished:
+            raise DataError(
+                f"wanted a finished run, but {folder} has no model.safetensors: its training was "
+                f"stopped. Finish it with `nobackfill train {folder}/config.toml -o {folder} "
+                f"--resume`."
+            )
+        return run
+
+    @property
+    def weights(self) -> Path:
+        """The file with the finished model."""
+        return self.folder / "model.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training is done."""
+        return self.weights.exists()
+
+    def train(
+        self,
+        collection: Collection,
+        old: OldSpace,
+        *,
+        device: torch.device,
+        watch: Watch = iter,
+    ) -> Iterator[Epoch]:
+        """Trains from where the folder stands to the end, and yields after each epoch."""
+        if self.finished:
+            return
+        config = self.recipe.train
+        rows = collection.training_rows(config.step)
+        model = make_model(self.recipe.model, seed=config.seed).to(device)
+        method = self._make_method(old.to(device), int(collection.labels[rows].max()) + 1)
+        method.to(device)
+        optimizer = make_optimizer(model, method, config)
+        history = self._load_state(model, method, optimizer, device)
+        write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
+
+        for epoch in train(
+            model, method, collection, rows, config,
+            optimizer=optimizer, start=len(history), watch=watch,
+        ):  # fmt: skip
+            history.append(epoch)
+            self._save_state(model, method, optimizer, history)
+            yield epoch
+
+        tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+        tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
+        with replacing(self.weights) as unfinished:
+            save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, unfinished)
+        (self.folder / "state.pt").unlink(missing_ok=True)
+
+    def model(self, device: torch.device) -> Embedder:
+        """The finished model."""
+        model = make_model(self.recipe.model, seed=0)
+        model.load_state_dict(self._tensors("model."))
+        return model.to(device).eval()
+
+    def classifier(self) -> torch.Tensor:
+        """The weights of the finished method's classifier."""
+        tensors = self._tensors("method.")
+        if "classifier.weight" not in tensors:
+            raise DataError(
+                f"wanted the classifier of {self.folder}, but its method "
+                f"`{self.recipe.method.name}` trains none. Choose a method that does not need it."
+            )
+        return tensors["classifier.weight"]
+
+    def space(self, collection: Collection, parent: Space | None) -> Space:
+        """The fingerprint of what this model makes of a collection."""
+        return Space(
+            dim=self.recipe.model.options["embedding_dim"],
+            weights=sha256(self.weights),
+            preprocessing=collection.preprocessing,
+            parent=parent.fingerprint if parent else None,
+            method=self.recipe.method.name,
+        )
+
+    def _make_method(self, old: OldSpace, num_classes: int) -> Method:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.train.seed + 1)
+            return METHODS[self.recipe.method.name](
+                old, num_classes, **self.recipe.method.options
+            )
+
+    def _tensors(self, prefix: str) -> dict[str, torch.Tensor]:
+        try:
+            tensors = load_file(self.weights)
+        except Exception as error:
+            raise DataError(
+                f"wanted the weights of a run in {self.weights}, but it cannot be read: {error}. "
+                f"Train again."
+            ) from None
+        return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+    def _save_state(
+        self,
+        model: Embedder,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        history: list[Epoch],
+    ) -> None:
+        """Writes what is needed to go on, then what people read."""
+        lines = [json.dumps(asdict(epoch)) for epoch in history]
+        with replacing(self.folder / "state.pt") as unfinished:
+            torch.save(
+                {
+                    "model": model.state_dict(),
+                    "method": method.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "history": lines,
+                },
+                unfinished,
+            )
+        write_text(self.folder / "metrics.jsonl", "\n".join(lines) + "\n")
+
+    def _load_state(
+        self,
+        model: Embedder,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+    ) -> list[Epoch]:
+        """Brings everything to where the last finished epoch left it; returns the epochs so far."""
+        path = self.folder / "state.pt"
+        if not path.exists():
+            return []
+        state = torch.load(path, map_location=device, weights_only=True)
+        model.load_state_dict(state["model"])
+        method.load_state_dict(state["method"])
+        optimizer.load_state_dict(state["optimizer"])
+        return [Epoch(**json.loads(line)) for line in state["history"]]
+
+
+def environment(device: torch.device) -> dict[str, str | int]:
+    """What a run ran on."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "nobackfill": nobackfill.__version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+    }

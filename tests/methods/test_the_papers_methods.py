@@ -1,0 +1,101 @@
+"""Baseline, NDPP and ODPP: the same loss towards other targets."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nobackfill.errors import OldSpaceError
+from nobackfill.losses import known_class_loss, prototype_loss
+from nobackfill.methods import METHODS
+from nobackfill.oldspace import OldSpace
+from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
+
+PROTOTYPES = F.normalize(
+    torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) + 1, dim=-1
+)
+NEW = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+Q = torch.randn(6, 5, generator=torch.Generator().manual_seed(2)) + 1
+LABELS = torch.arange(6)
+
+TARGETS = {
+    "prototype_alignment": lambda: PROTOTYPES,
+    "ndpp_old": lambda: NeighborPerturbation(PROTOTYPES).moved,
+    "ndpp": lambda: updated(NeighborPerturbation(PROTOTYPES)),
+    "odpp_old": lambda: OptimizedPerturbation(PROTOTYPES).moved,
+    "odpp": lambda: updated(OptimizedPerturbation(PROTOTYPES)),
+}
+
+
+def updated(perturbation):
+    perturbation.update(Q)
+    return perturbation.moved
+
+
+def start(method, epoch=0):
+    method.start_epoch(epoch, 9, new_prototypes=lambda: Q, new_embeddings=lambda: Q)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_draws_to_its_target_and_away_from_the_others_as_they_were(name):
+    method = METHODS[name](OldSpace(prototypes=PROTOTYPES), 6)
+    start(method)
+    expected = prototype_loss(NEW, LABELS, TARGETS[name](), PROTOTYPES, temperature=0.07)
+    terms = method(NEW, LABELS)
+    torch.testing.assert_close(terms["compatibility"], expected)
+    by_hand = F.cross_entropy(NEW @ method.classifier.weight.T, LABELS)
+    torch.testing.assert_close(terms["classification"], by_hand)
+
+
+def test_the_five_targets_differ():
+    targets = [make() for make in TARGETS.values()]
+    for i, one in enumerate(targets):
+        assert not any(torch.equal(one, other) for other in targets[:i])
+
+
+@pytest.mark.parametrize("name", ["prototype_alignment", "ndpp_old", "odpp_old"])
+def test_who_does_not_ask_for_new_prototypes_does_not_pay(name):
+    def never():
+        raise AssertionError("a pass over the training set was paid for nothing")
+
+    method = METHODS[name](OldSpace(prototypes=PROTOTYPES), 6)
+    method.start_epoch(0, 9, new_prototypes=never, new_embeddings=never)
+
+
+@pytest.mark.parametrize("name", ["ndpp", "odpp"])
+def test_the_new_model_pushes_each_epoch_after_its_warm_up(name):
+    method = METHODS[name](OldSpace(prototypes=PROTOTYPES), 6, warmup_epochs=1)
+    before = method.target.clone()
+    start(method, 0)
+    assert torch.equal(method.target, before)
+    start(method, 1)
+    assert not torch.equal(method.target, before)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_wants_a_prototype_of_every_class(name):
+    with pytest.raises(OldSpaceError, match="each of the 7 classes.*got 6"):
+        METHODS[name](OldSpace(prototypes=PROTOTYPES), 7)
+
+
+def test_bct_is_the_old_classifiers_loss_on_the_classes_it_knows():
+    classifier = torch.randn(3, 5)
+    method = METHODS["bct"](OldSpace(classifier=classifier), 6, weight=0.5)
+    expected = F.cross_entropy(NEW[:3] @ classifier.T, LABELS[:3])
+    torch.testing.assert_close(method(NEW, LABELS)["compatibility"], 0.5 * expected)
+
+
+@pytest.mark.parametrize("dim", [3, 8])
+def test_bct_cuts_or_fills_up_an_embedding_of_another_length(dim):
+    classifier = torch.randn(3, 5)
+    method = METHODS["bct"](OldSpace(classifier=classifier), 6, dim=dim)
+    new = torch.randn(6, dim)
+    shared = min(dim, 5)
+    logits = new[:, :shared] @ classifier[:, :shared].T
+    torch.testing.assert_close(
+        method(new, LABELS)["compatibility"], known_class_loss(logits, LABELS)
+    )
+
+
+def test_independent_knows_nothing_of_the_old():
+    method = METHODS["independent"](OldSpace(), 6)
+    assert list(method(NEW, LABELS)) == ["classification"]

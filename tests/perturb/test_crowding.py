@@ -1,0 +1,51 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nobackfill.perturb.crowding import crowding_gradient, pair_gradient, project_out_length
+
+
+def random(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def hinge_by_hand(x, others, threshold):
+    """The summed hinge, one ordered pair at a time."""
+    total = x.new_zeros(())
+    for c in range(len(x)):
+        for j in range(len(others)):
+            if j != c:
+                total = total + (x[c] @ others[j] - threshold).clamp(min=0)
+    return total
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("block", [1, 3, 100])
+def test_gradient_towards_fixed_rows_is_that_of_the_loops(block):
+    x, others = random(8, 4, seed=0).requires_grad_(), random(8, 4, seed=1)
+    (expected,) = torch.autograd.grad(hinge_by_hand(x, others, 0.3), x)
+    same(crowding_gradient(x.detach(), others, 0.3, block=block), expected)
+
+
+def test_gradient_among_themselves_is_twice_that_of_one_side():
+    x = random(8, 4, seed=0).requires_grad_()
+    (expected,) = torch.autograd.grad(hinge_by_hand(x, x, 0.3), x)
+    same(2 * crowding_gradient(x.detach(), x.detach(), 0.3, block=3), expected)
+
+
+def test_gradient_of_given_pairs_is_that_of_the_loops():
+    x, others = random(6, 4, seed=0).requires_grad_(), random(6, 4, seed=1)
+    rows, other_rows = torch.tensor([0, 0, 3, 5, 0]), torch.tensor([1, 2, 4, 0, 1])
+    pairs = zip(rows, other_rows, strict=True)
+    hinge = sum((x[c] @ others[j] - 0.1).clamp(min=0) for c, j in pairs)
+    (expected,) = torch.autograd.grad(hinge, x)
+    same(pair_gradient(x.detach(), others, rows, other_rows, 0.1), expected)
+
+
+def test_gradient_in_the_direction_alone():
+    x, weight = random(6, 4, seed=0).requires_grad_(), random(6, 4, seed=1)
+    (expected,) = torch.autograd.grad((F.normalize(x, dim=-1) * weight).sum(), x)
+    same(project_out_length(weight, x.detach()), expected)

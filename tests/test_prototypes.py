@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+from nobackfill.errors import DataError
+from nobackfill.prototypes import class_means
+
+
+def test_is_the_mean_direction_written_as_loops():
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    labels = torch.arange(40) % 7
+    by_hand = torch.zeros(7, 6, dtype=torch.float64)
+    for c in range(7):
+        for v, y in zip(vectors, labels, strict=True):
+            if y == c:
+                by_hand[c] += v / (v * v).sum().sqrt()
+        by_hand[c] /= (by_hand[c] * by_hand[c]).sum().sqrt()
+    torch.testing.assert_close(class_means(vectors, labels, 7), by_hand, rtol=0, atol=1e-12)
+
+
+def test_a_long_vector_counts_no_more_than_a_short_one():
+    means = class_means(torch.tensor([[100.0, 0.0], [0.0, 0.01]]), torch.tensor([0, 0]), 1)
+    torch.testing.assert_close(means, torch.full((1, 2), 0.5**0.5))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "num_classes", "says"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 3, "first being class 1"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 2, "wanted labels from 0 to 1"),
+        ([[1.0, 0.0], [0.0, 1.0]], [-1, 0], 2, "found -1 to 0"),
+        ([[1.0, 0.0], [0.0, 0.0]], [0, 1], 2, "row 1 is all zeros"),
+        ([[1.0, float("nan")], [0.0, 1.0]], [0, 1], 2, "row 0 holds NaN"),
+        ([[1.0, 0.0], [-1.0, 0.0]], [0, 0], 1, "cancel"),
+    ],
+)
+def test_says_what_is_wrong(vectors, labels, num_classes, says):
+    with pytest.raises(DataError, match=says):
+        class_means(torch.tensor(vectors), torch.tensor(labels), num_classes)

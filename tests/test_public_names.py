@@ -1,0 +1,27 @@
+import subprocess
+import sys
+
+import nobackfill as nb
+
+NAMES = """
+    METHODS NeighborPerturbation OldSpace OptimizedPerturbation Vectors __version__ class_means
+    compatibility evaluate load_vectors nearest p_scores prototype_loss retrieval
+""".split()
+
+
+def test_the_public_names_are_these():
+    assert sorted(nb.__all__) == sorted(NAMES)
+    for name in NAMES:
+        assert getattr(nb, name) is not None
+
+
+def test_evaluate_is_a_function_whatever_was_imported_before():
+    import nobackfill.evaluation  # noqa: F401
+
+    assert callable(nb.evaluate)
+
+
+def test_the_package_alone_loads_no_torch():
+    code = "import sys, nobackfill; assert 'torch' not in sys.modules; nobackfill.METHODS; "
+    code += "assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
