@@ -1,0 +1,53 @@
+"""Files written so that a kill at any moment leaves the old one or the new one, never a half."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+
+@contextmanager
+def replacing(path: Path | str) -> Iterator[Path]:
+    """Gives a path to write to; what was written there becomes `path` once the block has ended.
+
+    The file in the making lies in the same folder under a hidden name, `.NAME.….part`. An error
+    removes it and leaves `path` as it was; a killed process may leave it behind, but never under
+    the name of `path`. A missing folder is made; a link is followed, as `open` does.
+
+    Example:
+        >>> folder = getfixture("tmp_path")
+        >>> with replacing(folder / "new" / "answer.txt") as unfinished:
+        ...     _ = unfinished.write_text("42")
+        >>> (folder / "new" / "answer.txt").read_text()
+        '42'
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{token_hex(4)}.part")
+    try:
+        yield unfinished
+        flush_to_disk(unfinished)
+        os.replace(unfinished, target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def flush_to_disk(path: Path) -> None:
+    """Waits until the contents of a file are on the disk, not only in the system's memory."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Writes a text file as UTF-8, whole or not at all."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+def sha256(path: Path | str) -> str:
+    """Returns the SHA-256 of a file's contents, as 64 hexadecimal digits."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

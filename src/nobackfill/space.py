@@ -1,0 +1,204 @@
+"""What made a vector: the contract that lies beside every artefact as `NAME.space.json`."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from nobackfill.errors import DataError
+from nobackfill.files import write_text
+
+SCHEMA = 1
+
+IDENTITY = ("weights", "preprocessing", "dim", "normalized")
+
+Kinds = tuple[type, ...]  # what a value read from JSON may be
+
+SPACE_KEYS: dict[str, Kinds] = {
+    "schema": (int,),
+    "weights": (str, NoneType),
+    "preprocessing": (str, NoneType),
+    "dim": (int,),
+    "normalized": (bool,),
+    "dtype": (str,),
+    "parent": (str, NoneType),
+    "method": (str, NoneType),
+    "compatible_with": (list,),
+}
+
+COMPATIBLE_KEYS: dict[str, Kinds] = {"fingerprint": (str,), "metric": (str,), "value": (int, float)}
+
+
+@dataclass(frozen=True)
+class CompatibleWith:
+    """A measurement: how well these vectors, as queries, search a gallery of another space.
+
+    Attributes:
+        fingerprint: Of the gallery's space.
+        metric: What was measured, e.g. `mAP`.
+        value: What came out, as a fraction.
+    """
+
+    fingerprint: str
+    metric: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise DataError(
+                f"a measured `{self.metric}` wants a number, but is {self.value}. Leave out what "
+                f"was not measured."
+            )
+
+
+@dataclass(frozen=True)
+class Space:
+    """What made a collection of vectors, and what they were found to be compatible with.
+
+    Attributes:
+        dim: How many dimensions a vector has.
+        weights: SHA-256 of the weights that made the vectors, if known.
+        preprocessing: How the inputs were prepared, in words or as a setting, if known.
+        normalized: Whether the vectors were stored at unit length.
+        dtype: In which precision they were stored.
+        parent: Fingerprint of the space they were made compatible with, if any.
+        method: By which method they were made compatible, if any.
+        compatible_with: What was measured against other spaces.
+        schema: Version of this record.
+    """
+
+    dim: int
+    weights: str | None = None
+    preprocessing: str | None = None
+    normalized: bool = False
+    dtype: str = "float32"
+    parent: str | None = None
+    method: str | None = None
+    compatible_with: tuple[CompatibleWith, ...] = ()
+    schema: int = field(default=SCHEMA, init=False)
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise DataError(
+                f"a space wants at least 1 dimension, but `dim` is {self.dim}. "
+                f"Give the length of one vector."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits, the same for vectors that may be compared with each other.
+
+        It covers weights, preprocessing, dim and normalisation: not the stored precision (float16
+        is the same space as float32), nor lineage and measurements, which change no vector. Where
+        weights and preprocessing are unknown it can tell little apart.
+
+        Example:
+            >>> Space(dim=2).fingerprint == Space(dim=2, dtype="float16").fingerprint
+            True
+            >>> Space(dim=2).fingerprint == Space(dim=2, normalized=True).fingerprint
+            False
+        """
+        identity = {name: getattr(self, name) for name in IDENTITY}
+        canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """Returns the record as JSON text, every key written out."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str, *, where: str = "a space record") -> "Space":
+        """Reads what `to_json` wrote; `where` names the source in errors."""
+        record = parse(text, where)
+        check_schema(record, where)
+        check_keys(record, SPACE_KEYS, where)
+        for entry in record["compatible_with"]:
+            check_keys(entry, COMPATIBLE_KEYS, f"`compatible_with` of {where}")
+        del record["schema"]
+        record["compatible_with"] = tuple(
+            CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
+            for entry in record["compatible_with"]
+        )
+        return cls(**record)
+
+
+def path_beside(path: Path | str) -> Path:
+    """Returns where the space of an artefact is described: `old.parquet` has `old.space.json`."""
+    return Path(path).with_suffix(".space.json")
+
+
+def read_space(path: Path | str) -> Space | None:
+    """Reads the space of the artefact at `path` from the file beside it; None if there is none."""
+    beside = path_beside(path)
+    if not beside.exists():
+        return None
+    try:
+        text = beside.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise unreadable(str(beside), error) from error
+    return Space.from_json(text, where=str(beside))
+
+
+def write_space(path: Path | str, space: Space) -> Path:
+    """Describes the artefact at `path` in a file beside it, and returns that file's path."""
+    beside = path_beside(path)
+    write_text(beside, space.to_json() + "\n")
+    return beside
+
+
+def parse(text: str, where: str) -> dict[str, Any]:
+    """Returns the JSON object that `text` holds."""
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise unreadable(where, error) from error
+    if not isinstance(record, dict):
+        raise unreadable(where, f"it holds a {type(record).__name__}")
+    return record
+
+
+def unreadable(where: str, reason: object) -> DataError:
+    """Returns the error for a record that is no JSON object."""
+    return DataError(
+        f"{where} should hold a JSON object that describes a space, but cannot be read: {reason}. "
+        f"Write it again, or remove it: the vectors then count as undeclared."
+    )
+
+
+def check_schema(record: dict[str, Any], where: str) -> None:
+    """Refuses a record of another version than ours."""
+    schema = record.get("schema", SCHEMA)  # that it is missing is said by `check_keys`
+    if schema != SCHEMA:
+        raise DataError(
+            f"{where} has schema version {schema!r}, but this nobackfill reads version {SCHEMA}. "
+            f"Upgrade nobackfill, or write the record again with this version."
+        )
+
+
+def check_keys(record: Any, wanted: dict[str, Kinds], where: str) -> None:
+    """Refuses a record with a missing key, an unknown key, or a value of the wrong kind."""
+    if not isinstance(record, dict):
+        raise DataError(
+            f"{where} should hold objects with the keys {', '.join(wanted)}, but one is "
+            f"{record!r}. Write the record again."
+        )
+    if missing := [key for key in wanted if key not in record]:
+        raise DataError(
+            f"{where} lacks {', '.join(missing)}. Add what is missing (null where it is not "
+            f"known), or remove the record: the vectors then count as undeclared."
+        )
+    if unknown := [key for key in record if key not in wanted]:
+        raise DataError(
+            f"{where} has unknown keys: {', '.join(unknown)}. Remove them; the known ones are "
+            f"{', '.join(wanted)}."
+        )
+    for key, kinds in wanted.items():
+        if type(record[key]) not in kinds:  # not isinstance: `true` is no number here
+            names = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "null")
+            raise DataError(
+                f"{where}: `{key}` should be {names}, but is {record[key]!r}. Correct it, or write "
+                f"the record again."
+            )
