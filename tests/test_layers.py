@@ -10,8 +10,8 @@ ROOMS = """
     data models embed
     search metrics prototypes oldspace
     perturb losses methods train
-    matching scores evaluation
-    report upgrade demo cli
+    matching scores evaluation analysis
+    report upgrade demo demo_report cli
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

@@ -96,9 +96,32 @@ def read_recipe(path: Path, changes: Iterable[str] = ()) -> Recipe:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"wanted a recipe in TOML, but {path} is not: {error}.") from None
+    return build_recipe(change_tables(tables, changes))
+
+
+def change_tables(
+    tables: Mapping[str, Mapping[str, Any]], changes: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the tables with each `table.key=value` applied; what is no TOML is taken as text.
+
+    Example:
+        >>> change_tables({"train": {"epochs": 30}}, ["train.epochs=3", "old.run=runs/old"])
+        {'train': {'epochs': 3}, 'old': {'run': 'runs/old'}}
+    """
+    changed = {
+        name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()
+    }
     for change in changes:
-        _apply(tables, change)
-    return build_recipe(tables)
+        key, equals, text = change.partition("=")
+        table, dot, name = key.strip().partition(".")
+        if not equals or not dot:
+            raise ConfigError(f"wanted a change such as `train.epochs=3`, but got `{change}`.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        changed.setdefault(table, {})[name] = value
+    return changed
 
 
 def build_recipe(tables: Mapping[str, Any]) -> Recipe:
@@ -181,21 +204,10 @@ def to_toml(recipe: Recipe) -> str:
 def _choice(table: Mapping[str, Any], *, where: str) -> Choice:
     """Takes the name out of a table; the rest are options of what the name stands for."""
     if not isinstance(table.get("name"), str):
-        raise ConfigError(f"wanted a `name` in [{where}], but got: {', '.join(table) or 'nothing'}.")
+        raise ConfigError(
+            f"wanted a `name` in [{where}], but got: {', '.join(table) or 'nothing'}."
+        )
     return Choice(table["name"], {key: value for key, value in table.items() if key != "name"})
-
-
-def _apply(tables: dict[str, Any], change: str) -> None:
-    """Applies one `table.key=value`; a value that is no TOML is taken as text."""
-    key, equals, text = change.partition("=")
-    table, dot, name = key.strip().partition(".")
-    if not equals or not dot:
-        raise ConfigError(f"wanted a change such as `train.epochs=3`, but got `{change}`.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    tables.setdefault(table, {})[name] = value
 
 
 def _typed(value: Any, hint: Any, *, key: str, where: str) -> Any:

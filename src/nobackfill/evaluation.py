@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from nobackfill.config import suggest
 from nobackfill.errors import ConfigError, DataError
@@ -59,7 +59,7 @@ class Evaluation:
     new_old: Retrieval
     new_new: Retrieval | None
     independent: Retrieval | None
-    query_ids: np.ndarray[Any, Any]
+    query_ids: NDArray[Any]
     num_gallery: int
     protocol: str
     notes: tuple[str, ...] = ()
@@ -138,8 +138,14 @@ def evaluate(
     if name not in PROTOCOLS:
         raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
     asks = new if new_query is None else new_query
-    plan = plan_search(old, asks, new, same_camera=PROTOCOLS[name].same_camera,
-                       leave_one_out=PROTOCOLS[name].leave_one_out, intersect=intersect)
+    plan = plan_search(
+        old,
+        asks,
+        new,
+        same_camera=PROTOCOLS[name].same_camera,
+        leave_one_out=PROTOCOLS[name].leave_one_out,
+        intersect=intersect,
+    )
 
     def search(query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
         return retrieval(
@@ -171,11 +177,10 @@ def _mean(result: Retrieval | None) -> float | None:
 
 def _space_notes(old: Vectors, new: Vectors) -> list[str]:
     """What the fingerprints of both spaces tell a reader."""
-    undeclared = [name for name, file in (("old", old), ("new", new)) if file.space is None]
-    if undeclared:
-        return [
-            f"the {' and the '.join(undeclared)} vectors do not say what made them (no space.json)"
-        ]
+    if old.space is None or new.space is None:
+        both = (("old", old), ("new", new))
+        undeclared = " and ".join(f"the {name}" for name, file in both if file.space is None)
+        return [f"{undeclared} vectors do not say what made them (no space.json)"]
     if new.space.parent not in (None, old.space.fingerprint):
         return ["the new model was made compatible with another old space than this one"]
     return []

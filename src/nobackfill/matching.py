@@ -218,13 +218,13 @@ def _find(ids: Ids, wanted: Ids) -> NDArray[np.int64]:
     """The row of each wanted id; all must be there."""
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
-    rows = order[place]
+    rows: NDArray[np.int64] = order[place].astype(np.int64)
     if (lost := ids[rows] != wanted).any():
         raise DataError(
             f"wanted vectors of all items, but {int(lost.sum())} have none, the first being "
             f"{wanted[lost][0]!r}. Embed them too."
         )
-    return rows.astype(np.int64)
+    return rows
 
 
 def _places(queries: Ids, gallery: Ids) -> list[list[int]] | None:

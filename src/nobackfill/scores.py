@@ -61,9 +61,7 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
     )
 
 
-def _p_scores_of_one(
-    new_new: float, new_old: float, old_old: float, independent: float
-) -> PScores:
+def _p_scores_of_one(new_new: float, new_old: float, old_old: float, independent: float) -> PScores:
     """The scores on one test set."""
     if not independent > old_old:
         raise DataError(

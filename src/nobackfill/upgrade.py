@@ -6,12 +6,14 @@ from pathlib import Path
 
 import torch
 
-from nobackfill.config import Recipe
+from nobackfill.config import Recipe, read_recipe, suggest
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
 from nobackfill.embed import Watch, embed, to_vectors
+from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
+from nobackfill.space import Space
 from nobackfill.train.known import know_old_space
 from nobackfill.train.loop import Epoch
 from nobackfill.train.run import Run
@@ -45,7 +47,9 @@ def train_run(
         yield from run.train(collection, old, device=device, watch=watch)
     searched = searched_vectors(run, collection, device=device)
     if run.recipe.old.run is not None:
-        old_vectors = searched_vectors(Run.open(Path(run.recipe.old.run)), collection, device=device)
+        old_vectors = searched_vectors(
+            Run.open(Path(run.recipe.old.run)), collection, device=device
+        )
         save_evaluation(folder, evaluate(old_vectors, searched))
 
 
@@ -55,14 +59,11 @@ def searched_vectors(run: Run, collection: Collection, *, device: torch.device) 
     if path.exists():
         return load_vectors(path)
     rows = collection.validation_rows()
-    parent = None
-    if run.recipe.old.run is not None:
-        parent = Run.open(Path(run.recipe.old.run)).space(collection, None)
     vectors = to_vectors(
         embed(run.model(device), collection, rows),
         collection,
         rows,
-        space=run.space(collection, parent),
+        space=run.space(collection, parent_space(run, collection)),
     )
     vectors.save(path)
     return vectors
@@ -71,3 +72,40 @@ def searched_vectors(run: Run, collection: Collection, *, device: torch.device) 
 def save_evaluation(folder: Path, evaluation: Evaluation) -> None:
     """Leaves the numbers in the run's folder."""
     write_text(folder / "evaluation.json", json.dumps(evaluation.summary(), indent=2) + "\n")
+
+
+def embed_collection(
+    model: Path, data: Path, *, split: str = "all", device: torch.device
+) -> Vectors:
+    """Runs the model of a finished run over the [data] of a recipe or of another run.
+
+    Args:
+        model: The run's folder.
+        data: A recipe, or a run's folder.
+        split: "train", "validation" or "all".
+        device: What to work on.
+    """
+    run = Run.open(model)
+    recipe = read_recipe(data / "config.toml" if data.is_dir() else data)
+    collection = make_collection(recipe.data)
+    rows = torch.arange(len(collection.ids))
+    if split != "all":
+        known = sorted(set(collection.columns["split"].tolist()))
+        if split not in known:
+            raise ConfigError(f"unknown split `{split}`. {suggest(split, ['all', *known])}")
+        rows = rows[torch.from_numpy(collection.columns["split"] == split)]
+    return to_vectors(
+        embed(run.model(device), collection, rows),
+        collection,
+        rows,
+        space=run.space(collection, parent_space(run, collection)),
+    )
+
+
+def parent_space(run: Run, collection: Collection) -> Space | None:
+    """The space that a run's model was made compatible with, if any."""
+    if run.recipe.old.run is not None:
+        return Run.open(Path(run.recipe.old.run)).space(collection, None)
+    if run.recipe.old.vectors is not None:
+        return load_vectors(run.recipe.old.vectors).space
+    return None

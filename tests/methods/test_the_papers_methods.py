@@ -10,9 +10,7 @@ from nobackfill.methods import METHODS
 from nobackfill.oldspace import OldSpace
 from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
 
-PROTOTYPES = F.normalize(
-    torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) + 1, dim=-1
-)
+PROTOTYPES = F.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) + 1, dim=-1)
 NEW = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
 Q = torch.randn(6, 5, generator=torch.Generator().manual_seed(2)) + 1
 LABELS = torch.arange(6)

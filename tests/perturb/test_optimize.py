@@ -117,11 +117,15 @@ def sampled_by_hand(p, q, *, steps, per_epoch, batch, seed, lr):
             others = torch.randint(classes - 1, (size,), generator=generator)
             others = others + (others >= rows)
             leaf = x.clone().requires_grad_()
-            loss = sum((leaf[i] @ leaf[j] - 0.6).clamp(min=0) for i, j in zip(rows, others, strict=True))
+            loss = sum(
+                (leaf[i] @ leaf[j] - 0.6).clamp(min=0) for i, j in zip(rows, others, strict=True)
+            )
             if q is not None:
                 news = torch.randint(classes - 1, (size,), generator=generator)
                 news = news + (news >= rows)
-                loss = loss + sum((leaf[i] @ q[j] - 0.6).clamp(min=0) for i, j in zip(rows, news, strict=True))
+                loss = loss + sum(
+                    (leaf[i] @ q[j] - 0.6).clamp(min=0) for i, j in zip(rows, news, strict=True)
+                )
             loss.backward()
             x = x - lr * leaf.grad
     return x

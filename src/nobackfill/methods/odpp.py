@@ -4,7 +4,6 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025, Eqs. 9-11 and Algorithm 2. https://arxiv.org/abs/2503.14824
 """
 
-
 from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.oldspace import OldSpace

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -30,6 +29,7 @@ def small(*, channels: int = 1, width: int = 16) -> Backbone:
         width: Channels of the first layer; the fourth has eight times as many.
 
     Example:
+        >>> import torch
         >>> small(width=8)(torch.zeros(2, 1, 32, 32)).shape
         torch.Size([2, 64])
     """

@@ -66,4 +66,5 @@ def project_out_length(
     """
     u = F.normalize(x, dim=-1)
     along = (gradient * u).sum(dim=-1, keepdim=True)
-    return (gradient - along * u) / x.norm(dim=-1, keepdim=True)
+    length: Tensor = x.norm(dim=-1, keepdim=True)
+    return (gradient - along * u) / length

@@ -31,7 +31,7 @@ def know_old_space(
         return OldSpace()
     if recipe.old.run is None and recipe.old.vectors is None:
         raise ConfigError(
-            f"`{name}` needs {', '.join(sorted(needs))} of an old model, but the recipe names none. "
+            f"`{name}` needs {', '.join(sorted(needs))} of an old model, but none is named. "
             f"Add [old] with `run` (a run folder) or `vectors` (a file of old vectors), or pass "
             f"--set old.run=FOLDER."
         )

@@ -144,7 +144,9 @@ class Run:
         tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
         tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
         with replacing(self.weights) as unfinished:
-            save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, unfinished)
+            save_file(
+                {key: t.detach().cpu().contiguous() for key, t in tensors.items()}, unfinished
+            )
         (self.folder / "state.pt").unlink(missing_ok=True)
 
     def model(self, device: torch.device) -> Embedder:
@@ -163,6 +165,15 @@ class Run:
             )
         return tensors["classifier.weight"]
 
+    def moved_prototypes(self) -> torch.Tensor | None:
+        """Where the method had moved the old prototypes by the end, if it moves any."""
+        tensors = self._tensors("method.")
+        if "perturb.moved" in tensors:
+            return tensors["perturb.moved"]
+        if "perturb.perturbation" in tensors:
+            return tensors["perturb.old"] + tensors["perturb.perturbation"]
+        return None
+
     def space(self, collection: Collection, parent: Space | None) -> Space:
         """The fingerprint of what this model makes of a collection."""
         return Space(
@@ -176,9 +187,7 @@ class Run:
     def _make_method(self, old: OldSpace, num_classes: int) -> Method:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.train.seed + 1)
-            return METHODS[self.recipe.method.name](
-                old, num_classes, **self.recipe.method.options
-            )
+            return METHODS[self.recipe.method.name](old, num_classes, **self.recipe.method.options)
 
     def _tensors(self, prefix: str) -> dict[str, torch.Tensor]:
         try:

@@ -1,0 +1,1 @@
+"""The `nobackfill` command: one file per command, one sentence and one call each."""

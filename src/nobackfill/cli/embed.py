@@ -1,0 +1,28 @@
+"""`nobackfill embed`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json
+
+
+def embed(
+    model: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[
+        Path, typer.Argument(help="What to embed: a recipe or a run folder; its [data] is taken.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
+    split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Run a trained model over a collection, into a file of vectors."""
+    from nobackfill.cli.show import print_object
+    from nobackfill.upgrade import choose_device, embed_collection
+
+    vectors = embed_collection(model, data, split=split, device=choose_device(device))
+    vectors.save(output)
+    written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
+    print_object(written, as_json=json, text=f"{vectors} written to {output}")

@@ -1,0 +1,42 @@
+"""`nobackfill evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Json, NewFile, OldFile
+
+
+def evaluate(
+    old: OldFile,
+    new: NewFile,
+    independent: Annotated[
+        Path | None, typer.Option(help="Vectors of a new model trained without constraint.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="plain (default), leave-one-out, market1501 or gldv2.")
+    ] = None,
+    intersect: Annotated[
+        bool, typer.Option("--intersect", help="Leave out items that only one file has.")
+    ] = False,
+    require_compatible: Annotated[
+        bool, typer.Option("--require-compatible", help="Exit with 1 if new/old is not better.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compare old and new vectors of the same items: may the new model be deployed today?"""
+    from nobackfill.cli.show import print_evaluation
+    from nobackfill.evaluation import evaluate as run
+    from nobackfill.vectors import load_vectors
+
+    result = run(
+        load_vectors(old),
+        load_vectors(new),
+        independent=load_vectors(independent) if independent else None,
+        protocol=protocol,
+        intersect=intersect,
+    )
+    print_evaluation(result, as_json=json)
+    if require_compatible and not result.compatible:
+        raise typer.Exit(1)

@@ -1,0 +1,66 @@
+"""The `nobackfill` command. Torch is imported inside the commands, so that help comes at once."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from nobackfill import __version__
+from nobackfill.cli.demo import demo
+from nobackfill.cli.embed import embed
+from nobackfill.cli.evaluate import evaluate
+from nobackfill.cli.methods import methods
+from nobackfill.cli.train import train
+from nobackfill.errors import NobackfillError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nobackfill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def nobackfill(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Upgrade an embedding model without re-embedding the gallery."""
+
+
+for command in (demo, train, embed, evaluate, methods):
+    app.command()(command)
+
+
+def main() -> NoReturn:
+    """Runs the command line: 0 done, 1 a verdict of no, 2 could not run, 3 undecided."""
+    try:
+        app(standalone_mode=True)
+    except NobackfillError as error:
+        sys.exit(_refuse(str(error)))
+    except (KeyboardInterrupt, BrokenPipeError):
+        sys.exit(130)
+    except Exception as error:  # an error of ours, too, means "could not run", never a verdict
+        import traceback
+
+        traceback.print_exc()
+        sys.exit(_refuse(f"unexpected {type(error).__name__}: {error}. Please report this."))
+    sys.exit(0)
+
+
+def _refuse(message: str) -> int:
+    """Says why nothing was done; the exit code for that."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        "[bold red]nobackfill:[/] ", message, markup=True, sep=""
+    )
+    return 2

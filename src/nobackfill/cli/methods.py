@@ -1,0 +1,20 @@
+"""`nobackfill methods`."""
+
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Json
+
+
+def methods(
+    given: Annotated[
+        list[str] | None,
+        typer.Option(help="What you have of the old model: prototypes, embeddings, classifier …"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the methods and what each needs of the old model."""
+    from nobackfill.cli.show import print_methods
+
+    print_methods(given, as_json=json)

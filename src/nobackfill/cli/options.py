@@ -1,0 +1,19 @@
+"""Options that several commands share, in the same words."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout; progress goes to stderr.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …; auto takes a GPU if there is one.")]
+Seed = Annotated[int, typer.Option(help="Of everything that is random.")]
+OldFile = Annotated[
+    Path,
+    typer.Option("--old", help="Vectors of the old model (.parquet, .safetensors, .npz, .npy)."),
+]
+NewFile = Annotated[
+    Path, typer.Option("--new", help="Vectors of the new model, of the same items.")
+]

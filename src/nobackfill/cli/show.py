@@ -1,0 +1,127 @@
+"""What commands print: one JSON object for programs, or a few lines for people."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from nobackfill.demo import Demo
+    from nobackfill.evaluation import Evaluation
+
+console = Console(highlight=False)
+
+
+def print_object(value: dict[str, Any], *, as_json: bool, text: str) -> None:
+    """Prints an object as JSON, or a text that says the same."""
+    if as_json:
+        print(json.dumps(value))
+    else:
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
+    """Prints the three numbers and the sentence a person wants to read."""
+    if as_json:
+        print(json.dumps(evaluation.summary()))
+        return
+    summary = evaluation.summary()
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("query/gallery")
+    for head in ("mAP", "Recall@1"):
+        table.add_column(head, justify="right")
+    for name in ("old_old", "new_old", "new_new", "independent"):
+        if summary[name] is not None:
+            label = "independent" if name == "independent" else name.replace("_", "/")
+            recall = summary["recall_at_1"][name]
+            table.add_row(label, f"{100 * summary[name]:.2f}", f"{100 * recall:.2f}")
+    console.print(table)
+    if summary["p_1"] is not None:
+        scores = {"P_up": "p_up", "P_comp": "p_comp", "P_1": "p_1"}
+        console.print("   ".join(f"{head} {summary[key]:.2f}" for head, key in scores.items()))
+    for note in evaluation.notes:
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    gain = 100 * (summary["new_old"] - summary["old_old"])
+    verdict = (
+        f"[green]Compatible:[/] on the stored gallery the new model gains {gain:.2f} mAP."
+        if evaluation.compatible
+        else f"[red]Not compatible:[/] on the stored gallery the new model gives {gain:+.2f} mAP "
+        f"against the old. Keep the old model, or embed the gallery again."
+    )
+    console.print(
+        f"{verdict} ({summary['num_queries']:,} queries, {summary['num_gallery']:,} gallery items)",
+        soft_wrap=True,
+    )
+
+
+def print_run(folder: Path, *, as_json: bool) -> None:
+    """Prints what a run came to."""
+    path = folder / "evaluation.json"
+    result = json.loads(path.read_text()) if path.exists() else None
+    value = {"run": str(folder), "evaluation": result}
+    text = f"The model is in {folder}."
+    if result:
+        text += (
+            f" mAP old/old {100 * result['old_old']:.2f}, new/old {100 * result['new_old']:.2f}, "
+            f"new/new {100 * result['new_new']:.2f}: "
+            f"{'compatible' if result['compatible'] else 'not compatible'}."
+        )
+    print_object(value, as_json=as_json, text=text)
+
+
+def print_demo(demo: "Demo", *, as_json: bool) -> None:
+    """Prints the table of the demo and what to conclude from it."""
+    if as_json:
+        print(json.dumps(demo.summary()))
+        return
+    from nobackfill.demo import conclude
+    from nobackfill.demo_report import results_table
+
+    results = results_table(demo.evaluations)
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for column in results.columns:
+        table.add_column(column, justify="right" if column in results.numbers else "left")
+    for index, row in enumerate(results.rows):
+        colored = [{"yes": "[green]yes", "no": "[red]no"}.get(cell, cell) for cell in row]
+        table.add_row(*colored, style="bold" if index == results.strong else "")
+    console.print(table)
+    console.print()
+    for sentence in conclude(demo.evaluations):
+        console.print(sentence, markup=False)
+    console.print(f"\nReport: {demo.report}", markup=False, soft_wrap=True)
+
+
+def print_methods(given: list[str] | None, *, as_json: bool) -> None:
+    """Prints the methods that can be used with what is given."""
+    from nobackfill.config import suggest
+    from nobackfill.errors import ConfigError
+    from nobackfill.methods import METHODS
+    from nobackfill.oldspace import MEANING
+
+    for part in given or []:
+        if part not in MEANING:
+            raise ConfigError(f"unknown part `{part}` of an old model. {suggest(part, MEANING)}")
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "needs": sorted(method.needs),
+            "says": (method.__doc__ or "").strip().splitlines()[0],
+            "usable": given is None or method.needs <= set(given),
+        }
+        for name, method in METHODS.items()
+    ]
+    if as_json:
+        print(json.dumps({"methods": rows}))
+        return
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for column in ("method", "needs", "what it does"):
+        table.add_column(column)
+    for row in rows:
+        if row["usable"]:
+            table.add_row(row["name"], ", ".join(row["needs"]) or "nothing", row["says"])
+    console.print(table)
+    rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
+    if rest:
+        console.print(f"These need more: {'; '.join(rest)}.", markup=False, style="dim")

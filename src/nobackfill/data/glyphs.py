@@ -1,0 +1,408 @@
+"""Drawn characters: a built-in collection with any number of classes, the same on every machine.
+
+Classes come in families of look-alikes. A family has a skeleton of three or four strokes; its
+members share the skeleton and differ by one small stroke, the mark. What tells siblings apart is
+thus small, as it is among products, faces or buildings, and a weak model confuses them.
+
+Two rules make the pixels equal bit for bit wherever they are drawn:
+
+- chance is a hash of what it decides (`random_bits`), so class 17 is the same class however many
+  others are drawn;
+- drawing uses only `+ - * / sqrt min max floor` on float64, elementwise, which IEEE 754 defines
+  exactly. No sine (turns are rational), no sum whose order a library may choose.
+
+Coordinates are those of a sheet of paper from -0.5 to 0.5 in x (right) and y (down).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int64, UInt8, UInt64
+from torch import Tensor
+
+from nobackfill.data.splits import number_classes
+from nobackfill.errors import ConfigError
+
+SMALLEST_SIDE = 16  # pixels; below, marks and strokes run together
+LARGEST_FAMILY = 8  # members; more marks than these do not fit around every skeleton
+LARGEST_VARIATION = 3.0  # beyond, characters leave the paper
+
+NODES = np.array([(x, y) for y in (-0.3, 0.0, 0.3) for x in (-0.3, 0.0, 0.3)])
+STROKES = 4  # of a skeleton, at most
+PIECES = 3  # straight lines that draw one curved stroke
+STROKE_WIDTH = 0.07
+
+LONG_MARK, SHORT_MARK = 0.3, 0.04  # at crowding 0 and 1
+MARK_STEPS = (-0.32, -0.24, -0.16, -0.08, 0.0, 0.08, 0.16, 0.24, 0.32)
+MARK_PLACES = np.array([(x, y) for y in MARK_STEPS for x in MARK_STEPS])
+DIAGONAL = 0.7071067811865476
+DIRECTIONS = np.array([(1.0, 0.0), (DIAGONAL, DIAGONAL), (0.0, 1.0), (-DIAGONAL, DIAGONAL)])
+MARK_GAP = 0.09  # from the skeleton: a mark stands beside it, not on it
+MARKS_APART = 0.15  # siblings' marks from each other
+
+CHUNK = 2**15  # pixels drawn at once: their distances fit a processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Glyphs:
+    """A collection of drawn characters in memory, one entry per image.
+
+    The training images of the model of step `s` are those with `labels < class_counts[s]`: test
+    classes carry the labels after all training classes.
+
+    Attributes:
+        images: Ink, from 0 (paper) to 255.
+        labels: Class numbers, the classes of earlier models first.
+        ids: Names such as "glyph-00017-003": original class 17, its image 3.
+        split: "train" or "validation".
+        is_query: Validation images that ask.
+        is_gallery: Validation images that are searched.
+        family: The family of look-alikes that the class belongs to.
+        class_counts: How many training classes each step of the upgrade knows.
+    """
+
+    images: UInt8[Tensor, "images 1 side side"]
+    labels: Int64[Tensor, " images"]
+    ids: list[str]
+    split: list[str]
+    is_query: Bool[Tensor, " images"]
+    is_gallery: Bool[Tensor, " images"]
+    family: Int64[Tensor, " images"]
+    class_counts: tuple[int, ...]
+
+
+def glyphs(
+    *,
+    train_classes: int = 200,
+    test_classes: int = 100,
+    images_per_class: int = 16,
+    queries_per_class: int = 2,
+    gallery_per_class: int = 6,
+    family_size: int = 5,
+    crowding: float | int = 0.5,
+    variation: float | int = 1.0,
+    side: int = 32,
+    shares: Sequence[float | int] = (0.3, 1.0),
+    seed: int = 0,
+) -> Glyphs:
+    """Draws training classes and, from families of their own, test classes.
+
+    Args:
+        train_classes: How many classes to train on.
+        test_classes: How many classes to search among.
+        images_per_class: Training images of each training class.
+        queries_per_class: Queries of each test class.
+        gallery_per_class: Gallery images of each test class.
+        family_size: How many classes look alike.
+        crowding: How alike, from 0 (a long mark tells siblings apart) to 1 (a dot does).
+        variation: How much the images of a class differ; 0 draws them all the same.
+        side: Height and width of an image in pixels.
+        shares: The share of the training classes that each step of the upgrade knows.
+        seed: Another seed draws other characters.
+
+    Example:
+        >>> data = glyphs(train_classes=10, test_classes=5, images_per_class=3)
+        >>> data.images.shape, data.class_counts, data.ids[0]
+        (torch.Size([70, 1, 32, 32]), (3, 10), 'glyph-00000-000')
+    """
+    _check_at_least(2, train_classes=train_classes, test_classes=test_classes)
+    _check_at_least(
+        1,
+        images_per_class=images_per_class,
+        queries_per_class=queries_per_class,
+        gallery_per_class=gallery_per_class,
+    )
+    _check_at_least(SMALLEST_SIDE, side=side)
+    _check_within(1, LARGEST_FAMILY, family_size=family_size)
+    _check_within(0, 1, crowding=crowding)
+    _check_within(0, LARGEST_VARIATION, variation=variation)
+    _check_within(0, 2**63 - 1, seed=seed)
+
+    order = number_classes(_shuffled(train_classes, seed), shares)
+    first_test_class = -(-train_classes // family_size) * family_size  # of a family of its own
+    test = torch.arange(first_test_class, first_test_class + test_classes)
+    classes = torch.cat([order.classes, test])
+    sizes = torch.tensor([images_per_class, queries_per_class + gallery_per_class])
+    sizes = sizes.repeat_interleave(torch.tensor([train_classes, test_classes]))
+
+    labels = torch.arange(len(classes)).repeat_interleave(sizes)
+    original = classes[labels]
+    number = torch.cat([torch.arange(int(size)) for size in sizes])  # of the image in its class
+    is_test = labels >= train_classes
+    is_query = is_test & (number < queries_per_class)
+    images = draw(
+        original.numpy(),
+        number.numpy(),
+        family_size=family_size,
+        crowding=crowding,
+        variation=variation,
+        side=side,
+        seed=seed,
+    )
+    return Glyphs(
+        images=torch.from_numpy(images).unsqueeze(1),
+        labels=labels,
+        ids=[
+            f"glyph-{class_id:05d}-{image:03d}"
+            for class_id, image in zip(original.tolist(), number.tolist(), strict=True)
+        ],
+        split=["validation" if validation else "train" for validation in is_test.tolist()],
+        is_query=is_query,
+        is_gallery=is_test & ~is_query,
+        family=original // family_size,
+        class_counts=order.counts,
+    )
+
+
+def augment(
+    images: Float[Tensor, "batch channel side side"],
+    generator: torch.Generator,
+    *,
+    pixels: int = 2,
+) -> Float[Tensor, "batch channel side side"]:
+    """Shifts each image by up to so many pixels, at random; what comes in at the edge is paper.
+
+    Example:
+        >>> augment(torch.zeros(2, 1, 16, 16), torch.Generator().manual_seed(0)).shape
+        torch.Size([2, 1, 16, 16])
+    """
+    batch, side = images.shape[0], images.shape[-1]
+    corner = torch.randint(
+        2 * pixels + 1, (2, batch), generator=generator, device=generator.device
+    ).to(images.device)
+    crops = F.pad(images, [pixels] * 4).unfold(2, side, 1).unfold(3, side, 1)
+    return crops[torch.arange(batch, device=images.device), :, corner[0], corner[1]]
+
+
+# Chance: a hash of what it decides.
+
+
+class Purpose(IntEnum):
+    """What a random number is for, as part of its key."""
+
+    CLASS_ORDER = 0
+    NODE_PLACE = 1
+    NODE_ORDER = 2
+    STROKE_START = 3
+    STROKE_BEND = 4
+    STROKE_COUNT = 5
+    MARK_PLACE = 6
+    MARK_TURN = 7
+    HAND = 8
+    JITTER = 9
+
+
+def random_bits(*key: int | Int64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
+    """64 random bits for each key, whose parts are broadcast together.
+
+    Every part is stirred in by one step of SplitMix64 (Steele, Lea and Flood, Fast Splittable
+    Pseudorandom Number Generators, OOPSLA 2014).
+
+    Example:
+        >>> hex(random_bits(0)[0])
+        '0xe220a8397b1dcdaf'
+    """
+    state = np.zeros(1, dtype=np.uint64)
+    for part in key:
+        state = state + np.asarray(part).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def uniform(*key: int | Int64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """A random number in [-1, 1) for each key."""
+    return (random_bits(*key) >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
+
+
+def choice(
+    count: int | Int64[np.ndarray, "..."], *key: int | Int64[np.ndarray, "..."]
+) -> Int64[np.ndarray, "..."]:
+    """A random whole number below `count` for each key."""
+    return (random_bits(*key) % np.asarray(count).astype(np.uint64)).astype(np.int64)
+
+
+def _shuffled(num_classes: int, seed: int) -> Int64[Tensor, " classes"]:
+    """A permutation of the classes: ours, since torch's may change with its version."""
+    lot = random_bits(seed, Purpose.CLASS_ORDER, np.arange(num_classes))
+    return torch.from_numpy(lot.argsort(kind="stable")).long()
+
+
+# What a class looks like. A stroke is a quadratic curve: start, bend, end, each as x and y.
+
+
+def skeletons(
+    family: Int64[np.ndarray, " families"], *, seed: int
+) -> Float64[np.ndarray, "families stroke 3 2"]:
+    """The strokes that the members of each family share: a tree of curves over a grid of nodes.
+
+    Each stroke starts at a node that an earlier one has touched and ends at a fresh one. In half
+    of the families the last stroke lies beside the paper.
+    """
+    row = np.arange(len(family))[:, None]
+    key = family[:, None]
+    shift = uniform(seed, Purpose.NODE_PLACE, key[:, None], *np.ogrid[: len(NODES), :2])
+    nodes = NODES + 0.04 * shift
+    order = random_bits(seed, Purpose.NODE_ORDER, key, np.arange(len(NODES)))
+    nodes = nodes[row, order.argsort(axis=1, kind="stable")]
+
+    stroke = np.arange(STROKES)
+    touched = choice(stroke + 1, seed, Purpose.STROKE_START, key, stroke)
+    start, end = nodes[row, touched], nodes[:, 1 : STROKES + 1]
+    along = end - start
+    across = np.stack([-along[..., 1], along[..., 0]], axis=-1)
+    bend = 0.6 * uniform(seed, Purpose.STROKE_BEND, key, stroke)[..., None]
+    curves = np.stack([start, (start + end) / 2 + bend * across, end], axis=2)
+    curves[uniform(seed, Purpose.STROKE_COUNT, family) < 0, -1] += 9.0
+    return curves
+
+
+def marks(
+    family: Int64[np.ndarray, " families"], *, family_size: int, length: float, seed: int
+) -> Float64[np.ndarray, "families member 3 2"]:
+    """The one small stroke that tells each member of a family from its siblings.
+
+    The members draw lots for a place in turn. Places upon the skeleton come last, and places by a
+    mark already taken after those.
+    """
+    x, y = MARK_PLACES.T
+    gap = np.sqrt(_nearest(x, y, flatten(skeletons(family, seed=seed))[:, :, None]))
+    apart_x, apart_y = x[:, None] - x, y[:, None] - y
+    is_close = apart_x * apart_x + apart_y * apart_y < MARKS_APART * MARKS_APART
+
+    lot = uniform(seed, Purpose.MARK_PLACE, family[:, None], np.arange(len(MARK_PLACES)))
+    lot = lot + 1e3 * np.maximum(MARK_GAP - gap, 0.0)
+    taken = []
+    for _ in range(family_size):
+        taken.append(lot.argmin(axis=1))
+        lot = lot + 1e3 * is_close[taken[-1]]
+    center = MARK_PLACES[np.stack(taken, axis=1)]
+    turn = choice(len(DIRECTIONS), seed, Purpose.MARK_TURN, family[:, None], np.arange(family_size))
+    half = DIRECTIONS[turn] * (length / 2)
+    return np.stack([center - half, center, center + half], axis=2)
+
+
+# What an image of a class looks like: each is written by another hand.
+
+
+def draw(
+    classes: Int64[np.ndarray, " images"],
+    number: Int64[np.ndarray, " images"],
+    *,
+    family_size: int,
+    crowding: float | int,
+    variation: float | int,
+    side: int,
+    seed: int,
+) -> UInt8[np.ndarray, "images side side"]:
+    """Images by original class and by number within the class; the knobs are those of `glyphs`."""
+    families, family = np.unique(classes // family_size, return_inverse=True)
+    length = (1 - crowding) * LONG_MARK + crowding * SHORT_MARK
+    shared = skeletons(families, seed=seed)
+    own = marks(families, family_size=family_size, length=length, seed=seed)[:, :, None]
+    member = classes % family_size
+
+    images = np.empty((len(classes), side, side), dtype=np.uint8)
+    step = max(1, CHUNK // (side * side))
+    for start in range(0, len(classes), step):
+        part = slice(start, start + step)
+        strokes = np.concatenate([shared[family[part]], own[family[part], member[part]]], axis=1)
+        hand = (classes[part], number[part])
+        strokes = handwritten(strokes, *hand, variation=variation, seed=seed)
+        pen = uniform(seed, Purpose.HAND, *hand, 6)
+        images[part] = ink(strokes, STROKE_WIDTH * (1 + 0.3 * variation * pen), side)
+    return images
+
+
+def handwritten(
+    strokes: Float64[np.ndarray, "images stroke 3 2"],
+    classes: Int64[np.ndarray, " images"],
+    number: Int64[np.ndarray, " images"],
+    *,
+    variation: float | int,
+    seed: int,
+) -> Float64[np.ndarray, "images stroke 3 2"]:
+    """The strokes, unsteady, then stretched, slanted, turned and shifted as a whole."""
+    each = np.ogrid[: strokes.shape[1], :3, :2]
+    hand = (classes[:, None, None, None], number[:, None, None, None])
+    unsteady = strokes + 0.03 * variation * uniform(seed, Purpose.JITTER, *hand, *each)
+
+    width, height, slant, turn, right, down = (
+        variation * uniform(seed, Purpose.HAND, classes, number, index)[:, None, None]
+        for index in range(6)
+    )
+    y = (1 + 0.15 * height) * unsteady[..., 1]
+    x = (1 + 0.15 * width) * unsteady[..., 0] + 0.2 * slant * y
+    t = 0.1 * turn  # the tangent of half the angle, which gives sine and cosine by division alone
+    cosine, sine = (1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)
+    return np.stack(
+        [cosine * x - sine * y + 0.06 * right, sine * x + cosine * y + 0.06 * down], axis=-1
+    )
+
+
+def ink(
+    strokes: Float64[np.ndarray, "images stroke 3 2"],
+    width: Float64[np.ndarray, " images"],
+    side: int,
+) -> UInt8[np.ndarray, "images side side"]:
+    """Draws strokes of the given width: full ink within it, fading over one pixel at its edge."""
+    pixel = (np.arange(side) + 0.5) / side - 0.5
+    distance = np.sqrt(_nearest(pixel, pixel[:, None], flatten(strokes)[:, :, None, None]))
+    covered = (width[:, None, None] / 2 - distance) * side + 0.5
+    covered = np.minimum(np.maximum(covered, 0.0), 1.0)
+    return np.asarray(np.floor(covered * 255 + 0.5), dtype=np.uint8)
+
+
+def flatten(
+    strokes: Float64[np.ndarray, "n stroke 3 2"],
+) -> Float64[np.ndarray, "n line 4"]:
+    """Curves as straight lines, each given by the x and y of its start and of its end."""
+    u = (np.arange(PIECES + 1) / PIECES)[:, None]
+    start, bend, end = (strokes[:, :, None, point] for point in range(3))
+    points = (1 - u) * (1 - u) * start + 2 * u * (1 - u) * bend + u * u * end
+    lines = np.concatenate([points[:, :, :-1], points[:, :, 1:]], axis=-1)
+    return lines.reshape(len(strokes), -1, 4)
+
+
+def _nearest(
+    x: Float64[np.ndarray, "..."],
+    y: Float64[np.ndarray, "..."],
+    lines: Float64[np.ndarray, "n line ... 4"],
+) -> Float64[np.ndarray, "n ..."]:
+    """The squared distance of each point to the nearest of the lines, axis 1 of `lines`."""
+    nearest = np.full(1, np.inf)
+    for index in range(lines.shape[1]):
+        start_x, start_y, end_x, end_y = np.moveaxis(lines[:, index], -1, 0)
+        along_x, along_y = end_x - start_x, end_y - start_y
+        square = along_x * along_x + along_y * along_y
+        to_x, to_y = x - start_x, y - start_y
+        share = to_x * (along_x / square) + to_y * (along_y / square)
+        share = np.minimum(np.maximum(share, 0.0), 1.0)  # of the line, where it is nearest
+        off_x, off_y = to_x - share * along_x, to_y - share * along_y
+        nearest = np.minimum(nearest, off_x * off_x + off_y * off_y)
+    return nearest
+
+
+# Settings that make no sense.
+
+
+def _check_at_least(least: int, **settings: int) -> None:
+    for name, value in settings.items():
+        if value < least:
+            raise ConfigError(
+                f"`{name}` must be at least {least}, but it is {value}. Raise it, or leave it out."
+            )
+
+
+def _check_within(low: float | int, high: float | int, **settings: float | int) -> None:
+    for name, value in settings.items():
+        if not low <= value <= high:
+            raise ConfigError(
+                f"`{name}` must lie between {low} and {high}, but it is {value}. "
+                "Choose a value in between, or leave it out."
+            )

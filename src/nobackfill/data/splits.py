@@ -1,0 +1,104 @@
+"""Which classes each model of an upgrade is trained on, and the labels they carry."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from nobackfill.errors import ConfigError
+
+DUST = 1e-6  # 0.29 * 100 is 28.999999999999996 in floating point, and means 29
+
+
+@dataclass(frozen=True, eq=False)
+class ClassOrder:
+    """Classes numbered so that those of every earlier model carry the first labels.
+
+    A model of step `s` knows exactly the labels below `counts[s]`. Classes that no share asks for
+    carry the last labels.
+
+    Attributes:
+        classes: The original class behind each label.
+        label_of: The label of each original class.
+        counts: How many classes each step knows, earliest first.
+    """
+
+    classes: Int64[Tensor, " classes"]
+    label_of: Int64[Tensor, " classes"]
+    counts: tuple[int, ...]
+
+
+def order_classes(
+    num_classes: int, shares: Sequence[float | int], *, generator: torch.Generator
+) -> ClassOrder:
+    """Draws the classes of each step at random, and numbers them as `number_classes` does.
+
+    Args:
+        num_classes: How many classes there are; their original ids are `0 .. num_classes - 1`.
+        shares: The share of the classes that each step knows, ascending, such as `(0.3, 1.0)`.
+        generator: Where the one permutation of the classes comes from.
+
+    Example:
+        >>> order = order_classes(10, (0.3, 1.0), generator=torch.Generator().manual_seed(0))
+        >>> order.counts
+        (3, 10)
+    """
+    class_counts(num_classes, shares)  # a wrong setting is told before anything is drawn
+    return number_classes(torch.randperm(num_classes, generator=generator), shares)
+
+
+def number_classes(
+    permutation: Int64[Tensor, " classes"], shares: Sequence[float | int]
+) -> ClassOrder:
+    """Numbers the classes by the step that adds them, and by ascending id within a step.
+
+    Args:
+        permutation: All class ids; every step knows the beginning of this list, up to its share.
+        shares: The share of the classes that each step knows, ascending.
+
+    Example:
+        >>> order = number_classes(torch.tensor([3, 1, 0, 2]), (0.5, 1.0))
+        >>> order.classes, order.label_of
+        (tensor([1, 3, 0, 2]), tensor([2, 0, 3, 1]))
+    """
+    counts = class_counts(len(permutation), shares)
+    edges = [0, *counts, len(permutation)]
+    added = [permutation[start:end].sort().values for start, end in pairwise(edges)]
+    classes = torch.cat(added)
+    return ClassOrder(classes=classes, label_of=classes.argsort(), counts=counts)
+
+
+def class_counts(num_classes: int, shares: Sequence[float | int]) -> tuple[int, ...]:
+    """How many of the classes each share is, rounded down.
+
+    Example:
+        >>> class_counts(100, (0.29, 1.0))
+        (29, 100)
+    """
+    shares = tuple(shares)
+    _check_shares(shares)
+    counts = tuple(int(share * num_classes + DUST) for share in shares)
+    if counts[0] < 2:
+        raise ConfigError(
+            f"the first model needs at least two classes, but a share of {shares[0]} of "
+            f"{num_classes} classes is {counts[0]}. Take a larger first share, or more classes."
+        )
+    if len(set(counts)) < len(counts):
+        raise ConfigError(
+            f"every share must add classes, but of {num_classes} classes {shares} are {counts}. "
+            "Take shares further apart, or more classes."
+        )
+    return counts
+
+
+def _check_shares(shares: tuple[float | int, ...]) -> None:
+    inside = all(0 < share <= 1 for share in shares)
+    ascending = all(earlier < later for earlier, later in pairwise(shares))
+    if not (shares and inside and ascending):
+        raise ConfigError(
+            f"shares must ascend and lie in (0, 1], but they are {shares}. Write the share of the "
+            "classes that each model knows, the oldest first, such as (0.3, 1.0)."
+        )

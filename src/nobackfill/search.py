@@ -1,0 +1,184 @@
+"""Exact nearest neighbours in blocks, on CPU and GPU: the truth for all that is faster."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.errors import DataError
+
+BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
+LONG_ROW = 8192  # scores; from here on threads gain more than they cost
+
+
+def nearest(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery gallery_dim"],
+    k: int,
+    *,
+    exclude_self: bool = False,
+    block: int | None = None,
+) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
+    r"""Finds for each query the `k` gallery rows with the largest inner product, best first.
+
+    .. math::
+        \mathrm{score}_{ij} = q_i^\top g_j
+
+    The search is exact: every score is computed, `block` rows of them at a time. Rows of equal
+    score come in the order of the gallery, also where the cut at `k` falls between them. Scores
+    are equal if their floats are; two copies of one vector may differ in the last bit.
+
+    Args:
+        query: One row per query. Vectors of unit length make the score a cosine.
+        gallery: What is searched, on the same device. Half precision is computed in float32.
+        k: How many to find. Where there are fewer, all of them are returned.
+        exclude_self: Query `i` is gallery row `i`, and never its own neighbour.
+        block: How many queries to score at once; by default what fits into 64 MB.
+
+    Returns:
+        The rows of the gallery, and their scores.
+
+    Raises:
+        DataError: If the two do not fit together, are empty, hold a NaN, or `k` is below 1.
+
+    Example:
+        >>> query = torch.tensor([[1.0, 0.0]])
+        >>> gallery = torch.tensor([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
+        >>> nearest(query, gallery, k=2)
+        (tensor([[2, 1]]), tensor([[1.0000, 0.6000]]))
+    """
+    if k < 1:
+        raise DataError(f"at least one neighbour can be asked for, but k is {k}. Pass k=1 or more.")
+    query, gallery = comparable(query, gallery, exclude_self=exclude_self)
+    k = min(k, len(gallery) - exclude_self)
+    block = block or rows_per_block(len(gallery) * gallery.element_size())
+    indices = torch.empty(len(query), k, dtype=torch.int64, device=query.device)
+    scores = torch.empty(len(query), k, dtype=query.dtype, device=query.device)
+    best = best_by_partition if query.device.type == "cpu" else best_by_topk
+    for first, score in score_blocks(query, gallery, block):
+        rows = slice(first, first + len(score))
+        if exclude_self:
+            score.diagonal(0).fill_(-torch.inf)
+        if k:
+            indices[rows] = best(score, k)
+            scores[rows] = score.gather(1, indices[rows])
+    return indices, scores
+
+
+def best_by_partition(
+    score: Float[Tensor, "query gallery"], k: int
+) -> Int[Tensor, "query neighbors"]:
+    """Positions of the `k` largest of each row, best first, ties by position. For the CPU.
+
+    numpy finds the k-th value of a row in one vectorised pass; whatever reaches it is sorted.
+    """
+    best = np.empty((len(score), k), dtype=np.int64)
+    rows = score.numpy()
+
+    def sort_row(i: int) -> None:
+        row = rows[i]
+        lowest = np.partition(row, len(row) - k)[len(row) - k]
+        reaching = np.flatnonzero(row >= lowest)  # in the order of the gallery, k or (ties) more
+        best[i] = reaching[np.argsort(-row[reaching], kind="stable")[:k]]
+
+    for_each_row(sort_row, rows.shape)
+    return torch.from_numpy(best)
+
+
+def best_by_topk(score: Float[Tensor, "query gallery"], k: int) -> Int[Tensor, "query neighbors"]:
+    """Positions of the `k` largest of each row, best first, ties by position. For a GPU.
+
+    `topk` leaves the order of ties open. One value more than asked for shows whether a tie was
+    cut; those rows, and only those, are sorted whole.
+    """
+    value, best = score.topk(min(k + 1, score.shape[1]), dim=1)
+    best = best[:, :k].sort(dim=1).values
+    order = score.gather(1, best).sort(dim=1, descending=True, stable=True).indices
+    best = best.gather(1, order)
+    if value.shape[1] > k:
+        cut = value[:, k - 1] == value[:, k]
+        best[cut] = score[cut].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return best
+
+
+def comparable(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery gallery_dim"],
+    *,
+    exclude_self: bool = False,
+) -> tuple[Float[Tensor, "query dim"], Float[Tensor, "gallery dim"]]:
+    """Checks that the two can be multiplied, and returns them in one dtype, at least float32."""
+    for name, vectors in (("query", query), ("gallery", gallery)):
+        if len(vectors) == 0:
+            raise DataError(
+                f"there must be something to compare, but the {name} has 0 rows. "
+                "Check the file or the split it was taken from."
+            )
+    if query.shape[1] != gallery.shape[1]:
+        raise DataError(
+            "query and gallery must have the same dimension, but the query has "
+            f"{query.shape[1]} and the gallery {gallery.shape[1]}. Map one into the space of "
+            "the other first, e.g. with a fitted head."
+        )
+    if query.device != gallery.device:
+        raise DataError(
+            f"query and gallery must be on one device, but the query is on {query.device} and "
+            f"the gallery on {gallery.device}. Move one with `.to(...)`."
+        )
+    if exclude_self and len(query) != len(gallery):
+        raise DataError(
+            "exclude_self means that query i is gallery item i, but there are "
+            f"{len(query)} queries and {len(gallery)} gallery items. Pass the same items "
+            "twice, or leave exclude_self out."
+        )
+    dtype = torch.promote_types(torch.promote_types(query.dtype, gallery.dtype), torch.float32)
+    query, gallery = query.detach().to(dtype), gallery.detach().to(dtype)
+    check_finite(query, "query")
+    check_finite(gallery, "gallery")
+    return query, gallery
+
+
+def check_finite(vectors: Float[Tensor, "rows dim"], name: str) -> None:
+    """Refuses NaN and infinite values, naming the first row that has one."""
+    bad = ~vectors.sum(dim=1).isfinite()  # a row's sum is finite only if all of it is
+    bad[bad.clone()] = ~vectors[bad].isfinite().all(dim=1)  # but may overflow: look again
+    if bad.any():
+        raise DataError(
+            f"{name} vectors must be finite, but {int(bad.sum())} of {len(vectors)} hold NaN or "
+            f"infinite values, the first being row {int(bad.nonzero()[0])}. Embed these items "
+            "again, or drop them."
+        )
+
+
+def score_blocks(
+    query: Float[Tensor, "query dim"], gallery: Float[Tensor, "gallery dim"], block: int
+) -> Iterator[tuple[int, Float[Tensor, "rows gallery"]]]:
+    """Yields the first row of each block of queries, and its scores.
+
+    All blocks share one buffer, which is yours until you ask for the next.
+    """
+    buffer = query.new_empty(min(block, len(query)), len(gallery))
+    for first in range(0, len(query), block):
+        rows = query[first : first + block]
+        yield first, torch.mm(rows, gallery.T, out=buffer[: len(rows)])
+
+
+def rows_per_block(bytes_per_row: int) -> int:
+    """How many rows of a block fit into 64 MB, at least one."""
+    return max(1, BLOCK_BYTES // bytes_per_row)
+
+
+def for_each_row(function: Callable[[int], None], shape: tuple[int, int]) -> None:
+    """Calls `function` with each row's number, on as many threads as torch may use.
+
+    numpy frees Python's lock while it works on a row. Short rows are done before a second thread
+    could help, so they stay on this one.
+    """
+    rows, columns = shape
+    workers = min(torch.get_num_threads(), rows) if columns >= LONG_ROW else 1
+    parts = [range(first, rows, workers) for first in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda part: list(map(function, part)), parts))  # raises what they raised

@@ -1,0 +1,121 @@
+import pytest
+import torch
+
+from nobackfill.errors import DataError
+from nobackfill.search import best_by_partition, best_by_topk, nearest
+
+EVERY_WAY = pytest.mark.parametrize("best", [best_by_partition, best_by_topk])
+
+
+def vectors(rows, dim=3, *, seed, dtype=torch.float64):
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def whole_numbers(rows, dim=2, *, seed):
+    """Vectors whose inner products are small integers: exact in floats, and often equal."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-1, 2, (rows, dim), generator=generator).double()
+
+
+def nearest_by_hand(query, gallery, k, *, exclude_self=False):
+    """Sorts all of the gallery for one query after the other; Python's sort keeps ties in order."""
+    found = []
+    for i, q in enumerate(query):
+        score = [sum((q * g).tolist()) for g in gallery]
+        items = [j for j in range(len(gallery)) if not (exclude_self and i == j)]
+        found.append(sorted(items, key=lambda j, score=score: -score[j])[:k])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("block", [1, 4, None])
+def test_agrees_with_sorting_by_hand(seed, k, block):
+    query, gallery = vectors(7, seed=seed), vectors(10, seed=seed + 100)
+    indices, scores = nearest(query, gallery, k, block=block)
+    assert indices.tolist() == nearest_by_hand(query, gallery, k)
+    torch.testing.assert_close(scores, (query @ gallery.T).gather(1, indices))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_equal_scores_come_in_the_order_of_the_gallery(seed, k):
+    query, gallery = whole_numbers(6, seed=seed), whole_numbers(9, seed=seed + 100)
+    indices, _ = nearest(query, gallery, k, block=4)
+    assert indices.tolist() == nearest_by_hand(query, gallery, k)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_cpu_and_gpu_code_agree_on_ties_too(best, k):
+    score = whole_numbers(20, 9, seed=0)
+    expected = score.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    assert best(score, k).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("block", [1, 4, None])
+def test_nobody_is_his_own_neighbour_if_excluded(block):
+    x = vectors(9, seed=0)
+    indices, scores = nearest(x, x, 100, exclude_self=True, block=block)
+    assert indices.tolist() == nearest_by_hand(x, x, 100, exclude_self=True)
+    assert indices.shape == (9, 8)
+    assert scores.isfinite().all()
+
+
+def test_only_the_pair_itself_is_excluded():
+    same = torch.ones(3, 2)
+    indices, _ = nearest(same, same, 2, exclude_self=True)
+    assert indices.tolist() == [[1, 2], [0, 2], [0, 1]]
+
+
+def test_one_item_has_no_other():
+    indices, scores = nearest(torch.ones(1, 2), torch.ones(1, 2), 5, exclude_self=True)
+    assert indices.shape == scores.shape == (1, 0)
+
+
+def test_more_than_there_is_means_all():
+    indices, _ = nearest(vectors(2, seed=0), vectors(5, seed=1), 50)
+    assert indices.sort(dim=1).values.tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_half_precision_is_computed_in_single(dtype):
+    query, gallery = vectors(4, seed=0, dtype=torch.float64).to(dtype), vectors(6, seed=1).to(dtype)
+    indices, scores = nearest(query, gallery, 3)
+    assert indices.tolist() == nearest_by_hand(query.double(), gallery.double(), 3)
+    assert scores.dtype == torch.promote_types(dtype, torch.float32)
+
+
+def test_vectors_that_require_a_gradient_are_welcome():
+    query = vectors(2, seed=0).requires_grad_()
+    assert not nearest(query, vectors(3, seed=1), 1)[1].requires_grad
+
+
+def bad_row(value):
+    vectors = torch.ones(4, 2)
+    vectors[2, 1] = value
+    return vectors
+
+
+@pytest.mark.parametrize(
+    ("query", "gallery", "options", "message"),
+    [
+        (torch.ones(2, 3), torch.ones(2, 3), {"k": 0}, r"k is 0. Pass k=1"),
+        (torch.ones(0, 3), torch.ones(2, 3), {}, "the query has 0 rows"),
+        (torch.ones(2, 3), torch.ones(0, 3), {}, "the gallery has 0 rows"),
+        (torch.ones(2, 3), torch.ones(2, 4), {}, "query has 3 and the gallery 4"),
+        (torch.ones(2, 3), torch.ones(2, 3, device="meta"), {}, "the gallery on meta"),
+        (torch.ones(2, 3), torch.ones(4, 3), {"exclude_self": True}, "2 queries and 4 gallery"),
+        (bad_row(torch.nan), torch.ones(2, 2), {}, "query vectors .* 1 of 4 .* row 2"),
+        (torch.ones(2, 2), bad_row(-torch.inf), {}, "gallery vectors .* row 2"),
+    ],
+)
+def test_says_what_is_wrong(query, gallery, options, message):
+    with pytest.raises(DataError, match=message):
+        nearest(query, gallery, **{"k": 1, **options})
+
+
+def test_large_values_are_not_taken_for_infinite():
+    large = torch.full((2, 8), 3e38)  # their sum overflows
+    indices, _ = nearest(large, torch.eye(8)[:2], 1)
+    assert indices.tolist() == [[0], [0]]
