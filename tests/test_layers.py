@@ -8,7 +8,7 @@ import nobackfill
 ROOMS = """
     errors config files space vectors
     data models embed
-    search metrics prototypes oldspace
+    search ranking relevance metrics prototypes oldspace
     perturb losses methods train
     matching scores evaluation analysis
     report upgrade demo demo_report cli

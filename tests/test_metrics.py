@@ -5,17 +5,17 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from nobackfill import metrics, search
+from nobackfill import ranking, search
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.metrics import average_precision, retrieval
 
-WAYS = [metrics.ranks_by_counting, metrics.ranks_by_sorting]
+WAYS = [ranking.ranks_by_counting, ranking.ranks_by_sorting]
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
 def _each_way(request, monkeypatch):
     """Runs a test with the CPU's way of ranking and with the GPU's, both on the CPU."""
-    monkeypatch.setattr(metrics, "ranks_by_counting", request.param)
+    monkeypatch.setattr(ranking, "ranks_by_counting", request.param)
 
 
 def random_vectors(rows, generator):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from nobackfill import search
 from nobackfill.errors import DataError
 from nobackfill.search import best_by_partition, best_by_topk, nearest
 
@@ -119,3 +120,19 @@ def test_large_values_are_not_taken_for_infinite():
     large = torch.full((2, 8), 3e38)  # their sum overflows
     indices, _ = nearest(large, torch.eye(8)[:2], 1)
     assert indices.tolist() == [[0], [0]]
+
+
+def test_rows_are_shared_out_among_threads(monkeypatch):
+    score = whole_numbers(50, 9, seed=0)
+    on_one_thread = best_by_partition(score, 4)
+    monkeypatch.setattr(search, "LONG_ROW", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert best_by_partition(score, 4).tolist() == on_one_thread.tolist()
+
+
+def test_what_a_thread_raises_is_raised():
+    def fail(row):
+        raise ValueError(row)
+
+    with pytest.raises(ValueError, match="0"):
+        search.for_each_row(fail, (3, 3))

@@ -78,7 +78,7 @@ def demo_recipe(name: str, old_run: Path, *, seed: int = 0, changes: Iterable[st
     """
     is_old = name == "old"
     tables: dict[str, dict[str, Any]] = {
-        "data": {"name": "glyphs", "seed": seed},
+        "data": {"name": "glyphs", "shares": [0.15, 1.0], "variation": 1.4, "seed": seed},
         "model": {"name": "small", "embedding_dim": 64},
         "method": {"name": "independent" if is_old else name},
         "old": {} if is_old else {"run": str(old_run)},

@@ -11,7 +11,7 @@ from torch import Tensor
 from nobackfill.errors import DataError
 
 BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
-LONG_ROW = 8192  # scores; from here on threads gain more than they cost
+LONG_ROW = 65_536  # scores; from here on threads gain more than they cost
 
 
 def nearest(
@@ -53,6 +53,8 @@ def nearest(
     if k < 1:
         raise DataError(f"at least one neighbour can be asked for, but k is {k}. Pass k=1 or more.")
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
+    check_finite(query, "query")
+    check_finite(gallery, "gallery")
     k = min(k, len(gallery) - exclude_self)
     block = block or rows_per_block(len(gallery) * gallery.element_size())
     indices = torch.empty(len(query), k, dtype=torch.int64, device=query.device)
@@ -61,7 +63,7 @@ def nearest(
     for first, score in score_blocks(query, gallery, block):
         rows = slice(first, first + len(score))
         if exclude_self:
-            score.diagonal(0).fill_(-torch.inf)
+            score.diagonal(first).fill_(-torch.inf)
         if k:
             indices[rows] = best(score, k)
             scores[rows] = score.gather(1, indices[rows])
@@ -135,10 +137,7 @@ def comparable(
             "twice, or leave exclude_self out."
         )
     dtype = torch.promote_types(torch.promote_types(query.dtype, gallery.dtype), torch.float32)
-    query, gallery = query.detach().to(dtype), gallery.detach().to(dtype)
-    check_finite(query, "query")
-    check_finite(gallery, "gallery")
-    return query, gallery
+    return query.detach().to(dtype), gallery.detach().to(dtype)
 
 
 def check_finite(vectors: Float[Tensor, "rows dim"], name: str) -> None:
@@ -178,7 +177,11 @@ def for_each_row(function: Callable[[int], None], shape: tuple[int, int]) -> Non
     could help, so they stay on this one.
     """
     rows, columns = shape
-    workers = min(torch.get_num_threads(), rows) if columns >= LONG_ROW else 1
+    if columns < LONG_ROW:
+        for row in range(rows):
+            function(row)
+        return
+    workers = min(torch.get_num_threads(), rows)
     parts = [range(first, rows, workers) for first in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda part: list(map(function, part)), parts))  # raises what they raised

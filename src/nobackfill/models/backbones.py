@@ -24,6 +24,8 @@ class Backbone(nn.Module):
 def small(*, channels: int = 1, width: int = 16) -> Backbone:
     """A convolutional net for small images: four 3 x 3 layers, each twice as wide, then a mean.
 
+    Three of the four halve the image, so that 32 pixels become 4.
+
     Args:
         channels: Of the images.
         width: Channels of the first layer; the fourth has eight times as many.
@@ -35,8 +37,7 @@ def small(*, channels: int = 1, width: int = 16) -> Backbone:
     """
     widths = [channels, width, 2 * width, 4 * width, 8 * width]
     layers: list[nn.Module] = []
-    for depth in range(4):
-        stride = 1 if depth == 0 else 2
+    for depth, stride in enumerate((2, 2, 1, 2)):
         layers += [
             nn.Conv2d(widths[depth], widths[depth + 1], 3, stride, padding=1, bias=False),
             nn.BatchNorm2d(widths[depth + 1]),

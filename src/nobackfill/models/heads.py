@@ -54,4 +54,5 @@ def make_model(choice: Choice, *, seed: int) -> Embedder:
     embedding_dim = options.pop("embedding_dim")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Embedder(BACKBONES[choice.name](**options), embedding_dim)
+        model = Embedder(BACKBONES[choice.name](**options), embedding_dim)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,94 @@
+"""From scores to ranks: where in its ranking each relevant item stands.
+
+Nothing is sorted that need not be. A query's relevant items are few; the rank of each is one plus
+the number of gallery items before it, and that can be counted while the scores stream by.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.search import for_each_row
+
+
+def sorted_ranks(
+    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+) -> tuple[Int[Tensor, " hits"], Int[Tensor, " query"]]:
+    """Ranks of the given items, ascending within each row, and how many each row has.
+
+    Args:
+        score: Higher is better; minus infinity is not in the ranking.
+        row: Of each item whose rank is wanted its row of `score`, ascending.
+        item: Its column. Those that are not in the ranking are dropped.
+    """
+    kept = (score[row.to(score.device), item.to(score.device)] > -torch.inf).cpu()
+    row, item = row[kept], item[kept]
+    rank = ranks_by_counting if score.device.type == "cpu" else ranks_by_sorting
+    key = row * (score.shape[1] + 1)  # larger than any rank, so that rows stay apart
+    ranks = (key + rank(score, row, item)).sort().values - key
+    return ranks.to(torch.int32), torch.bincount(row, minlength=len(score))
+
+
+def ranks_by_counting(
+    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+) -> Int[Tensor, " pairs"]:
+    r"""Rank of each item in its row, ties by position. For the CPU.
+
+    .. math::
+        \mathrm{rank}(p) = 1 + |\{j : s_j > s_p\}| + |\{j < p : s_j = s_p\}|
+
+    Only what scores at least as high as the last item wanted is sorted, by value: numpy does that
+    an order of magnitude faster than it sorts positions. One search then finds for each item how
+    many score as high and how many score higher; ties are looked at where the two differ by more
+    than the item itself.
+    """
+    scores, rows, items = score.numpy(), row.numpy(), item.numpy()
+    wanted = scores[rows, items]
+    bounds = np.stack([wanted, np.nextafter(wanted, np.inf, dtype=wanted.dtype)], axis=1)
+    starts = np.searchsorted(rows, np.arange(len(scores) + 1))
+    lowest = np.minimum.reduceat(np.append(wanted, wanted.dtype.type(np.inf)), starts[:-1]).tolist()
+    start = starts.tolist()
+    lower = np.empty_like(bounds, dtype=np.int64)
+
+    def count_row(i: int) -> None:
+        part = slice(start[i], start[i + 1])
+        if part.start == part.stop:
+            return
+        above = scores[i].compress(scores[i] >= lowest[i])  # three times as fast as [mask]
+        above.sort()
+        lower[part] = above.searchsorted(bounds[part])
+        lower[part] -= len(above)
+
+    for_each_row(count_row, scores.shape)
+    at_least, higher = -lower.T
+    for i in np.unique(rows[at_least - higher > 1]):
+        part = slice(start[i], start[i + 1])
+        higher[part] += equal_before(scores[i], items[part])
+    return torch.from_numpy(1 + higher)
+
+
+def equal_before(
+    score: Float[np.ndarray, " gallery"], items: Int[np.ndarray, " relevant"]
+) -> Int[np.ndarray, " relevant"]:
+    """How many items of the same score stand before each of `items`.
+
+    Example:
+        >>> equal_before(np.array([0.5, 0.9, 0.5, 0.5]), np.array([0, 1, 3]))
+        array([0, 0, 2])
+    """
+    before = np.zeros(len(items), dtype=np.int64)
+    for value in np.unique(score[items]):
+        same = score[items] == value
+        before[same] = np.searchsorted(np.flatnonzero(score == value), items[same])
+    return before
+
+
+def ranks_by_sorting(
+    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+) -> Int[Tensor, " pairs"]:
+    """Rank of each item in its row, ties by position. For a GPU: few large operations."""
+    order = score.sort(dim=1, descending=True, stable=True).indices
+    rank = torch.arange(1, score.shape[1] + 1, device=score.device).expand_as(order)
+    ranks = torch.empty_like(order).scatter_(1, order, rank)
+    return ranks[row.to(score.device), item.to(score.device)].cpu()

@@ -1,0 +1,148 @@
+"""What is relevant to a query and what is ignored: index lists, from labels or as told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nobackfill.errors import DataError
+
+Integers = Tensor | np.ndarray | Sequence[Any]  # what else it holds is for `whole_numbers` to say
+IndexLists = Tensor | np.ndarray | Sequence[Integers]
+Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """A list of gallery items for each query: that of query `i` is `items[start[i] : stop[i]]`."""
+
+    start: Int[np.ndarray, " query"]
+    stop: Int[np.ndarray, " query"]
+    items: Int[np.ndarray, " items"]
+
+    @classmethod
+    def one_each(cls, items: Int[np.ndarray, " query"]) -> "Lists":
+        """Lists of one item."""
+        return cls(np.arange(len(items)), np.arange(1, len(items) + 1), items)
+
+    @property
+    def longest(self) -> int:
+        """The number of items in the longest list."""
+        return int((self.stop - self.start).max())
+
+    def pairs(self, first: int, last: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+        """The lists of queries `first` to `last`, flat: row within these, and gallery item."""
+        start, count = self.start[first:last], (self.stop - self.start)[first:last]
+        row = np.repeat(np.arange(last - first), count)
+        within = np.arange(len(row)) - (count.cumsum() - count)[row]
+        return torch.from_numpy(row), torch.from_numpy(self.items[start[row] + within])
+
+
+def what_is_relevant(
+    labels: Sides | None, relevant: IndexLists | None, sizes: tuple[int, int]
+) -> Lists:
+    """Lists for each query what is relevant to it, by labels or as told."""
+    if (labels is None) == (relevant is None):
+        raise DataError(
+            "what is relevant must be told by labels or by lists, but "
+            f"{'neither' if labels is None else 'both'} came. Pass `query_labels` and "
+            "`gallery_labels`, or else `relevant`."
+        )
+    if relevant is not None:
+        return lists_by_index(relevant, sizes, "relevant")
+    assert labels is not None
+    return lists_by_label(*labels)
+
+
+def same_label_and_camera(labels: Sides | None, cameras: Sides) -> Lists:
+    """Lists for each query the gallery items of its label and its camera."""
+    if labels is None:
+        raise DataError(
+            "cameras leave out items of the same label and camera, but relevance was given by "
+            "lists, without labels. Put those items into `ignored`."
+        )
+    _, label = np.unique(np.concatenate(labels), return_inverse=True)
+    values, camera = np.unique(np.concatenate(cameras), return_inverse=True)
+    both = label * len(values) + camera
+    return lists_by_label(both[: len(labels[0])], both[len(labels[0]) :])
+
+
+def lists_by_label(
+    query_labels: Int[np.ndarray, " query"], gallery_labels: Int[np.ndarray, " gallery"]
+) -> Lists:
+    """Lists for each query the gallery items of its label, in the order of the gallery."""
+    items = np.argsort(gallery_labels, kind="stable")
+    in_order = gallery_labels[items]
+    return Lists(
+        np.searchsorted(in_order, query_labels, side="left"),
+        np.searchsorted(in_order, query_labels, side="right"),
+        items,
+    )
+
+
+def lists_by_index(lists: IndexLists, sizes: tuple[int, int], name: str) -> Lists:
+    """Lists as given, each item once and in the order of the gallery."""
+    num_queries, num_gallery = sizes
+    if len(lists) != num_queries:
+        raise DataError(
+            f"`{name}` must hold one list per query, but there are {len(lists)} lists and "
+            f"{num_queries} queries. Pass an empty list for a query that has none."
+        )
+    arrays = [whole_numbers(part, None, f"{name}[{i}]") for i, part in enumerate(lists)]
+    items = np.concatenate(arrays)
+    row = np.repeat(np.arange(num_queries), [len(part) for part in arrays])
+    outside = np.flatnonzero((items < 0) | (items >= num_gallery))
+    if len(outside):
+        where = outside[0]
+        raise DataError(
+            f"`{name}` must hold rows of the gallery, 0 to {num_gallery - 1}, but the list of "
+            f"query {row[where]} holds {items[where]}. Check that lists and gallery belong "
+            "together."
+        )
+    row, items = np.divmod(np.unique(row * num_gallery + items), num_gallery)
+    stop = np.bincount(row, minlength=num_queries).cumsum()
+    return Lists(np.concatenate([[0], stop[:-1]]), stop, items)
+
+
+def both_sides(
+    query_values: Integers | None,
+    gallery_values: Integers | None,
+    sizes: tuple[int, int],
+    name: str,
+) -> Sides | None:
+    """One integer per query and per gallery item, or none at all."""
+    if query_values is None and gallery_values is None:
+        return None
+    if query_values is None or gallery_values is None:
+        have, miss = ("gallery", "query") if query_values is None else ("query", "gallery")
+        raise DataError(
+            f"`query_{name}` and `gallery_{name}` go together, but only `{have}_{name}` came. "
+            f"Pass `{miss}_{name}` too, or neither."
+        )
+    return (
+        whole_numbers(query_values, sizes[0], f"query_{name}"),
+        whole_numbers(gallery_values, sizes[1], f"gallery_{name}"),
+    )
+
+
+def whole_numbers(values: Integers, length: int | None, name: str) -> Int[np.ndarray, " values"]:
+    """Turns integers of any container into an int64 array, of the given length."""
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            f"`{name}` must be a flat list of integers, but it has dtype {array.dtype} and shape "
+            f"{array.shape}. Number the labels 0, 1, 2, ... first, e.g. with "
+            "`np.unique(labels, return_inverse=True)[1]`."
+        )
+    if length is not None and len(array) != length:
+        raise DataError(
+            f"`{name}` must hold one value per vector, but there are {len(array)} values and "
+            f"{length} vectors. Check that both were taken from the same items, in one order."
+        )
+    return array.astype(np.int64, copy=False)
