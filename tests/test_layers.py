@@ -11,7 +11,7 @@ ROOMS = """
     search ranking relevance metrics prototypes oldspace
     perturb losses methods train
     matching scores evaluation analysis
-    report upgrade demo demo_report cli
+    report upgrade demo demo_report cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

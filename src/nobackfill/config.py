@@ -99,18 +99,14 @@ def read_recipe(path: Path, changes: Iterable[str] = ()) -> Recipe:
     return build_recipe(change_tables(tables, changes))
 
 
-def change_tables(
-    tables: Mapping[str, Mapping[str, Any]], changes: Iterable[str]
-) -> dict[str, dict[str, Any]]:
+def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Returns the tables with each `table.key=value` applied; what is no TOML is taken as text.
 
     Example:
         >>> change_tables({"train": {"epochs": 30}}, ["train.epochs=3", "old.run=runs/old"])
         {'train': {'epochs': 3}, 'old': {'run': 'runs/old'}}
     """
-    changed = {
-        name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()
-    }
+    changed = {k: dict(v) if isinstance(v, Mapping) else v for k, v in tables.items()}
     for change in changes:
         key, equals, text = change.partition("=")
         table, dot, name = key.strip().partition(".")

@@ -145,23 +145,35 @@ def run_demo(
 
 def conclude(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Two sentences: what to do, and how far to trust it."""
-    today = next(iter(evaluations.values())).old_old.mean_average_precision
     ceiling = evaluations["independent"].new_new
-    upgrades = {
-        name: one.new_old.mean_average_precision
-        for name, one in evaluations.items()
-        if name != "independent"
-    }
+    assert ceiling is not None
+    return advise(
+        evaluations["independent"].old_old.mean_average_precision,
+        ceiling.mean_average_precision,
+        {
+            name: one.new_old.mean_average_precision
+            for name, one in evaluations.items()
+            if name != "independent"
+        },
+    )
+
+
+def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[str]:
+    """What `conclude` says of these mAPs.
+
+    Args:
+        today: Of old/old.
+        ceiling: Of the independent model on its own gallery.
+        upgrades: Of new/old, for each method.
+    """
     best = max(upgrades, key=lambda name: upgrades[name])
     gain = upgrades[best] - today
     if gain > 0:
-        assert ceiling is not None
-        share = gain / (ceiling.mean_average_precision - today)
         first = (
             f"Switch the queries to the model trained with {best}: on the vectors already stored, "
             f"mAP goes from {100 * today:.1f} to {100 * upgrades[best]:.1f} today, "
-            f"{100 * share:.0f} % of what embedding the whole gallery again with an unconstrained "
-            f"model would gain."
+            f"{100 * gain / (ceiling - today):.0f} % of what embedding the whole gallery again "
+            f"with an unconstrained model would gain."
         )
     else:
         first = (
@@ -169,17 +181,18 @@ def conclude(evaluations: Mapping[str, Evaluation]) -> list[str]:
             f"{100 * upgrades[best]:.1f} mAP on the stored vectors, no more than the "
             f"{100 * today:.1f} of today."
         )
-    baseline = upgrades["prototype_alignment"]
-    moved = ", ".join(
-        f"{name} {100 * (upgrades[name] - baseline):+.1f}" for name in ("ndpp", "odpp")
-    )
-    second = (
-        f"Moving the prototypes changes new/old by little against leaving them in place ({moved} "
-        f"points): this is one seed on small drawn data, where less than a point or so is noise."
-        if max(abs(upgrades[name] - baseline) for name in ("ndpp", "odpp")) < 0.01
-        else f"Against leaving the prototypes in place, moving them changes new/old by {moved} "
-        f"points; this is one seed on small drawn data, so train more seeds before you trust it."
-    )
+    moved = {name: upgrades[name] - upgrades["prototype_alignment"] for name in ("ndpp", "odpp")}
+    points = ", ".join(f"{name} {100 * change:+.1f}" for name, change in moved.items())
+    if max(abs(change) for change in moved.values()) < 0.01:
+        second = (
+            f"Moving the prototypes changes new/old by little against leaving them in place "
+            f"({points} points): on one seed of small drawn data less than a point is noise."
+        )
+    else:
+        second = (
+            f"Against leaving the prototypes in place, moving them changes new/old by {points} "
+            f"points; this is one seed of small drawn data, so train more before you trust it."
+        )
     return [first, second]
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 
 from nobackfill.config import suggest
@@ -117,6 +118,7 @@ def evaluate(
     independent: Vectors | None = None,
     protocol: str | None = None,
     intersect: bool = False,
+    device: torch.device | str = "cpu",
 ) -> Evaluation:
     """Compares an old and a new model on the same items: may the new one be deployed today?
 
@@ -133,6 +135,7 @@ def evaluate(
         independent: Vectors of a new model trained without constraint: the ceiling.
         protocol: A name of `PROTOCOLS`; "plain" by default.
         intersect: Whether items that only one file has are left out instead of being an error.
+        device: Where to search.
     """
     name = protocol or "plain"
     if name not in PROTOCOLS:
@@ -149,8 +152,8 @@ def evaluate(
 
     def search(query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
         return retrieval(
-            rows_of(query, plan.query_ids)[:, :dim],
-            rows_of(gallery, plan.gallery_ids),
+            rows_of(query, plan.query_ids)[:, :dim].to(device),
+            rows_of(gallery, plan.gallery_ids).to(device),
             plan.query_labels,
             plan.gallery_labels,
             query_camera=plan.query_camera,
@@ -159,8 +162,14 @@ def evaluate(
             at=PROTOCOLS[name].at,
         )
 
+    old_old = search(old, old)
+    if not old_old.num_relevant.any():
+        raise DataError(
+            "wanted queries that have something to find, but no gallery item has the label of any "
+            "query. Check the column `label`, and that queries and gallery are of the same classes."
+        )
     return Evaluation(
-        old_old=search(old, old),
+        old_old=old_old,
         new_old=search(asks, old, dim=asks.compatible_dim),
         new_new=search(asks, new) if plan.new_has_gallery else None,
         independent=search(independent, independent) if independent is not None else None,

@@ -110,8 +110,8 @@ def _check_kind_of_ids(old: Vectors, new: Vectors) -> None:
     """Raises where one file names its items by text and the other by number."""
     if old.ids.dtype.kind != new.ids.dtype.kind:
         raise DataError(
-            f"wanted ids of one kind, but the old file names items like {old.ids[0]!r} and the new "
-            f"like {new.ids[0]!r}. Write the same ids into both files."
+            f"wanted ids of one kind, but the old file names items like {old.ids[0].item()!r} and "
+            f"the new like {new.ids[0].item()!r}. Write the same ids into both files."
         )
 
 
@@ -148,7 +148,9 @@ def _in_both(
     if no_new_gallery:
         alone.pop("gallery items that the new file lacks")
         notes.append("new/new was not measured: the new file has none of the gallery")
-    found = [f"{len(ids)} {what} (first: {ids[0]!r})" for what, ids in alone.items() if len(ids)]
+    found = [
+        f"{len(ids)} {what} (first: {ids[0].item()!r})" for what, ids in alone.items() if len(ids)
+    ]
     if found and not intersect:
         raise DataError(
             f"wanted two files about the same items, but found {'; '.join(found)}. Embed the same "
@@ -188,10 +190,11 @@ def _labels(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
     ours, theirs = old.labels[_find(old.ids, shared)], new.labels[_find(new.ids, shared)]
     differ = ours.astype(str) != theirs.astype(str)
     if differ.any():
+        item, one, other = (values[differ][0].item() for values in (shared, ours, theirs))
         raise DataError(
-            f"wanted the same labels in both files, but {int(differ.sum())} items differ: "
-            f"{shared[differ][0]!r} is {ours[differ][0]} in the old file and {theirs[differ][0]} "
-            f"in the new. Correct one, or drop its column `label`."
+            f"wanted the same labels in both files, but {int(differ.sum())} items differ: {item!r} "
+            f"is {one!r} in the old file and {other!r} in the new. Correct one, or drop its column "
+            f"`label`."
         )
     return old.ids, old.labels
 
@@ -222,7 +225,7 @@ def _find(ids: Ids, wanted: Ids) -> NDArray[np.int64]:
     if (lost := ids[rows] != wanted).any():
         raise DataError(
             f"wanted vectors of all items, but {int(lost.sum())} have none, the first being "
-            f"{wanted[lost][0]!r}. Embed them too."
+            f"{wanted[lost][0].item()!r}. Embed them too."
         )
     return rows
 

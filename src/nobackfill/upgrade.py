@@ -24,7 +24,15 @@ def choose_device(name: str = "auto") -> torch.device:
     """The device to work on: a GPU where there is one, or the one that is named."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"wanted to work on the device `{name}`, but torch cannot: {reason}. Pass --device cpu."
+        ) from None
+    return device
 
 
 def train_run(

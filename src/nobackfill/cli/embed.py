@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json
+from nobackfill.cli.options import Device, Json, Seed
 
 
 def embed(
@@ -16,6 +16,7 @@ def embed(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
     split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
     device: Device = "auto",
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Run a trained model over a collection, into a file of vectors."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Json, NewFile, OldFile
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
 
 
 def evaluate(
@@ -23,11 +23,14 @@ def evaluate(
     require_compatible: Annotated[
         bool, typer.Option("--require-compatible", help="Exit with 1 if new/old is not better.")
     ] = False,
+    device: Device = "auto",
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
     from nobackfill.cli.show import print_evaluation
     from nobackfill.evaluation import evaluate as run
+    from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
     result = run(
@@ -36,6 +39,7 @@ def evaluate(
         independent=load_vectors(independent) if independent else None,
         protocol=protocol,
         intersect=intersect,
+        device=choose_device(device),
     )
     print_evaluation(result, as_json=json)
     if require_compatible and not result.compatible:

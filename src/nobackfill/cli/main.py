@@ -21,10 +21,11 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"nobackfill {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
@@ -59,8 +60,9 @@ def main() -> NoReturn:
 def _refuse(message: str) -> int:
     """Says why nothing was done; the exit code for that."""
     from rich.console import Console
+    from rich.text import Text
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        "[bold red]nobackfill:[/] ", message, markup=True, sep=""
+    Console(stderr=True, soft_wrap=True).print(
+        Text("nobackfill: ", style="bold red").append(message, style="default not bold")
     )
     return 2

@@ -9,7 +9,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout; progress goes to stderr.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …; auto takes a GPU if there is one.")]
-Seed = Annotated[int, typer.Option(help="Of everything that is random.")]
+Seed = Annotated[int, typer.Option(help="Of everything that is random, where anything is.")]
 OldFile = Annotated[
     Path,
     typer.Option("--old", help="Vectors of the old model (.parquet, .safetensors, .npz, .npy)."),

@@ -23,8 +23,10 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a model from a recipe; against an old one if the recipe names it."""
+    from dataclasses import asdict
+
     from nobackfill.cli.progress import TrainingProgress, training_progress
-    from nobackfill.cli.show import print_run
+    from nobackfill.cli.show import print_object, print_run
     from nobackfill.config import read_recipe, to_toml
     from nobackfill.train.run import resolve
     from nobackfill.upgrade import choose_device, train_run
@@ -32,7 +34,7 @@ def train(
     changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
     settings = resolve(read_recipe(recipe, changes))
     if dry_run:
-        typer.echo(to_toml(settings))
+        print_object(asdict(settings), as_json=json, text=to_toml(settings))
         return
     with training_progress() as progress:
         bar = TrainingProgress(progress, settings.method.name, settings.train.epochs)

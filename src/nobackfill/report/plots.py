@@ -81,7 +81,7 @@ def histograms(
     values: Mapping[str, NDArray[Any]], *, label: str, marks: Mapping[str, float] | None = None
 ) -> str:
     """Several distributions over one axis, as outlines; `marks` are dotted lines with a name."""
-    with _figure(9, 3.4) as figure:
+    with _figure(9.0, 3.4) as figure:
         axes = figure.add_subplot()
         low = min(float(value.min()) for value in values.values())
         high = max(float(value.max()) for value in values.values())

@@ -1,0 +1,227 @@
+"""The commands as a person or a script calls them: exit codes, stdout, and files left behind."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.cli import main as cli
+
+TINY = [
+    "--set", "data.train_classes=20", "--set", "data.test_classes=5",
+    "--set", "data.images_per_class=6", "--set", "data.side=16",
+    "--set", "model.width=4", "--set", "model.embedding_dim=8",
+    "--set", "train.epochs=2", "--set", "train.batch_size=16",
+]  # fmt: skip
+
+
+def run(capsys, monkeypatch, *arguments):
+    """Runs a command in this process; returns its exit code, stdout and stderr."""
+    monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    captured = capsys.readouterr()
+    return stop.value.code or 0, captured.out, captured.err
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    return lambda *arguments: run(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Old vectors, better ones of the same space, and ones of another space."""
+    folder = tmp_path_factory.mktemp("vectors")
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.randn(20, 16, generator=generator)
+    labels = np.arange(200) % 20
+
+    def save(name, noise, axes=centre):
+        values = axes[labels] + noise * torch.randn(200, 16, generator=generator)
+        nb.Vectors(np.arange(200), values, labels).save(folder / f"{name}.parquet")
+
+    save("old", 1.5)
+    save("new", 0.5)
+    save("stranger", 0.5, axes=torch.randn(20, 16, generator=generator))
+    return folder
+
+
+def test_evaluate_answers_with_one_json_object(command, files):
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet",
+        "--independent", files / "stranger.parquet", "--json",
+    )  # fmt: skip
+    result = json.loads(out)
+    assert code == 0
+    assert {
+        "old_old", "new_old", "new_new", "independent", "p_up", "p_comp", "p_1", "compatible",
+    } <= set(result)  # fmt: skip
+    assert result["compatible"] is True
+    assert 0 < result["old_old"] < result["new_old"] < 1
+
+
+def test_evaluate_tells_a_person(command, files):
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet"
+    )
+    assert code == 0
+    assert "Compatible" in out
+    assert "old/old" in out
+
+
+def test_a_verdict_of_no_is_one_only_if_it_is_asked_for(command, files):
+    arguments = ["evaluate", "--old", files / "old.parquet", "--new", files / "stranger.parquet"]
+    code, out, _ = command(*arguments)
+    assert code == 0
+    assert "Not compatible" in out
+    assert command(*arguments, "--require-compatible")[0] == 1
+    assert command(*arguments, "--require-compatible", "--json")[0] == 1
+
+
+def damaged(files, tmp_path, what):
+    """A file that `evaluate` cannot use as the new vectors."""
+    good = nb.load_vectors(files / "new.parquet")
+    path = tmp_path / "bad.parquet"
+    if what == "missing":
+        return path
+    if what == "no parquet":
+        path.write_text("id,vector\n1,2\n")
+    elif what == "nan":
+        path = tmp_path / "bad.npz"
+        values = good.vectors.numpy().copy()
+        values[3, 2] = np.nan
+        np.savez(path, id=good.ids, vector=values, label=good.labels)
+    elif what == "zero":
+        path = tmp_path / "bad.npz"
+        values = good.vectors.numpy().copy()
+        values[3] = 0
+        np.savez(path, id=good.ids, vector=values, label=good.labels)
+    elif what == "other ids":
+        nb.Vectors(good.ids + 1000, good.vectors, good.labels).save(path)
+    elif what == "other dimension":
+        nb.Vectors(good.ids, good.vectors[:, :7], good.labels).save(path)
+    elif what == "other labels":
+        nb.Vectors(good.ids, good.vectors, good.labels + 1).save(path)
+    elif what == "no queries":
+        none = np.zeros(len(good), dtype=bool)
+        columns = {"is_query": none, "is_gallery": ~none}
+        nb.Vectors(good.ids, good.vectors, good.labels, columns=columns).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("missing", "bad.parquet"),
+        ("no parquet", "bad.parquet"),
+        ("nan", "NaN"),
+        ("zero", "zero"),
+        ("other ids", "same items"),
+        ("other dimension", "16 dimensions, but they have 7"),
+        ("other labels", "same labels"),
+        ("no queries", "0 queries"),
+    ],
+)
+def test_what_cannot_be_used_is_two_and_says_why(command, files, tmp_path, what, says):
+    path = damaged(files, tmp_path, what)
+    code, out, err = command("evaluate", "--old", files / "old.parquet", "--new", path, "--json")
+    assert code == 2
+    assert out == ""
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["evaluate", "--old", "x.parquet"], "--new"),
+        (["evaluat"], "evaluat"),
+        (["train", "nowhere.toml", "-o", "run"], "nowhere.toml"),
+        (["embed", "nowhere", "nowhere", "-o", "x.parquet"], "nowhere"),
+        (["methods", "--given", "prototype"], "Did you mean `prototypes`"),
+    ],
+)
+def test_a_wrong_call_is_two(command, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert says in err
+    assert not list(tmp_path.iterdir())  # and leaves nothing behind
+
+
+def test_an_unexpected_error_is_two_as_well(command, files, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("nobackfill.evaluation.plan_search", broken)
+    code, out, err = command(
+        "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet", "--json"
+    )
+    assert code == 2
+    assert out == ""
+    assert "unexpected ZeroDivisionError: a bug" in err
+
+
+def test_the_whole_journey(command, tmp_path, monkeypatch):
+    recipes = nb.__path__[0].rsplit("src", 1)[0] + "recipes/glyphs"
+    monkeypatch.chdir(tmp_path)
+    assert command("train", f"{recipes}/old.toml", "-o", "runs/old", *TINY)[0] == 0
+    code, out, err = command(
+        "train", f"{recipes}/ndpp.toml", "-o", "runs/ndpp", *TINY, "--json", "--device", "cpu"
+    )
+    assert code == 0
+    trained = json.loads(out)
+    assert "epoch 2/2" in err
+    for name in ("old", "ndpp"):
+        code, out, _ = command(
+            "embed", f"runs/{name}", "runs/ndpp", "--split", "validation", "-o", f"{name}.parquet"
+        )
+        assert code == 0
+        assert "40 x 8" in out
+    code, out, _ = command("evaluate", "--old", "old.parquet", "--new", "ndpp.parquet", "--json")
+    assert code == 0
+    assert json.loads(out)["new_old"] == trained["evaluation"]["new_old"]
+    assert json.loads(out)["notes"] == []  # both spaces are declared, and belong together
+    code, _, err = command("train", f"{recipes}/ndpp.toml", "-o", "runs/ndpp", *TINY)
+    assert code == 2
+    assert "--resume" in err
+
+
+def test_dry_run_writes_out_every_default_and_nothing_else(command, tmp_path, monkeypatch):
+    (tmp_path / "recipe.toml").write_text('[method]\nname = "odpp"\n')
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command("train", "recipe.toml", "-o", "run", "--dry-run", "--seed", 5)
+    assert code == 0
+    assert "old_threshold = 0.6" in out
+    assert "seed = 5" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_methods_by_what_is_given(command):
+    code, out, _ = command("methods", "--given", "prototypes", "--json")
+    usable = {row["name"]: row["usable"] for row in json.loads(out)["methods"]}
+    assert code == 0
+    assert usable["ndpp"]
+    assert usable["independent"]
+    assert not usable["bct"]
+    assert "bct (classifier)" in command("methods", "--given", "prototypes")[1]
+
+
+def test_version_and_help(command):
+    assert command("--version")[:2] == (0, f"nobackfill {nb.__version__}\n")
+    assert "evaluate" in command("--help")[1]
+
+
+def test_the_installed_command_runs():
+    result = subprocess.run(
+        [sys.executable, "-m", "nobackfill", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == f"nobackfill {nb.__version__}"

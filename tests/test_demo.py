@@ -1,0 +1,91 @@
+import json
+import re
+
+import pytest
+import torch
+
+from nobackfill.demo import SHOWN, advise, demo_recipe, run_demo
+from nobackfill.demo_report import write_report
+
+TINY = [
+    "data.train_classes=20", "data.test_classes=10", "data.images_per_class=6", "data.side=16",
+    "model.width=4", "model.embedding_dim=8", "train.epochs=2", "train.batch_size=32",
+]  # fmt: skip
+
+
+class Silent:
+    def __init__(self, name, epochs):
+        self.name = name
+
+    def watch(self, batches):
+        return iter(batches)
+
+    def follow(self, epochs):
+        trained.append((self.name, len(list(epochs))))
+
+
+trained = []
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    trained.clear()
+    folder = tmp_path_factory.mktemp("demo")
+    result = run_demo(folder, device=torch.device("cpu"), show=Silent, changes=TINY)
+    write_report(result, device=torch.device("cpu"))
+    return result
+
+
+def test_trains_six_models_and_shows_them_again_without_training(demo):
+    assert trained == [(name, 2) for name in ("old", *SHOWN)]
+    again = run_demo(demo.folder, device=torch.device("cpu"), show=Silent, changes=TINY)
+    assert trained[6:] == [(name, 0) for name in ("old", *SHOWN)]
+    assert again.summary() == demo.summary()
+
+
+def test_its_numbers_hang_together(demo):
+    models = list(demo.runs)
+    for name, one in demo.evaluations.items():
+        row = demo.matrix[models.index(name)]
+        assert one.old_old.mean_average_precision == demo.matrix[0][0]
+        assert one.new_old.mean_average_precision == row[0]
+        assert one.new_new.mean_average_precision == row[models.index(name)]
+        assert one.independent.mean_average_precision == demo.matrix[1][1]
+    assert json.loads((demo.folder / "demo.json").read_text())["methods"].keys() == set(SHOWN)
+
+
+def test_the_report_shows_all_it_should(demo):
+    page = demo.report.read_text()
+    for what in ("NDPP", "ODPP", "BCT", "old/old", "P_comp", "gallery by", "crowded families"):
+        assert what in page
+    assert page.count("<svg") == 4
+    assert "NaN" not in page
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "second"),
+    [
+        (
+            (0.56, 0.3, 0.562, 0.555),
+            "Switch the queries to the model trained with ndpp.*50.0 to 56.2 today, 31 %",
+            "ndpp .0.2, odpp -0.5.*noise",
+        ),
+        ((0.56, 0.3, 0.60, 0.5), "trained with ndpp", r"ndpp \+4.0, odpp -6.0.*train more"),
+        (
+            (0.45, 0.3, 0.44, 0.43),
+            "Keep the old model.*prototype_alignment.*45.0",
+            "noise|more",
+        ),
+    ],
+)
+def test_says_in_two_sentences_what_to_conclude(values, first, second):
+    sentences = advise(0.5, 0.7, dict(zip(SHOWN[1:], values, strict=True)))
+    assert len(sentences) == 2
+    assert re.search(first, sentences[0])
+    assert re.search(second, sentences[1])
+
+
+def test_the_old_model_starts_from_other_weights_than_the_new(tmp_path):
+    old, new = (demo_recipe(name, tmp_path) for name in ("old", "ndpp"))
+    assert old.train.seed != new.train.seed
+    assert old.data == new.data

@@ -1,0 +1,231 @@
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.evaluation import evaluate
+from nobackfill.space import Space
+
+CLASSES, PER_CLASS, DIM = 6, 5, 8
+
+
+def labels():
+    return np.arange(CLASSES * PER_CLASS) % CLASSES
+
+
+def vectors(seed, noise, *, dim=DIM, axes_seed=0, **more):
+    """Items around class centres; the same `axes_seed` is the same space."""
+    centre = torch.randn(CLASSES, dim, generator=torch.Generator().manual_seed(axes_seed))
+    generator = torch.Generator().manual_seed(seed)
+    values = centre[labels()] + noise * torch.randn(len(labels()), dim, generator=generator)
+    first = np.arange(len(labels())) < CLASSES
+    columns = {"is_query": first, "is_gallery": ~first}
+    return nb.Vectors(
+        [f"item-{i}" for i in range(len(labels()))],
+        values,
+        more.pop("labels", labels()),
+        columns={**columns, **more.pop("columns", {})},
+        **more,
+    )
+
+
+OLD, NEW = vectors(4, 1.5), vectors(2, 0.4)
+STRANGER = vectors(3, 0.2, axes_seed=9)
+
+
+def mean_ap(query, gallery):
+    asks, searched = query.columns["is_query"], gallery.columns["is_gallery"]
+    return nb.retrieval(
+        query.vectors[torch.from_numpy(asks)],
+        gallery.vectors[torch.from_numpy(searched)],
+        query.labels[asks],
+        gallery.labels[searched],
+    ).mean_average_precision
+
+
+def test_every_pair_is_query_by_gallery():
+    result = evaluate(OLD, NEW, independent=STRANGER)
+    assert result.old_old.mean_average_precision == mean_ap(OLD, OLD)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+    assert result.new_new.mean_average_precision == mean_ap(NEW, NEW)
+    assert result.independent.mean_average_precision == mean_ap(STRANGER, STRANGER)
+    assert mean_ap(NEW, OLD) != mean_ap(OLD, NEW)
+
+
+def test_compatible_is_strictly_better_than_today():
+    assert evaluate(OLD, NEW).compatible
+    assert not evaluate(OLD, STRANGER).compatible
+    assert not evaluate(OLD, OLD).compatible
+
+
+def test_the_summary_has_what_programs_rely_on():
+    summary = evaluate(OLD, NEW, independent=NEW).summary()
+    scores = nb.p_scores(
+        summary["new_new"], summary["new_old"], summary["old_old"], summary["independent"]
+    )
+    assert (summary["p_up"], summary["p_comp"], summary["p_1"]) == (
+        scores.up,
+        scores.comp,
+        scores.one,
+    )
+    assert summary["compatible"] is True
+    assert summary["num_queries"] == CLASSES
+
+
+def test_without_a_gain_the_p_scores_are_left_out_and_nothing_breaks():
+    summary = evaluate(NEW, OLD, independent=OLD).summary()
+    assert summary["p_up"] is summary["p_comp"] is summary["p_1"] is None
+
+
+def test_the_order_of_the_files_plays_no_part():
+    order = np.random.default_rng(0).permutation(len(NEW))
+    shuffled = evaluate(OLD, NEW.select(order))
+    torch.testing.assert_close(
+        shuffled.new_old.average_precision, evaluate(OLD, NEW).new_old.average_precision
+    )
+
+
+def test_without_a_new_gallery_new_new_is_not_measured():
+    result = evaluate(OLD, NEW.select(NEW.columns["is_query"]))
+    assert result.new_new is None
+    assert result.summary()["new_new"] is None
+    assert any("not measured" in note for note in result.notes)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+
+
+def test_items_that_only_one_file_has_are_an_error_or_left_out():
+    fewer = NEW.select(np.arange(1, len(NEW) - 1))  # lacks a query and a gallery item
+    with pytest.raises(DataError, match="1 queries that the new file lacks .first: 'item-0'"):
+        evaluate(OLD, fewer)
+    result = evaluate(OLD, fewer, intersect=True)
+    both = [OLD.select(np.arange(1, len(OLD) - 1)), fewer]
+    assert result.old_old.mean_average_precision == mean_ap(both[0], both[0])
+    assert result.new_old.mean_average_precision == mean_ap(fewer, both[0])
+    assert len(result.notes) >= 2
+    with pytest.raises(DataError, match="items that only the new file has"):
+        evaluate(OLD.select(np.arange(1, len(OLD))), NEW)
+    with pytest.raises(DataError, match="0 queries and"):
+        evaluate(OLD, renamed(NEW), intersect=True)
+
+
+def renamed(file):
+    return nb.Vectors([f"x{i}" for i in file.ids], file.vectors, file.labels, columns=file.columns)
+
+
+def plain(file, **columns):
+    return nb.Vectors(file.ids, file.vectors, file.labels, columns=columns)
+
+
+def test_without_roles_every_item_queries_all_others():
+    result = evaluate(plain(OLD), plain(NEW))
+    expected = nb.retrieval(
+        NEW.vectors, OLD.vectors, NEW.labels, OLD.labels, exclude_self=True
+    ).average_precision
+    torch.testing.assert_close(result.new_old.average_precision, expected)
+    by_name = evaluate(OLD, NEW, protocol="leave-one-out")
+    torch.testing.assert_close(by_name.new_old.average_precision, expected)
+
+
+def test_only_the_validation_split_takes_part():
+    split = np.where(np.arange(len(OLD)) < 12, "train", "validation")
+    result = evaluate(plain(OLD, split=split), plain(NEW, split=split))
+    assert result.num_gallery == len(OLD) - 12
+
+
+def test_an_item_in_both_roles_never_finds_itself():
+    everyone = np.ones(len(OLD), dtype=bool)
+    both = {"is_query": everyone, "is_gallery": everyone}
+    result = evaluate(plain(OLD, **both), plain(NEW, **both))
+    alone = evaluate(plain(OLD), plain(NEW))
+    torch.testing.assert_close(result.old_old.average_precision, alone.old_old.average_precision)
+
+
+def test_labels_may_stand_in_either_file_but_must_agree():
+    unlabelled_old = nb.Vectors(OLD.ids, OLD.vectors, columns=OLD.columns)
+    unlabelled_new = nb.Vectors(NEW.ids, NEW.vectors, columns=NEW.columns)
+    expected = evaluate(OLD, NEW).summary()["new_old"]
+    assert evaluate(unlabelled_old, NEW).summary()["new_old"] == expected
+    assert evaluate(OLD, unlabelled_new).summary()["new_old"] == expected
+    with pytest.raises(DataError, match="neither file has a column `label`"):
+        evaluate(unlabelled_old, unlabelled_new)
+    with pytest.raises(DataError, match="30 items differ"):
+        evaluate(OLD, vectors(2, 0.4, labels=labels() + 1))
+
+
+def test_labels_may_be_words():
+    words = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])[labels()]
+    result = evaluate(vectors(4, 1.5, labels=words), vectors(2, 0.4, labels=words))
+    assert result.summary()["new_old"] == evaluate(OLD, NEW).summary()["new_old"]
+
+
+def test_market1501_ignores_the_querys_label_in_its_own_camera():
+    camera = np.arange(len(OLD)) // CLASSES % 2
+    old, new = (vectors(*a, columns={"camera": camera}) for a in ((4, 1.5), (2, 0.4)))
+    result = evaluate(old, new, protocol="market1501")
+    asks, searched = OLD.columns["is_query"], OLD.columns["is_gallery"]
+    expected = nb.retrieval(
+        new.vectors[torch.from_numpy(asks)],
+        old.vectors[torch.from_numpy(searched)],
+        labels()[asks],
+        labels()[searched],
+        query_camera=camera[asks],
+        gallery_camera=camera[searched],
+    )
+    torch.testing.assert_close(result.new_old.average_precision, expected.average_precision)
+    assert (result.new_old.num_relevant < evaluate(OLD, NEW).new_old.num_relevant).all()
+    with pytest.raises(DataError, match="column `camera`"):
+        evaluate(OLD, NEW, protocol="market1501")
+
+
+def test_gldv2_cuts_at_a_hundred():
+    assert nb.evaluate(OLD, NEW, protocol="gldv2").protocol == "gldv2"
+    with pytest.raises(ConfigError, match="unknown protocol `gldv3`. Did you mean `gldv2`"):
+        evaluate(OLD, NEW, protocol="gldv3")
+
+
+def test_only_the_compatible_dimensions_meet_the_old_gallery():
+    extra = torch.randn(len(NEW), 3, generator=torch.Generator().manual_seed(7)) * 5
+    longer = nb.Vectors(
+        NEW.ids,
+        torch.cat([NEW.vectors, extra], dim=1),
+        NEW.labels,
+        columns=NEW.columns,
+        compatible_dim=DIM,
+    )
+    result = evaluate(OLD, longer)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+    assert result.new_new.mean_average_precision == mean_ap(longer, longer)
+
+
+def test_query_vectors_may_be_others_than_gallery_vectors():
+    result = evaluate(OLD, STRANGER, new_query=NEW)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+    assert result.new_new.mean_average_precision == mean_ap(NEW, STRANGER)
+
+
+def test_dimensions_must_fit():
+    with pytest.raises(SpaceMismatch, match="old 8 dimensions, but they have 5"):
+        evaluate(OLD, vectors(2, 0.4, dim=5))
+
+
+def test_ids_must_be_of_one_kind():
+    numbered = nb.Vectors(np.arange(len(NEW)), NEW.vectors, NEW.labels, columns=NEW.columns)
+    with pytest.raises(DataError, match="ids of one kind"):
+        evaluate(OLD, numbered)
+
+
+def test_something_must_be_there_to_be_found():
+    apart = np.where(OLD.columns["is_query"], labels(), labels() + 100)
+    with pytest.raises(DataError, match="no gallery item has the label of any query"):
+        evaluate(vectors(4, 1.5, labels=apart), vectors(2, 0.4, labels=apart))
+
+
+def test_the_notes_tell_of_undeclared_and_of_other_spaces():
+    assert any("do not say what made them" in note for note in evaluate(OLD, NEW).notes)
+    old_space = Space(dim=DIM, weights="a")
+    old = vectors(4, 1.5, space=old_space)
+    child = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent=old_space.fingerprint))
+    other = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent="0123456789abcdef"))
+    assert evaluate(old, child).notes == ()
+    assert any("another old space" in note for note in evaluate(old, other).notes)

@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nobackfill.config import Choice, TrainConfig
+from nobackfill.data.collections import make_collection
+from nobackfill.errors import ConfigError, TrainingDiverged
+from nobackfill.methods import METHODS
+from nobackfill.models import make_model
+from nobackfill.oldspace import OldSpace
+from nobackfill.train.loop import learning_rate, train
+
+DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
+MODEL = Choice("small", {"width": 4, "embedding_dim": 8})
+CONFIG = TrainConfig(epochs=3, batch_size=16, learning_rate=0.05)
+
+
+@pytest.fixture(scope="module")
+def collection():
+    return make_collection(DATA)
+
+
+def make(name="independent", seed=0):
+    torch.manual_seed(1)
+    old = OldSpace(prototypes=torch.randn(10, 8))
+    options = {"dim": 8} if name == "independent" else {}
+    return make_model(MODEL, seed=seed), METHODS[name](old, 10, **options)
+
+
+def weights(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def test_the_loss_falls(collection):
+    model, method = make()
+    epochs = list(train(model, method, collection, collection.training_rows(-1), CONFIG))
+    assert [epoch.epoch for epoch in epochs] == [0, 1, 2]
+    assert epochs[-1].terms["classification"] < epochs[0].terms["classification"]
+
+
+def test_two_runs_are_identical_and_another_seed_is_not(collection):
+    results = []
+    for seed in (0, 0, 1):
+        model, method = make("odpp")
+        rows = collection.training_rows(-1)
+        list(train(model, method, collection, rows, replace(CONFIG, seed=seed)))
+        results.append(weights(model))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_every_training_item_is_seen_once_an_epoch_with_its_label(collection):
+    class Spy(METHODS["independent"]):
+        def forward(self, new, labels, *, items=None):
+            seen.append((items, labels))
+            return super().forward(new, labels, items=items)
+
+    seen = []
+    model, _ = make()
+    rows = collection.training_rows(-1)
+    list(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, replace(CONFIG, epochs=1)))
+    items = torch.cat([items for items, _ in seen])
+    labels = torch.cat([labels for _, labels in seen])
+    assert torch.equal(items.sort().values, torch.arange(len(rows)))
+    assert torch.equal(labels, collection.labels[rows][items])
+    assert not torch.equal(items, torch.arange(len(rows)))  # in random order
+
+
+def test_new_prototypes_are_those_of_the_model_in_eval_mode(collection):
+    class Spy(METHODS["independent"]):
+        def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
+            got.append((epoch, epochs, new_prototypes(), new_embeddings(), model.training))
+
+    got = []
+    model, _ = make()
+    rows = collection.training_rows(-1)
+    model.eval()
+    with torch.no_grad():
+        expected = model(collection.load(rows))
+    model.train()
+    next(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))
+    epoch, epochs, prototypes, embeddings, training = got[0]
+    assert (epoch, epochs, training) == (0, 3, True)
+    torch.testing.assert_close(embeddings, expected)
+    assert prototypes.shape == (10, 8)
+
+
+def test_the_old_model_is_trained_on_the_first_classes_only(collection):
+    assert collection.class_counts == (3, 10)
+    rows = collection.training_rows(0)
+    assert collection.labels[rows].unique().tolist() == [0, 1, 2]
+    assert len(collection.training_rows(-1)) == 60
+    with pytest.raises(ConfigError, match="`step` in .train. below 2"):
+        collection.training_rows(2)
+
+
+def test_learning_rate_schedules():
+    steps = TrainConfig(schedule="steps", learning_rate=1.0, milestones=(2, 4), epochs=6)
+    rates = [learning_rate(epoch, steps) for epoch in range(6)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    cosine = TrainConfig(learning_rate=1.0, epochs=4)
+    assert [learning_rate(epoch, cosine) for epoch in (0, 2)] == pytest.approx([1, 0.5])
+
+
+def test_a_loss_that_is_no_number_stops_the_training(collection):
+    model, method = make()
+    wild = replace(CONFIG, learning_rate=1e30)
+    with pytest.raises(TrainingDiverged, match="Lower `learning_rate`"):
+        list(train(model, method, collection, collection.training_rows(-1), wild))

@@ -1,0 +1,180 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.collections import make_collection
+from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
+from nobackfill.train.known import know_old_space
+from nobackfill.train.run import Run, resolve
+from nobackfill.upgrade import embed_collection, train_run
+
+CPU = torch.device("cpu")
+DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
+OLD = Recipe(
+    data=DATA,
+    model=Choice("small", {"width": 4, "embedding_dim": 8}),
+    train=TrainConfig(step=0, epochs=2, batch_size=8, learning_rate=0.05, seed=7),
+)
+
+
+@pytest.fixture(scope="module")
+def old_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "old"
+    list(train_run(OLD, folder, device=CPU))
+    return folder
+
+
+def new_recipe(old_run, name="ndpp", **options):
+    return replace(
+        OLD,
+        method=Choice(name, options),
+        old=OldConfig(run=str(old_run)),
+        train=replace(OLD.train, step=1, epochs=4, seed=1),
+    )
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_run_leaves_what_it_promises(old_run, tmp_path):
+    list(train_run(new_recipe(old_run), tmp_path / "new", device=CPU))
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert {
+        "config.toml", "environment.json", "metrics.jsonl", "model.safetensors",
+        "evaluation.json", "validation.parquet",
+    } <= names  # fmt: skip
+    assert not [name for name in names if name.endswith(".part")]
+    lines = (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2, 3]
+    result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert 0 < result["new_old"] < 1
+    vectors = nb.load_vectors(tmp_path / "new" / "validation.parquet")
+    old = nb.load_vectors(old_run / "validation.parquet")
+    assert vectors.space.parent == old.space.fingerprint
+    assert nb.evaluate(old, vectors).summary()["new_old"] == result["new_old"]
+
+
+@pytest.mark.parametrize("name", ["ndpp", "odpp", "bct"])
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_a_resumed_run_equals_one_that_was_never_stopped(old_run, tmp_path, name, killed_after):
+    recipe = new_recipe(old_run, name)
+    list(train_run(recipe, tmp_path / "whole", device=CPU))
+    epochs = train_run(recipe, tmp_path / "stopped", device=CPU)
+    for _ in range(killed_after):
+        next(epochs)
+    epochs.close()
+    assert not (tmp_path / "stopped" / "model.safetensors").exists()
+    rest = list(train_run(recipe, tmp_path / "stopped", device=CPU, resume=True))
+    assert len(rest) == 4 - killed_after
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
+    for name in ("metrics.jsonl", "evaluation.json"):
+        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()
+
+
+def test_a_run_is_neither_overwritten_nor_mixed_with_another(old_run, tmp_path):
+    recipe = new_recipe(old_run)
+    next(train_run(recipe, tmp_path / "new", device=CPU))
+    with pytest.raises(ConfigError, match="holds one. Go on with it by --resume"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+    other = replace(recipe, train=replace(recipe.train, epochs=9))
+    with pytest.raises(ConfigError, match="something else than this recipe"):
+        next(train_run(other, tmp_path / "new", device=CPU, resume=True))
+
+
+def test_an_unfinished_run_is_no_model(old_run, tmp_path):
+    next(train_run(new_recipe(old_run), tmp_path / "new", device=CPU))
+    with pytest.raises(DataError, match="wanted a finished run.*--resume"):
+        Run.open(tmp_path / "new")
+    with pytest.raises(DataError, match="has no config.toml"):
+        Run.open(tmp_path)
+
+
+def test_a_damaged_model_says_so(old_run, tmp_path):
+    list(train_run(OLD, tmp_path / "run", device=CPU))
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(DataError, match="cannot be read"):
+        Run.open(tmp_path / "run").model(CPU)
+
+
+def test_prepares_exactly_what_the_method_needs(old_run):
+    collection = make_collection(DATA)
+    for name, method in nb.METHODS.items():
+        known = know_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
+        assert known.given == method.needs
+
+
+def test_the_old_classifier_knows_the_old_classes(old_run):
+    collection = make_collection(DATA)
+    known = know_old_space(resolve(new_recipe(old_run, "bct")), collection, device=CPU)
+    assert known.classifier.shape == (3, 8)
+
+
+def test_prototypes_are_the_old_models_of_all_new_classes(old_run):
+    collection = make_collection(DATA)
+    known = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
+    rows = collection.training_rows(1)
+    with torch.no_grad():
+        embeddings = Run.open(old_run).model(CPU)(collection.load(rows))
+    expected = nb.class_means(embeddings, collection.labels[rows], 10)
+    torch.testing.assert_close(known.prototypes, expected)
+
+
+def with_vectors(old_run, tmp_path, name="ndpp"):
+    vectors = embed_collection(old_run, old_run, split="train", device=CPU)
+    vectors.save(tmp_path / "old.parquet")
+    recipe = replace(
+        new_recipe(old_run, name), old=OldConfig(vectors=str(tmp_path / "old.parquet"))
+    )
+    return resolve(recipe), vectors
+
+
+def test_a_file_of_old_vectors_does_as_well_as_the_old_model(old_run, tmp_path):
+    collection = make_collection(DATA)
+    recipe, vectors = with_vectors(old_run, tmp_path)
+    by_run = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
+    by_file = know_old_space(recipe, collection, device=CPU)
+    torch.testing.assert_close(by_file.prototypes, by_run.prototypes)
+    vectors.select(np.arange(1, len(vectors))).save(tmp_path / "old.parquet")
+    with pytest.raises(DataError, match="lacks 1, the first being"):
+        know_old_space(recipe, collection, device=CPU)
+
+
+def test_a_file_of_old_vectors_has_no_classifier(old_run, tmp_path):
+    recipe, _ = with_vectors(old_run, tmp_path, "bct")
+    with pytest.raises(OldSpaceError, match="`bct` needs the weights of the old classification"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_a_method_that_needs_an_old_model_says_where_to_name_it(tmp_path):
+    recipe = replace(OLD, method=Choice("ndpp"))
+    with pytest.raises(ConfigError, match="--set old.run="):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_the_new_model_must_have_the_old_dimension(old_run, tmp_path):
+    recipe = replace(new_recipe(old_run), model=Choice("small", {"embedding_dim": 16}))
+    with pytest.raises(SpaceMismatch, match="embedding_dim = 16. Set it to 8"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_embedding_gives_back_every_column(old_run):
+    collection = make_collection(DATA)
+    vectors = embed_collection(old_run, old_run, split="validation", device=CPU)
+    rows = collection.validation_rows()
+    assert vectors.ids.tolist() == [collection.ids[row] for row in rows]
+    assert vectors.labels.tolist() == collection.labels[rows].tolist()
+    assert set(vectors.columns) == {"split", "is_query", "is_gallery", "family"}
+    with pytest.raises(ConfigError, match="unknown split `test`"):
+        embed_collection(old_run, old_run, split="test", device=CPU)
