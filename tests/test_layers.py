@@ -6,7 +6,7 @@ from pathlib import Path
 import nobackfill
 
 ROOMS = """
-    errors config files space vectors
+    errors config randomness files space vectors
     data models embed
     search ranking relevance metrics prototypes oldspace
     perturb losses methods train

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol
 
 import torch
@@ -116,16 +119,31 @@ def run_demo(
         for name in ("old", *SHOWN)
     }
     collection = make_collection(recipes["old"].data)
-    runs = {}
-    for name, recipe in recipes.items():
-        shown = show(name, recipe.train.epochs)
-        shown.follow(
-            train_run(
-                recipe, folder / name, device=device, resume=True, collection=collection,
-                watch=shown.watch,
-            )
-        )  # fmt: skip
-        runs[name] = Run.open(folder / name)
+
+    def train_one(name: str) -> None:
+        shown = show(name, recipes[name].train.epochs)
+        epochs = train_run(
+            recipes[name],
+            folder / name,
+            device=device,
+            resume=True,
+            collection=collection,
+            watch=shown.watch,
+        )
+        shown.follow(until(stopped, epochs))
+
+    stopped = Event()
+    cores = torch.get_num_threads()
+    with one_thread():
+        train_one("old")
+        with ThreadPoolExecutor(cores) as pool:
+            try:
+                list(pool.map(train_one, SHOWN))
+            except BaseException:
+                stopped.set()  # the others end with their epoch, and can be resumed
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+    runs = {name: Run.open(folder / name) for name in recipes}
     vectors = {name: searched_vectors(run, collection, device=device) for name, run in runs.items()}
     demo = Demo(
         folder=folder,
@@ -141,6 +159,29 @@ def run_demo(
     )
     write_text(folder / "demo.json", json.dumps(demo.summary(), indent=2) + "\n")
     return demo
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps each operation to one thread for a while.
+
+    For nets as small as these, one training per core is faster than all cores for one training;
+    and threads that wait for each other crawl where something else wants the processor too.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def until(stopped: Event, epochs: Iterable[Epoch]) -> Iterator[Epoch]:
+    """Passes epochs on until it is told to stop."""
+    for epoch in epochs:
+        yield epoch
+        if stopped.is_set():
+            return
 
 
 def conclude(evaluations: Mapping[str, Evaluation]) -> list[str]:

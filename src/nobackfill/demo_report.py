@@ -28,12 +28,7 @@ TITLES = {
     "odpp": "ODPP",
 }
 SPACES = ("old", "prototype_alignment", "ndpp", "odpp")  # those that are drawn
-SAYS = {
-    "old": "old space",
-    "prototype_alignment": "Baseline: aligned with the old prototypes",
-    "ndpp": "NDPP: neighbours push the prototypes apart",
-    "odpp": "ODPP: prototypes moved until none are too close",
-}
+SAYS = {"old": "old", "prototype_alignment": "Baseline", "ndpp": "NDPP", "odpp": "ODPP"}
 
 
 def write_report(demo: Demo, *, device: torch.device) -> None:
@@ -47,7 +42,7 @@ def write_report(demo: Demo, *, device: torch.device) -> None:
     prototypes = {
         name: class_means(part, labels, int(labels.max()) + 1) for name, part in embeddings.items()
     }
-    names = [TITLES[name] for name in demo.runs]
+    names = [TITLES[name].replace(" ", "\n") for name in demo.runs]
     page = render_page(
         "Upgrading an embedding model without re-embedding the gallery",
         conclude(demo.evaluations),
@@ -107,14 +102,40 @@ def families_section(
     embeddings: Mapping[str, Float[Tensor, "items dim"]],
     prototypes: Mapping[str, Float[Tensor, "classes dim"]],
 ) -> Section:
-    """Two families that the old model can hardly tell apart, in each space, on one plane."""
+    """Two families that the old model can hardly tell apart, in each space."""
     family = torch.from_numpy(demo.collection.columns["family"])[rows]
     family_of = torch.zeros(int(labels.max()) + 1, dtype=torch.int64).scatter(0, labels, family)
-    chosen = crowded_groups(prototypes["old"], family_of, 2)
-    members = torch.cat([(family_of == group).nonzero().flatten() for group in chosen])
+    figures = []
+    for group in crowded_groups(prototypes["old"], family_of, 2):
+        members = (family_of == group).nonzero().flatten()
+        first = torch.stack([rows[labels == c][0] for c in members])
+        figures.append(family_pictures(demo, first))
+        figures.append(family_maps(demo, members, labels, embeddings, prototypes["old"]))
+    return Section(
+        "Two crowded families, before and after",
+        "The two families whose old prototypes lie closest. Siblings differ by one small stroke: "
+        "above, one training image of each class in a frame of its colour. Below, all their "
+        "training images in each space, on the plane that shows most of the family in the old "
+        "space. Stars are the old prototypes; an arrow leads to where NDPP and ODPP moved them.",
+        figures=figures,
+    )
+
+
+def family_pictures(demo: Demo, rows: Int[Tensor, " classes"]) -> str:
+    """One image of each class, in a frame of its colour."""
+    grey = [np.asarray((image[0] + 1) * 127.5) for image in demo.collection.load(rows)]
+    return pictures(grey, [COLORS[index % len(COLORS)] for index in range(len(grey))])
+
+
+def family_maps(
+    demo: Demo,
+    members: Int[Tensor, " members"],
+    labels: Int[Tensor, " items"],
+    embeddings: Mapping[str, Float[Tensor, "items dim"]],
+    old: Float[Tensor, "classes dim"],
+) -> str:
+    """The images of a family in each space, on the plane of the old space."""
     mine = torch.isin(labels, members)
-    number = {int(c): index for index, c in enumerate(members)}
-    classes = np.array([number[int(c)] for c in labels[mine]])
     center, plane = principal_plane(embeddings["old"][mine])
 
     def flat(vectors: Float[Tensor, "rows dim"]) -> NDArray[Any]:
@@ -122,32 +143,12 @@ def families_section(
 
     panels = {}
     for name in SPACES:
-        panel = {
-            "points": flat(embeddings[name][mine]),
-            "prototypes": flat(prototypes["old"][members]),
-        }
+        panel = {"points": flat(embeddings[name][mine]), "prototypes": flat(old[members])}
         moved = demo.runs[name].moved_prototypes()
         if moved is not None:
             panel["moved"] = flat(moved[members])
         panels[SAYS[name]] = panel
-    first = {int(c): int(rows[labels == c][0]) for c in members}
-    images = demo.collection.load(torch.tensor(list(first.values())))
-    grey = [np.asarray((image[0] + 1) * 127.5) for image in images]
-    return Section(
-        "Two crowded families, before and after",
-        "One training image of each class of the two families whose old prototypes lie closest "
-        "(frame: the colour of its points; siblings differ by one small stroke), then all their "
-        "training images in each space, on the plane that shows most of the old space. Stars are "
-        "the old prototypes; an arrow leads to where NDPP and ODPP moved them at the end.",
-        figures=[
-            pictures(
-                grey,
-                [f"family {int(family_of[c])}" for c in members],
-                [COLORS[index % len(COLORS)] for index in range(len(members))],
-            ),
-            maps(panels, classes, np.asarray(family_of[members])),
-        ],
-    )
+    return maps(panels, np.searchsorted(members.numpy(), labels[mine].numpy()))
 
 
 def similarity_section(prototypes: Mapping[str, Float[Tensor, "classes dim"]]) -> Section:

@@ -21,9 +21,8 @@ def figures():
                 },
             },
             np.array([0, 0, 0, 1, 1, 1]),
-            np.array([7, 8]),
         ),
-        "pictures": pictures([random.random((4, 4)) * 255] * 2, ["one", "two"], ["red", "blue"]),
+        "pictures": pictures([random.random((4, 4)) * 255] * 2, ["red", "blue"]),
     }
 
 

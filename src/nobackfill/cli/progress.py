@@ -52,8 +52,8 @@ class TrainingProgress:
 def training_progress() -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
     with Progress(
-        TextColumn("{task.description:<20}"),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description:<19}"),
+        BarColumn(bar_width=12),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[note]}"),
         console=console,

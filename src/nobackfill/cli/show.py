@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -80,9 +80,10 @@ def print_demo(demo: "Demo", *, as_json: bool) -> None:
     from nobackfill.demo_report import results_table
 
     results = results_table(demo.evaluations)
-    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
     for column in results.columns:
-        table.add_column(column, justify="right" if column in results.numbers else "left")
+        justify: Literal["right", "left"] = "right" if column in results.numbers else "left"
+        table.add_column(column, justify=justify, no_wrap=True)
     for index, row in enumerate(results.rows):
         colored = [{"yes": "[green]yes", "no": "[red]no"}.get(cell, cell) for cell in row]
         table.add_row(*colored, style="bold" if index == results.strong else "")

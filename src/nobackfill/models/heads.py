@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from nobackfill.config import Choice, resolve_options, suggest
 from nobackfill.errors import ConfigError
 from nobackfill.models.backbones import BACKBONES, Backbone
+from nobackfill.randomness import seeded
 
 
 class Embedder(nn.Module):
@@ -52,7 +53,6 @@ def make_model(choice: Choice, *, seed: int) -> Embedder:
     """Builds a model by name; the same seed gives the same weights."""
     options = dict(resolve_model(choice).options)
     embedding_dim = options.pop("embedding_dim")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Embedder(BACKBONES[choice.name](**options), embedding_dim)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

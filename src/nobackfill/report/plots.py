@@ -17,7 +17,6 @@ COLORS = (
     "#2457c5", "#d1495b", "#2a9d6f", "#e08e00", "#7b4bb7",
     "#0f8b8d", "#a4480f", "#c2378f", "#5f7a00", "#475569",
 )  # fmt: skip
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -107,70 +106,50 @@ def histograms(
         return _svg(figure)
 
 
-def maps(
-    panels: Mapping[str, Mapping[str, NDArray[Any]]],
-    classes: NDArray[Any],
-    groups: NDArray[Any],
-) -> str:
-    """Points in the plane, one panel per space, all on the same axes.
+def maps(panels: Mapping[str, Mapping[str, NDArray[Any]]], classes: NDArray[Any]) -> str:
+    """Points in the plane, one panel per space side by side, all on the same axes.
 
     Args:
         panels: For each title `points` (one per item), `prototypes` (one per class, a star) and,
             where they were moved, `moved` (one per class, an arrow's end).
         classes: The class of each point, which gives its colour.
-        groups: The group of each class, which gives the marker.
     """
     everything = np.concatenate([part for panel in panels.values() for part in panel.values()])
     low, high = everything.min(axis=0), everything.max(axis=0)
     margin = 0.06 * (high - low)
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    with _figure(4.9 * columns, 3.7 * rows) as figure:
+    with _figure(2.6 * len(panels), 2.7) as figure:
         for index, (title, panel) in enumerate(panels.items()):
-            axes = figure.add_subplot(rows, columns, index + 1)
-            _one_map(axes, panel, classes, groups)
+            axes = figure.add_subplot(1, len(panels), index + 1)
+            _one_map(axes, panel, classes)
             axes.set_title(title, loc="left")
             axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
             axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         return _svg(figure)
 
 
-def _one_map(
-    axes: Axes,
-    panel: Mapping[str, NDArray[Any]],
-    classes: NDArray[Any],
-    groups: NDArray[Any],
-) -> None:
+def _one_map(axes: Axes, panel: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -> None:
     """Draws one panel of `maps`."""
-    kinds = list(dict.fromkeys(groups.tolist()))
-    for c, group in enumerate(groups.tolist()):
+    for c, at in enumerate(panel["prototypes"]):
         color = COLORS[c % len(COLORS)]
         mine = panel["points"][classes == c]
+        axes.scatter(mine[:, 0], mine[:, 1], s=14, alpha=0.6, linewidths=0, color=color)
         axes.scatter(
-            mine[:, 0], mine[:, 1], s=16, alpha=0.55, linewidths=0, color=color,
-            marker=MARKERS[kinds.index(group) % len(MARKERS)],
-        )  # fmt: skip
-        at = panel["prototypes"][c]
-        axes.scatter(
-            at[0], at[1], s=120, marker="*", color=color, edgecolors=INK, linewidths=0.7, zorder=3
+            at[0], at[1], s=110, marker="*", color=color, edgecolors=INK, linewidths=0.7, zorder=3
         )
         if "moved" in panel:
-            to = panel["moved"][c]
-            axes.annotate(
-                "", to, at, arrowprops={"arrowstyle": "->", "color": INK, "lw": 1.1}, zorder=4
-            )
+            arrow = {"arrowstyle": "->", "color": INK, "lw": 1.1}
+            axes.annotate("", panel["moved"][c], at, arrowprops=arrow, zorder=4)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(True)
 
 
-def pictures(images: Sequence[NDArray[Any]], titles: Sequence[str], colors: Sequence[str]) -> str:
+def pictures(images: Sequence[NDArray[Any]], colors: Sequence[str]) -> str:
     """Small grey pictures in a row, each in a frame of its colour."""
-    with _figure(0.95 * len(images), 1.25) as figure:
-        for index, (image, title, color) in enumerate(zip(images, titles, colors, strict=True)):
-            axes = figure.add_subplot(1, len(images), index + 1)
+    with _figure(10.4, 0.95) as figure:
+        for index, (image, color) in enumerate(zip(images, colors, strict=True)):
+            axes = figure.add_subplot(1, max(10, len(images)), index + 1)
             axes.imshow(255 - image, cmap="gray", vmin=0, vmax=255, interpolation="bilinear")
-            axes.set_title(title, fontsize=8, fontweight="normal", color=SOFT)
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set(visible=True, color=color, linewidth=2.2)

@@ -32,6 +32,7 @@ from nobackfill.files import replacing, sha256, write_text
 from nobackfill.methods import METHODS, Method
 from nobackfill.models import Embedder, make_model, resolve_model
 from nobackfill.oldspace import OldSpace
+from nobackfill.randomness import seeded
 from nobackfill.space import Space
 from nobackfill.train.loop import Epoch, make_optimizer, train
 
@@ -185,8 +186,7 @@ class Run:
         )
 
     def _make_method(self, old: OldSpace, num_classes: int) -> Method:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.recipe.train.seed + 1)
+        with seeded(self.recipe.train.seed + 1):
             return METHODS[self.recipe.method.name](old, num_classes, **self.recipe.method.options)
 
     def _tensors(self, prefix: str) -> dict[str, torch.Tensor]:
