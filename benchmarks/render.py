@@ -1,0 +1,123 @@
+"""Renders RESULTS.md and SPEED.md from the JSON lines that the benchmarks append.
+
+    python benchmarks/render.py
+
+No number enters these pages by hand.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+
+HERE = Path(__file__).parent
+
+
+def main():
+    (HERE / "RESULTS.md").write_text(render_results(read("glyphs")), encoding="utf-8")
+    (HERE / "SPEED.md").write_text(render_speed(read("retrieval_speed")), encoding="utf-8")
+
+
+def read(name):
+    return [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text().splitlines()]
+
+
+def render_results(lines):
+    """Means over seeds; differences to the Baseline are paired by seed, with standard errors."""
+    by_method = defaultdict(dict)
+    for line in lines:
+        by_method[line["method"]][line["seed"]] = line
+    seeds = sorted(by_method["prototype_alignment"])
+    base = by_method["prototype_alignment"]
+    rows = []
+    for method, runs in by_method.items():
+        cells = [f"`{method}`"]
+        cells += [
+            f"{100 * mean(runs[s][key] for s in seeds):.1f}" for key in ("new_old", "new_new")
+        ]
+        for key in ("new_old", "new_new"):
+            cells.append(paired([100 * (runs[s][key] - base[s][key]) for s in seeds]))
+        cells.append(f"{sum(runs[s]['new_old'] > runs[s]['old_old'] for s in seeds)}/{len(seeds)}")
+        rows.append(cells)
+    old = 100 * mean(base[s]["old_old"] for s in seeds)
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            "Rendered by `python benchmarks/render.py` from the JSON lines beside it.",
+            "",
+            "## Built-in glyphs",
+            "",
+            f"mAP in percent, mean of {len(seeds)} seeds; every seed draws other glyphs and trains "
+            f"its own old model (15 % of the classes). old/old is {old:.1f}. Differences are to "
+            "`prototype_alignment` (the paper's Baseline) on the same seed, ± standard error.",
+            "",
+            "    python benchmarks/glyphs.py --seeds 15",
+            "",
+            *table(["method", "new/old", "new/new", "Δ new/old", "Δ new/new", "compatible"], rows),
+            "",
+        ]
+    )
+
+
+def paired(differences):
+    """A mean difference with its standard error; nothing for the Baseline itself."""
+    if not any(differences):
+        return "–"
+    return f"{mean(differences):+.2f} ± {stdev(differences) / len(differences) ** 0.5:.2f}"
+
+
+def render_speed(lines):
+    """The best repeat of each peer, as a ratio to ours in the same run."""
+    best = {}
+    for line in lines:
+        key = ((line["sizes"]["query"], line["sizes"]["gallery"]), line["peer"])
+        if key not in best or line["seconds"] < best[key]["seconds"]:
+            best[key] = line
+    parts = [
+        "# Speed",
+        "",
+        "Rendered by `python benchmarks/render.py` from the JSON lines beside it.",
+        "",
+        "## Mean average precision from vectors",
+        "",
+        "From vectors in memory to the value, each peer in its own process, one after the other on",
+        "the same machine, best repeat. Absolute seconds wander on shared machines: the ratio",
+        "counts.",
+        "",
+        "    python benchmarks/retrieval_speed.py --size market gldv2",
+        "",
+    ]
+    for size in dict.fromkeys(size for size, _ in best):
+        ours = best[size, "nobackfill"]
+        rows = [
+            [
+                f"`{peer}`",
+                f"{line['seconds']:.2f}",
+                f"{line['seconds'] / ours['seconds']:.1f}×",
+                f"{line['peak_mb']:.0f}",
+                f"{line['map']:.8f}",
+            ]
+            for (other, peer), line in sorted(best.items(), key=lambda item: item[1]["seconds"])
+            if other == size
+        ]
+        parts += [
+            f"### {size[0]:,} × {size[1]:,}, {ours['sizes']['dim']} dimensions, "
+            f"{ours['threads']} threads",
+            "",
+            *table(["", "seconds", "of ours", "peak MB", "mAP"], rows),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def table(head, rows):
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{'|'.join('---' for _ in head)}|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+
+
+if __name__ == "__main__":
+    main()
