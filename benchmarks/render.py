@@ -15,7 +15,8 @@ HERE = Path(__file__).parent
 
 def main():
     (HERE / "RESULTS.md").write_text(render_results(read("glyphs")), encoding="utf-8")
-    (HERE / "SPEED.md").write_text(render_speed(read("retrieval_speed")), encoding="utf-8")
+    speed = render_speed(read("retrieval_speed")) + render_perturbation(read("perturbation"))
+    (HERE / "SPEED.md").write_text(speed, encoding="utf-8")
 
 
 def read(name):
@@ -109,6 +110,37 @@ def render_speed(lines):
             "",
         ]
     return "\n".join(parts)
+
+
+def render_perturbation(lines):
+    """The latest measurement of each setting."""
+    latest = {
+        (line["method"], line["classes"], line["dtype"], line["device"]): line for line in lines
+    }
+    rows = [
+        [
+            f"`{method}`" + (f", {line['steps']} steps" if line["steps"] else ""),
+            f"{classes:,}",
+            dtype,
+            device,
+            f"{line['constructor_s']:.2f}",
+            f"{line['update_s']:.2f}",
+            f"{line['peak_mb']:.0f}",
+            f"{line['process_peak_mb']:.0f}",
+        ]
+        for (method, classes, dtype, device), line in latest.items()
+    ]
+    head = ["", "classes", "", "device", "constructor s", "update s", "added MB", "process MB"]
+    return "\n".join(
+        [
+            "## Perturbations, 256 dimensions",
+            "",
+            "    python benchmarks/perturbation.py --classes 24393 --steps 2",
+            "",
+            *table(head, rows),
+            "",
+        ]
+    )
 
 
 def table(head, rows):

@@ -30,12 +30,13 @@ def crowding_gradient(
                 [1.0000, 0.0000],
                 [0.0000, 0.0000]])
     """
-    parts = []
+    gradient = torch.empty_like(x)
     for start in range(0, len(x), block):
-        too_near = x[start : start + block] @ others.T > threshold
-        too_near.diagonal(offset=start).fill_(False)  # a class is not its own neighbour
-        parts.append(too_near.to(x.dtype) @ others)
-    return torch.cat(parts)
+        rows = slice(start, start + block)
+        too_near = (x[rows] @ others.T).gt_(threshold)  # 1 where it is, 0 where not
+        too_near.diagonal(offset=start).zero_()  # a class is not its own neighbour
+        torch.mm(too_near, others, out=gradient[rows])
+    return gradient
 
 
 def pair_gradient(
