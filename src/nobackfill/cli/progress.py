@@ -41,8 +41,8 @@ class TrainingProgress:
     def follow(self, epochs: Iterable["Epoch"]) -> None:
         """Trains to the end, showing each epoch's loss."""
         for epoch in epochs:
-            loss = "  ".join(f"{name} {value:.3f}" for name, value in epoch.terms.items())
-            note = f"epoch {epoch.epoch + 1}/{self.epochs}  {loss}"
+            loss = sum(epoch.terms.values())
+            note = f"epoch {epoch.epoch + 1}/{self.epochs}  loss {loss:.3f}"
             self.progress.update(self.task, note=note)
         total = self.progress.tasks[self.task].total or 1
         self.progress.update(self.task, total=total, completed=total)
@@ -53,7 +53,7 @@ def training_progress() -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
     with Progress(
         TextColumn("{task.description:<19}"),
-        BarColumn(bar_width=12),
+        BarColumn(bar_width=20),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[note]}"),
         console=console,
