@@ -26,7 +26,6 @@ class TrainingProgress:
     def __init__(self, progress: Progress, name: str, epochs: int):
         self.progress, self.epochs = progress, epochs
         self.task = progress.add_task(name, total=None, note="getting ready")
-        self.epoch = 0
 
     def watch(self, batches: "Batches") -> Iterator["Batch"]:
         """Moves the bar on with every training batch."""
@@ -40,10 +39,12 @@ class TrainingProgress:
 
     def follow(self, epochs: Iterable["Epoch"]) -> None:
         """Trains to the end, showing each epoch's loss."""
+        note = "was trained before"
         for epoch in epochs:
             loss = sum(epoch.terms.values())
             note = f"epoch {epoch.epoch + 1}/{self.epochs}  loss {loss:.3f}"
             self.progress.update(self.task, note=note)
+        self.progress.update(self.task, note=note)
         total = self.progress.tasks[self.task].total or 1
         self.progress.update(self.task, total=total, completed=total)
 
