@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.data import augment, glyphs
+from nobackfill.data.glyphs import augment, glyphs
 from nobackfill.errors import ConfigError
 
 module = importlib.import_module("nobackfill.data.glyphs")  # `glyphs` is the function

@@ -25,7 +25,7 @@ def glyph_collection(**options: Any) -> Collection:
         },
         class_counts=drawn.class_counts,
         load=lambda rows: drawn.images[rows].float() / 127.5 - 1,
-        augment=lambda images, generator: augment(images, generator),
+        augment=lambda images, generator: augment(images, generator, paper=-1.0),
         preprocessing=f"grey {drawn.images.shape[-1]} px, -1 to 1",
     )
 

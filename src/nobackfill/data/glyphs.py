@@ -163,8 +163,15 @@ def augment(
     generator: torch.Generator,
     *,
     pixels: int = 2,
+    paper: float = 0.0,
 ) -> Float[Tensor, "batch channel side side"]:
     """Shifts each image by up to so many pixels, at random; what comes in at the edge is paper.
+
+    Args:
+        images: As they are loaded.
+        generator: Draws the shifts.
+        pixels: How far at most, in each direction.
+        paper: The value of a pixel without ink.
 
     Example:
         >>> augment(torch.zeros(2, 1, 16, 16), torch.Generator().manual_seed(0)).shape
@@ -174,7 +181,7 @@ def augment(
     corner = torch.randint(
         2 * pixels + 1, (2, batch), generator=generator, device=generator.device
     ).to(images.device)
-    crops = F.pad(images, [pixels] * 4).unfold(2, side, 1).unfold(3, side, 1)
+    crops = F.pad(images, [pixels] * 4, value=paper).unfold(2, side, 1).unfold(3, side, 1)
     return crops[torch.arange(batch, device=images.device), :, corner[0], corner[1]]
 
 
