@@ -30,9 +30,12 @@ def recipe_file(folder, text):
         ("[trian]\nepochs = 1", "unknown table .trian. in the recipe. Did you mean `train`"),
         ("[train]\nepochs = 'ten'", "wanted `epochs` in .train. to be int, but got 'ten'"),
         ("[train]\nepochs = true", "to be int, but got True"),
-        ("[train]\nepochs = 0", "`epochs` in .train. above 0, but got 0"),
+        ("[train]\nepochs = 0", "`epochs` in .train. from 1 to 1000000, but got 0"),
         ("[train]\nschedule = 'linear'", "one of cosine, steps, but got 'linear'"),
         ("[train]\nmilestones = [1, 'two']", "to be int, but got 'two'"),
+        ("[train]\nbatch_size = 1", "`batch_size` in .train. from 2"),
+        ("[train]\nlearning_rate = nan", "`learning_rate` in .train. from 0.0"),
+        ("[train]\nseed = -1", "`seed` in .train. from 0"),
         ("[method]\nweight = 1.0", "wanted a `name` in .method."),
         ("[old]\nrun = 'a'\nvectors = 'b'", "both `run` and `vectors`"),
         ("train = 3", "wanted a table .train."),
@@ -52,6 +55,9 @@ def test_says_what_is_wrong(tmp_path, text, says):
         ("[method]\nname = 'ndpp'\nneighbors = 3.5", "to be int, but got 3.5"),
         ("[data]\nname = 'glyph'", "unknown collection `glyph`. Did you mean `glyphs`"),
         ("[data]\nname = 'glyphs'\ncrowdin = 1", "Did you mean `crowding`"),
+        ("[data]\nname = 'glyphs'\nshares = 'abc'", "`shares` in .data. to be list"),
+        ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. to be"),
+        ("[method]\nname = 'bct'\ndim = 8", "one dimension of the new embedding"),
         ("[model]\nname = 'smal'", "unknown model `smal`. Did you mean `small`"),
         ("[model]\nname = 'small'\nembedding_dim = 0", "wanted `embedding_dim`"),
     ],
@@ -74,6 +80,8 @@ def test_changes_come_on_top(tmp_path):
     assert changed.method == Choice("bct")
     with pytest.raises(ConfigError, match="such as `train.epochs=3`"):
         read_recipe(path, ["epochs=5"])
+    with pytest.raises(ConfigError, match="wanted a table .train."):
+        read_recipe(recipe_file(tmp_path, "train = 3"), ["train.epochs=5"])
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

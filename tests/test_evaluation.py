@@ -74,7 +74,9 @@ def test_the_summary_has_what_programs_rely_on():
 
 
 def test_without_a_gain_the_p_scores_are_left_out_and_nothing_breaks():
-    summary = evaluate(NEW, OLD, independent=OLD).summary()
+    result = evaluate(NEW, OLD, independent=OLD)
+    assert any("no P-scores" in note and "no gain" in note for note in result.notes)
+    summary = result.summary()
     assert summary["p_up"] is summary["p_comp"] is summary["p_1"] is None
 
 
@@ -131,6 +133,20 @@ def test_only_the_validation_split_takes_part():
     split = np.where(np.arange(len(OLD)) < 12, "train", "validation")
     result = evaluate(plain(OLD, split=split), plain(NEW, split=split))
     assert result.num_gallery == len(OLD) - 12
+
+
+def test_one_role_without_the_other_is_an_error():
+    with pytest.raises(DataError, match="neither file has `is_gallery`"):
+        evaluate(plain(OLD, is_query=OLD.columns["is_query"]), plain(NEW))
+    split = plain(OLD, is_query=OLD.columns["is_query"])
+    other = plain(NEW, is_gallery=NEW.columns["is_gallery"])  # each file has one
+    assert evaluate(split, other).summary()["new_old"] == evaluate(OLD, NEW).summary()["new_old"]
+
+
+def test_one_class_is_no_search():
+    one = np.zeros(len(OLD), dtype=int)
+    with pytest.raises(DataError, match="at least two classes"):
+        evaluate(vectors(4, 1.5, labels=one), vectors(2, 0.4, labels=one))
 
 
 def test_an_item_in_both_roles_never_finds_itself():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +24,14 @@ def test_a_long_vector_counts_no_more_than_a_short_one():
     torch.testing.assert_close(means, torch.full((1, 2), 0.5**0.5))
 
 
+def test_takes_the_labels_of_vectors_as_they_are():
+    rows, labels = torch.randn(6, 3), [0, 1, 0, 1, 0, 1]
+    expected = class_means(rows, torch.tensor(labels), 2)
+    assert torch.equal(class_means(rows, np.array(labels), 2), expected)
+    assert torch.equal(class_means(rows, labels, 2), expected)
+    torch.testing.assert_close(class_means(rows.half(), labels, 2), expected, atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("vectors", "labels", "num_classes", "says"),
     [
@@ -32,8 +41,9 @@ def test_a_long_vector_counts_no_more_than_a_short_one():
         ([[1.0, 0.0], [0.0, 0.0]], [0, 1], 2, "row 1 is all zeros"),
         ([[1.0, float("nan")], [0.0, 1.0]], [0, 1], 2, "row 0 holds NaN"),
         ([[1.0, 0.0], [-1.0, 0.0]], [0, 0], 1, "cancel"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0], 1, "got 1 labels and 2 vectors"),
     ],
 )
 def test_says_what_is_wrong(vectors, labels, num_classes, says):
     with pytest.raises(DataError, match=says):
-        class_means(torch.tensor(vectors), torch.tensor(labels), num_classes)
+        class_means(torch.tensor(vectors), labels, num_classes)

@@ -1,7 +1,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from nobackfill.errors import DataError
 from nobackfill.scores import compatibility, p_scores
@@ -50,6 +52,20 @@ def test_fractions_and_percent_give_the_same():
     assert p_scores(0.653, 0.5436, 0.5326, 0.7124).one == pytest.approx(
         p_scores(65.3, 54.36, 53.26, 71.24).one
     )
+
+
+def test_a_tiny_gain_does_not_overflow():
+    assert p_scores(0.5, 0.1, 0.5, 0.5003).comp == pytest.approx(0)
+    assert p_scores(0.5, 0.9, 0.5, 0.5003).comp == pytest.approx(100)
+
+
+def test_takes_numbers_of_any_make():
+    expected = p_scores([0.6], [0.5], [0.4], [0.7])
+    for make in (np.float32, torch.tensor, lambda x: np.array([x])):
+        got = p_scores(*(make(x) for x in (0.6, 0.5, 0.4, 0.7)))
+        assert got.one == pytest.approx(expected.one, rel=1e-6)
+    with pytest.raises(DataError, match="wanted four numbers"):
+        p_scores(float("nan"), 0.5, 0.4, 0.7)
 
 
 def test_without_a_gain_there_is_no_score():

@@ -4,7 +4,7 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
@@ -68,10 +68,19 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "learning_rate"):
-            if getattr(self, name) <= 0:
+        limits = {
+            "epochs": (1, 10**6),
+            "batch_size": (2, 10**6),  # BatchNorm has nothing to say about one item
+            "learning_rate": (0.0, 10.0**6),
+            "momentum": (0.0, 1.0),
+            "weight_decay": (0.0, 1.0),
+            "seed": (0, 2**40),
+        }
+        for name, (low, high) in limits.items():
+            if not low <= getattr(self, name) <= high:
                 raise ConfigError(
-                    f"wanted `{name}` in [train] above 0, but got {getattr(self, name)}."
+                    f"wanted `{name}` in [train] from {low} to {high}, but got "
+                    f"{getattr(self, name)}. Change it in the recipe, or by --set train.{name}=…"
                 )
 
 
@@ -116,7 +125,9 @@ def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
-        changed.setdefault(table, {})[name] = value
+        if not isinstance(changed.setdefault(table, {}), dict):
+            raise ConfigError(f"wanted a table [{table}], but got {table} = {changed[table]!r}.")
+        changed[table][name] = value
     return changed
 
 
@@ -216,15 +227,15 @@ def _typed(value: Any, hint: Any, *, key: str, where: str) -> Any:
             return value
         known = ", ".join(str(option) for option in get_args(hint))
         raise ConfigError(f"wanted `{key}` in [{where}] to be one of {known}, but got {value!r}.")
-    if get_origin(hint) is tuple and isinstance(value, list | tuple):
+    if get_origin(hint) in (tuple, Sequence) and isinstance(value, list | tuple):
         return tuple(_typed(v, get_args(hint)[0], key=key, where=where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    wanted = get_origin(hint) or hint
+    wanted = list if get_origin(hint) in (tuple, Sequence) else hint
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise ConfigError(
             f"wanted `{key}` in [{where}] to be {getattr(wanted, '__name__', wanted)}, "
-            f"but got {value!r}."
+            f"but got {value!r}. Change it in the recipe, or by --set {where}.{key}=…"
         )
     return value
 

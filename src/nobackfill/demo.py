@@ -103,12 +103,12 @@ def run_demo(
     seed: int = 0,
     changes: Iterable[str] = (),
 ) -> Demo:
-    """Trains the old model and five new ones, compares them, and writes the report.
+    """Trains the old model and five new ones, and compares them.
 
     A demo that was stopped goes on where it was; one that is done is only shown again.
 
     Args:
-        folder: Where the runs and the report go.
+        folder: Where the runs go.
         device: What to train on.
         show: Given a model's name and its epochs, returns who shows its progress.
         seed: Of the glyphs and of the training.
@@ -144,7 +144,10 @@ def run_demo(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     runs = {name: Run.open(folder / name) for name in recipes}
-    vectors = {name: searched_vectors(run, collection, device=device) for name, run in runs.items()}
+    vectors = {
+        name: searched_vectors(run, collection, run.recipe.data, device=device)
+        for name, run in runs.items()
+    }
     demo = Demo(
         folder=folder,
         collection=collection,
@@ -210,11 +213,15 @@ def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[
     best = max(upgrades, key=lambda name: upgrades[name])
     gain = upgrades[best] - today
     if gain > 0:
+        share = (
+            f", {100 * gain / (ceiling - today):.0f} % of what embedding the whole gallery again "
+            f"with an unconstrained model would gain"
+            if ceiling > today
+            else ""
+        )
         first = (
             f"Switch the queries to the model trained with {best}: on the vectors already stored, "
-            f"mAP goes from {100 * today:.1f} to {100 * upgrades[best]:.1f} today, "
-            f"{100 * gain / (ceiling - today):.0f} % of what embedding the whole gallery again "
-            f"with an unconstrained model would gain."
+            f"mAP goes from {100 * today:.1f} to {100 * upgrades[best]:.1f} today{share}."
         )
     else:
         first = (

@@ -1,6 +1,6 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -73,17 +73,29 @@ class Evaluation:
     @property
     def p_scores(self) -> PScores | None:
         """The P-scores, where an independent model makes them possible."""
-        if self.new_new is None or self.independent is None:
-            return None
         try:
-            return p_scores(
-                self.new_new.mean_average_precision,
-                self.new_old.mean_average_precision,
-                self.old_old.mean_average_precision,
-                self.independent.mean_average_precision,
-            )
+            return self._p_scores()
         except DataError:
             return None
+
+    def _p_scores(self) -> PScores | None:
+        """The P-scores, or the reason why there are none."""
+        if self.new_new is None or self.independent is None:
+            return None
+        return p_scores(
+            self.new_new.mean_average_precision,
+            self.new_old.mean_average_precision,
+            self.old_old.mean_average_precision,
+            self.independent.mean_average_precision,
+        )
+
+    def explained(self) -> "Evaluation":
+        """The same, with a note where an independent model is given and P-scores are not."""
+        try:
+            self._p_scores()
+        except DataError as error:
+            return replace(self, notes=(*self.notes, f"no P-scores: {error}"))
+        return self
 
     def summary(self) -> dict[str, Any]:
         """The numbers as they go into JSON: fractions, and None for what was not measured."""
@@ -177,7 +189,7 @@ def evaluate(
         num_gallery=len(plan.gallery_ids),
         protocol=name,
         notes=(*plan.notes, *_space_notes(old, new)),
-    )
+    ).explained()
 
 
 def _mean(result: Retrieval | None) -> float | None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
+from nobackfill.errors import DataError
+
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
@@ -24,7 +26,14 @@ def replacing(path: Path | str) -> Iterator[Path]:
         '42'
     """
     target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise IsADirectoryError(None, "that is a folder")
+    except OSError as error:
+        raise DataError(
+            f"wanted to write {path}, but {error.strerror or error}. Choose another place."
+        ) from None
     unfinished = target.with_name(f".{target.name}.{token_hex(4)}.part")
     try:
         yield unfinished

@@ -4,6 +4,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.prototypes import check_labels
+
 
 def known_class_loss(
     logits: Float[Tensor, "batch old_classes"], labels: Int[Tensor, " batch"]
@@ -57,6 +59,8 @@ def prototype_loss(
         >>> prototype_loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), old, old)
         tensor(0.6931)
     """
+    if labels.device.type == "cpu":  # on a GPU, looking would stop it
+        check_labels(labels, len(old))
     e = F.normalize(new, dim=-1)
     cosines = e @ F.normalize(old, dim=-1).T
     to_own = (e * F.normalize(moved[labels], dim=-1)).sum(dim=-1, keepdim=True)

@@ -75,6 +75,11 @@ def plan_search(
             f"their items alike."
         )
     query_labels, gallery_labels = _numbers(_labels(old, new_query), queries, gallery)
+    if len(torch.cat([query_labels, gallery_labels]).unique()) < 2:
+        raise DataError(
+            "wanted at least two classes, but all queries and gallery items have the same label: "
+            "whatever is found is right. Check the column `label`."
+        )
     query_camera, gallery_camera = (
         (None, None) if same_camera else _numbers(_cameras(old, new_query), queries, gallery)
     )
@@ -118,9 +123,19 @@ def _check_kind_of_ids(old: Vectors, new: Vectors) -> None:
 def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> tuple[Ids, Ids]:
     """The ids of the queries and of the gallery, by the columns of the first file that has them."""
     flags = ("is_query", "is_gallery")
-    for file in (old, new):
-        if all(flag in file.columns for flag in flags) and not leave_one_out:
-            return file.ids[file.columns["is_query"]], file.ids[file.columns["is_gallery"]]
+    roles = [
+        next((f.ids[f.columns[flag]] for f in (old, new) if flag in f.columns), None)
+        for flag in flags
+    ]
+    if not leave_one_out and any(ids is not None for ids in roles):
+        queries, gallery = roles
+        if queries is None or gallery is None:
+            missing = flags[0] if queries is None else flags[1]
+            raise DataError(
+                f"wanted both columns is_query and is_gallery, or neither, but neither file has "
+                f"`{missing}`. Add it, or drop the other."
+            )
+        return queries, gallery
     split = old.columns.get("split")
     items = old.ids if split is None else old.ids[split == "validation"]
     return items, items

@@ -1,5 +1,9 @@
 """Class prototypes: the mean direction of a class."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -8,7 +12,9 @@ from nobackfill.errors import DataError
 
 
 def class_means(
-    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
+    vectors: Float[Tensor, "items dim"],
+    labels: Int[Tensor, " items"] | Int[np.ndarray, " items"] | Sequence[int],
+    num_classes: int,
 ) -> Float[Tensor, "classes dim"]:
     r"""The mean of the unit vectors of each class, made unit again.
 
@@ -21,6 +27,8 @@ def class_means(
         >>> class_means(torch.tensor([[2.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0]), 1)
         tensor([[0.7071, 0.7071]])
     """
+    labels = torch.as_tensor(labels).to(vectors.device, torch.int64)
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     _check(vectors, labels, num_classes)
     unit = F.normalize(vectors, dim=-1)
     sums = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
@@ -33,7 +41,7 @@ def class_means(
 
 
 def _check(
-    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
+    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " labels"], num_classes: int
 ) -> None:
     """Raises where a class would get no prototype, or a meaningless one."""
     if (bad := ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)).any():
@@ -43,15 +51,25 @@ def _check(
             f"wanted finite vectors with a direction, but row {row} {kind} ({int(bad.sum())} such "
             f"rows). Drop these items, or embed them again."
         )
-    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+    if len(labels) != len(vectors):
         raise DataError(
-            f"wanted labels from 0 to {num_classes - 1}, but found {int(labels.min())} to "
-            f"{int(labels.max())}. Number the classes from 0, or pass the true `num_classes`."
+            f"wanted one label per vector, but got {len(labels)} labels and {len(vectors)} "
+            f"vectors. Take both from the same items."
         )
+    check_labels(labels, num_classes)
     count = labels.bincount(minlength=num_classes)
     if (empty := (count == 0).nonzero().flatten()).numel():
         raise DataError(
             f"wanted items of all {num_classes} classes, but {len(empty)} have none, the first "
             f"being class {empty[0]}: they have no prototype. Number the classes again with "
             f"`nobackfill.data.order_classes`, or drop these classes."
+        )
+
+
+def check_labels(labels: Int[Tensor, " items"], num_classes: int) -> None:
+    """Raises where a label is no class."""
+    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise DataError(
+            f"wanted labels from 0 to {num_classes - 1}, but found {int(labels.min())} to "
+            f"{int(labels.max())}. Number the classes from 0, or pass the true `num_classes`."
         )

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, isfinite
+from typing import Any
+
+import numpy as np
 
 from nobackfill.errors import DataError
 
-Value = float | Sequence[float]
+Value = Any  # a number, or one per test set: a list, an array or a tensor
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,13 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
         PScores(up=47.91..., comp=51.52..., one=49.65...)
     """
     columns = [
-        [value] if isinstance(value, int | float) else list(value)
+        np.atleast_1d(np.asarray(value, dtype=np.float64)).tolist()
         for value in (new_new, new_old, old_old, independent)
     ]
     if len({len(column) for column in columns}) != 1 or not columns[0]:
         raise DataError(
             f"wanted one value per test set in each place, but got "
-            f"{', '.join(str(len(column)) for column in columns)}."
+            f"{', '.join(str(len(column)) for column in columns)}. Pass equally many."
         )
     rows = [_p_scores_of_one(*row) for row in zip(*columns, strict=True)]
     return PScores(
@@ -63,15 +66,25 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
 
 def _p_scores_of_one(new_new: float, new_old: float, old_old: float, independent: float) -> PScores:
     """The scores on one test set."""
-    if not independent > old_old:
+    if not all(map(isfinite, (new_new, new_old, old_old, independent))):
+        raise DataError(
+            f"wanted four numbers, but got {new_new}, {new_old}, {old_old}, {independent}. Leave "
+            f"out what was not measured."
+        )
+    if not independent > max(old_old, 0.0):
         raise DataError(
             f"wanted an independent new model that beats the old one, but it reaches "
             f"{independent:.4g} where the old reaches {old_old:.4g}: there is no gain that "
             f"P-scores could be a share of. Report the raw values."
         )
-    up = 100 / (1 + exp(-(new_new - independent) / independent))
-    comp = 100 / (1 + exp(-(new_old - old_old) / (independent - old_old)))
+    up = 100 * _logistic((new_new - independent) / independent)
+    comp = 100 * _logistic((new_old - old_old) / (independent - old_old))
     return PScores(up, comp, 2 * up * comp / (up + comp))
+
+
+def _logistic(x: float) -> float:
+    """1 / (1 + exp(-x)), without overflow on either side."""
+    return 1 / (1 + exp(-x)) if x >= 0 else exp(x) / (1 + exp(x))
 
 
 @dataclass(frozen=True)

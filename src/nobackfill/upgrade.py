@@ -5,16 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from nobackfill.config import Recipe, read_recipe, suggest
+from nobackfill.config import Choice, Recipe, read_recipe, suggest
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
 from nobackfill.embed import Watch, embed, to_vectors
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
-from nobackfill.space import Space
-from nobackfill.train.known import know_old_space
+from nobackfill.methods import METHODS
+from nobackfill.space import read_space
+from nobackfill.train.known import know_old_space, known_dimension
 from nobackfill.train.loop import Epoch
 from nobackfill.train.run import Run
 from nobackfill.vectors import Vectors, load_vectors
@@ -53,28 +56,49 @@ def train_run(
     if not run.finished:
         old = know_old_space(run.recipe, collection, device=device, watch=watch)
         yield from run.train(collection, old, device=device, watch=watch)
-    searched = searched_vectors(run, collection, device=device)
+    data = run.recipe.data
+    searched = searched_vectors(run, collection, data, device=device)
     if run.recipe.old.run is not None:
-        old_vectors = searched_vectors(
-            Run.open(Path(run.recipe.old.run)), collection, device=device
-        )
+        old_run = Run.open(Path(run.recipe.old.run))
+        old_vectors = searched_vectors(old_run, collection, data, device=device)
         save_evaluation(folder, evaluate(old_vectors, searched))
 
 
-def searched_vectors(run: Run, collection: Collection, *, device: torch.device) -> Vectors:
-    """The validation vectors of a finished run; made once, then read from its folder."""
+def searched_vectors(
+    run: Run, collection: Collection, data: Choice, *, device: torch.device
+) -> Vectors:
+    """The validation vectors that a finished run's model makes of a collection.
+
+    Those of the collection it was trained on are made once, then read from its folder.
+
+    Args:
+        run: Of the model.
+        collection: What to embed.
+        data: What the collection was made from, with every default written out.
+        device: What to work on.
+    """
     path = run.folder / "validation.parquet"
-    if path.exists():
+    is_its_own = data == run.recipe.data
+    if is_its_own and path.exists():
         return load_vectors(path)
-    rows = collection.validation_rows()
-    vectors = to_vectors(
+    vectors = run_model(run, collection, collection.validation_rows(), device=device)
+    if is_its_own:
+        vectors.save(path)
+    return vectors
+
+
+def run_model(
+    run: Run, collection: Collection, rows: Int[Tensor, " rows"], *, device: torch.device
+) -> Vectors:
+    """Some rows of a collection as a finished run's model sees them."""
+    dim, old_dim = run.recipe.model.options["embedding_dim"], known_dimension(run.recipe)
+    return to_vectors(
         embed(run.model(device), collection, rows),
         collection,
         rows,
-        space=run.space(collection, parent_space(run, collection)),
+        space=run.space(collection, parent_of(run, collection)),
+        compatible_dim=old_dim if old_dim is not None and old_dim < dim else None,
     )
-    vectors.save(path)
-    return vectors
 
 
 def save_evaluation(folder: Path, evaluation: Evaluation) -> None:
@@ -102,18 +126,17 @@ def embed_collection(
         if split not in known:
             raise ConfigError(f"unknown split `{split}`. {suggest(split, ['all', *known])}")
         rows = rows[torch.from_numpy(collection.columns["split"] == split)]
-    return to_vectors(
-        embed(run.model(device), collection, rows),
-        collection,
-        rows,
-        space=run.space(collection, parent_space(run, collection)),
-    )
+    return run_model(run, collection, rows, device=device)
 
 
-def parent_space(run: Run, collection: Collection) -> Space | None:
-    """The space that a run's model was made compatible with, if any."""
+def parent_of(run: Run, collection: Collection) -> str | None:
+    """The fingerprint of the space that a run's model was made compatible with, if any."""
+    if not METHODS[run.recipe.method.name].needs:
+        return None
+    recorded = read_space(run.folder / "validation.parquet")
+    if recorded is not None:
+        return recorded.parent
     if run.recipe.old.run is not None:
-        return Run.open(Path(run.recipe.old.run)).space(collection, None)
-    if run.recipe.old.vectors is not None:
-        return load_vectors(run.recipe.old.vectors).space
-    return None
+        return Run.open(Path(run.recipe.old.run)).space(collection, None).fingerprint
+    space = load_vectors(str(run.recipe.old.vectors)).space
+    return space.fingerprint if space else None

@@ -154,6 +154,23 @@ def test_a_wrong_call_is_two(command, tmp_path, monkeypatch, arguments, says):
     assert not list(tmp_path.iterdir())  # and leaves nothing behind
 
 
+def test_a_place_that_cannot_be_written_is_two(command, files, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    recipe = tmp_path / "recipe.toml"
+    names = {"data": "glyphs", "model": "small", "method": "independent"}
+    recipe.write_text("".join(f'[{table}]\nname = "{name}"\n' for table, name in names.items()))
+    code, _, err = command("train", recipe, "-o", tmp_path / "file", *TINY)
+    assert code == 2
+    assert "wanted to write" in err
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_verdict(files):
+    line = f"{sys.executable} -m nobackfill evaluate --old {files}/old.parquet "
+    line += f"--new {files}/new.parquet --json | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", line], capture_output=True).returncode in (0, 2)
+
+
 def test_an_unexpected_error_is_two_as_well(command, files, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a bug")

@@ -100,6 +100,24 @@ def test_a_batch_of_new_classes_only_is_fine(name):
 
 
 @every_method
+@pytest.mark.parametrize("label", [-1, -100, NUM_CLASSES])
+def test_a_label_that_is_no_class_is_an_error(name, label):
+    new, labels, items = batch()
+    labels[3] = label
+    with pytest.raises(DataError, match=f"from 0 to {NUM_CLASSES - 1}"):
+        make(name)(new, labels, items=items)
+
+
+@every_method
+def test_refuses_an_old_space_that_holds_no_numbers(name):
+    for need in METHODS[name].needs:
+        known = everything()
+        known[need][1] = torch.nan
+        with pytest.raises((DataError, OldSpaceError), match="NaN"):
+            METHODS[name](OldSpace(**known), NUM_CLASSES)
+
+
+@every_method
 def test_calls_are_repeatable(name):
     method = make(name)
     start(method)

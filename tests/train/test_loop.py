@@ -105,6 +105,18 @@ def test_learning_rate_schedules():
 
 def test_a_loss_that_is_no_number_stops_the_training(collection):
     model, method = make()
-    wild = replace(CONFIG, learning_rate=1e30)
+    wild = replace(CONFIG, learning_rate=1e6)
     with pytest.raises(TrainingDiverged, match="Lower `learning_rate`"):
         list(train(model, method, collection, collection.training_rows(-1), wild))
+
+
+def test_weights_that_are_no_numbers_stop_it_too(collection):
+    """One step, whose loss is still finite, and whose weights are not."""
+    model, method = make()
+    config = replace(CONFIG, epochs=1, batch_size=1000)
+    optimizer = torch.optim.SGD([*model.parameters(), *method.parameters()], lr=1.0)
+    step = optimizer.step
+    optimizer.step = lambda: (step(), next(model.parameters()).data.fill_(torch.nan))
+    rows = collection.training_rows(-1)
+    with pytest.raises(TrainingDiverged, match="finite weights"):
+        list(train(model, method, collection, rows, config, optimizer=optimizer))

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_a_file_of_old_vectors_does_as_well_as_the_old_model(old_run, tmp_path):
 
 def test_a_file_of_old_vectors_has_no_classifier(old_run, tmp_path):
     recipe, _ = with_vectors(old_run, tmp_path, "bct")
-    with pytest.raises(OldSpaceError, match="`bct` needs the weights of the old classification"):
+    with pytest.raises(OldSpaceError, match="a file of old vectors gives only prototypes"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
@@ -167,6 +168,82 @@ def test_the_new_model_must_have_the_old_dimension(old_run, tmp_path):
     recipe = replace(new_recipe(old_run), model=Choice("small", {"embedding_dim": 16}))
     with pytest.raises(SpaceMismatch, match="embedding_dim = 16. Set it to 8"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_old_vectors_of_other_data_are_made_anew_and_not_kept(old_run, tmp_path):
+    recipe = new_recipe(old_run)
+    other = replace(recipe, data=Choice("glyphs", {**DATA.options, "seed": 7}))
+    before = (old_run / "validation.parquet").read_bytes()
+    list(train_run(other, tmp_path / "new", device=CPU))
+    old, new = (
+        embed_collection(run, tmp_path / "new", split="validation", device=CPU)
+        for run in (old_run, tmp_path / "new")
+    )
+    result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert result["old_old"] == nb.evaluate(old, new).summary()["old_old"]
+    assert (old_run / "validation.parquet").read_bytes() == before
+
+
+def test_a_classifier_of_other_classes_is_refused(old_run, tmp_path):
+    recipe = new_recipe(old_run, "bct")
+    other = replace(recipe, data=Choice("glyphs", {**DATA.options, "shares": [0.5, 1.0]}))
+    with pytest.raises(ConfigError, match="classes numbered as when the old classifier"):
+        next(train_run(other, tmp_path / "new", device=CPU))
+    later = Choice("glyphs", {**DATA.options, "shares": [0.3, 0.6, 1.0]})  # the same beginning
+    next(train_run(replace(recipe, data=later), tmp_path / "later", device=CPU))
+
+
+def test_a_longer_embedding_meets_the_old_gallery_with_its_first_dimensions(old_run, tmp_path):
+    recipe = replace(
+        new_recipe(old_run, "bct"), model=Choice("small", {"width": 4, "embedding_dim": 12})
+    )
+    list(train_run(recipe, tmp_path / "new", device=CPU))
+    vectors = nb.load_vectors(tmp_path / "new" / "validation.parquet")
+    assert (vectors.dim, vectors.compatible_dim) == (12, 8)
+    shorter = replace(recipe, model=Choice("small", {"width": 4, "embedding_dim": 4}))
+    with pytest.raises(SpaceMismatch, match="Set it to 8"):
+        next(train_run(shorter, tmp_path / "shorter", device=CPU))
+
+
+@pytest.mark.parametrize("wrong", ["step", "data", "old"])
+def test_what_cannot_run_leaves_no_folder_behind(old_run, tmp_path, wrong):
+    recipe = new_recipe(old_run)
+    if wrong == "step":
+        recipe = replace(recipe, train=replace(recipe.train, step=5))
+    if wrong == "data":
+        recipe = replace(recipe, data=Choice("glyphs", {"train_classes": 1}))
+    if wrong == "old":
+        recipe = replace(recipe, old=OldConfig(run=str(tmp_path / "nowhere")))
+    with pytest.raises((ConfigError, DataError)):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+    assert not (tmp_path / "new").exists()
+
+
+def test_weights_of_unknown_origin_are_not_taken_for_a_finished_run(old_run, tmp_path):
+    list(train_run(OLD, tmp_path / "run", device=CPU))
+    (tmp_path / "run" / "config.toml").unlink()
+    with pytest.raises(ConfigError, match="weights and no config.toml"):
+        next(train_run(OLD, tmp_path / "run", device=CPU))
+
+
+def test_a_damaged_state_says_how_to_start_over(tmp_path):
+    next(train_run(OLD, tmp_path / "run", device=CPU))
+    state = tmp_path / "run" / "state.pt"
+    state.write_bytes(state.read_bytes()[:100])
+    with pytest.raises(DataError, match="Remove it and run again with --resume"):
+        next(train_run(OLD, tmp_path / "run", device=CPU, resume=True))
+    state.unlink()
+    assert len(list(train_run(OLD, tmp_path / "run", device=CPU, resume=True))) == 2
+
+
+def test_the_lineage_of_a_run_outlives_the_folder_of_its_parent(old_run, tmp_path):
+    copied = tmp_path / "old"
+    shutil.copytree(old_run, copied)
+    list(train_run(new_recipe(copied), tmp_path / "new", device=CPU))
+    list(train_run(new_recipe(copied, "independent"), tmp_path / "alone", device=CPU))
+    parent = nb.load_vectors(tmp_path / "new" / "validation.parquet").space.parent
+    assert parent == nb.load_vectors(copied / "validation.parquet").space.fingerprint
+    assert nb.load_vectors(tmp_path / "alone" / "validation.parquet").space.parent is None
 
 
 def test_embedding_gives_back_every_column(old_run):

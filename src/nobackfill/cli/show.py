@@ -1,6 +1,8 @@
 """What commands print: one JSON object for programs, or a few lines for people."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +16,19 @@ if TYPE_CHECKING:
 console = Console(highlight=False)
 
 
+def emit(value: dict[str, Any]) -> None:
+    """Prints one JSON object; a reader that has gone away is no verdict."""
+    try:
+        print(json.dumps(value), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(2) from None
+
+
 def print_object(value: dict[str, Any], *, as_json: bool, text: str) -> None:
     """Prints an object as JSON, or a text that says the same."""
     if as_json:
-        print(json.dumps(value))
+        emit(value)
     else:
         console.print(text, markup=False, soft_wrap=True)
 
@@ -25,7 +36,7 @@ def print_object(value: dict[str, Any], *, as_json: bool, text: str) -> None:
 def print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints the three numbers and the sentence a person wants to read."""
     if as_json:
-        print(json.dumps(evaluation.summary()))
+        emit(evaluation.summary())
         return
     summary = evaluation.summary()
     table = Table(box=None, padding=(0, 2), header_style="dim")
@@ -74,7 +85,7 @@ def print_run(folder: Path, *, as_json: bool) -> None:
 def print_demo(demo: "Demo", *, as_json: bool) -> None:
     """Prints the table of the demo and what to conclude from it."""
     if as_json:
-        print(json.dumps(demo.summary()))
+        emit(demo.summary())
         return
     from nobackfill.demo import conclude
     from nobackfill.demo_report import results_table
@@ -104,17 +115,23 @@ def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     for part in given or []:
         if part not in MEANING:
             raise ConfigError(f"unknown part `{part}` of an old model. {suggest(part, MEANING)}")
+
+    def by_name(text: str) -> str:
+        for name, method in METHODS.items():
+            text = text.replace(f"`{method.__name__}`", name)
+        return text
+
     rows: list[dict[str, Any]] = [
         {
             "name": name,
             "needs": sorted(method.needs),
-            "says": (method.__doc__ or "").strip().splitlines()[0],
+            "says": by_name((method.__doc__ or "").strip().splitlines()[0]),
             "usable": given is None or method.needs <= set(given),
         }
         for name, method in METHODS.items()
     ]
     if as_json:
-        print(json.dumps({"methods": rows}))
+        emit({"methods": rows})
         return
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for column in ("method", "needs", "what it does"):

@@ -68,7 +68,9 @@ class Collection:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Rows of a collection in batches whose sizes differ by at most one: none is left with one.
+    """Rows of a collection in batches whose sizes differ by at most one.
+
+    No batch is left with one item, unless that is all or two are too many.
 
     Attributes:
         collection: Where the images are.

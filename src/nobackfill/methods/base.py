@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nobackfill.errors import DataError, OldSpaceError
 from nobackfill.oldspace import MEANING, Need, OldSpace
+from nobackfill.prototypes import check_labels
 
 Terms = dict[str, Float[Tensor, ""]]
 Prototypes = Callable[[], Float[Tensor, "classes dim"]]
@@ -93,6 +94,8 @@ class ClassifyingMethod(Method):
         self, new: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """Cross entropy of the new classifier on the raw embedding."""
+        if labels.device.type == "cpu":  # on a GPU, looking would stop it
+            check_labels(labels, self.num_classes)
         return F.cross_entropy(self.classifier(new), labels)
 
 

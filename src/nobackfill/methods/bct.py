@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.errors import OldSpaceError
 from nobackfill.losses import first_dims, known_class_loss
 from nobackfill.methods.base import ClassifyingMethod, Terms
 from nobackfill.oldspace import Need, OldSpace
@@ -38,10 +39,24 @@ class BCT(ClassifyingMethod):
     def __init__(
         self, old: OldSpace, num_classes: int, *, weight: float = 1.0, dim: int | None = None
     ):
+        self.check_classifier(old, num_classes)
         old_dim = old.classifier.shape[1] if old.classifier is not None else None
         super().__init__(old, num_classes, dim=dim or old_dim)
         self.register_buffer("old_classifier", old.get("classifier"))
         self.weight = weight
+
+    @staticmethod
+    def check_classifier(old: OldSpace, num_classes: int) -> None:
+        """Raises where the old classifier cannot be one of the first classes."""
+        if old.classifier is None or num_classes < 2:
+            return
+        if len(old.classifier) > num_classes or not old.classifier.isfinite().all():
+            raise OldSpaceError(
+                f"wanted the finite weights of at most {num_classes} old classes, the first of the "
+                f"new, but got {len(old.classifier)} rows"
+                f"{'' if old.classifier.isfinite().all() else ' with NaN or infinity'}. Number the "
+                f"classes again, those of the old model first."
+            )
 
     def forward(
         self,

@@ -14,6 +14,7 @@ from nobackfill.losses import prototype_loss
 from nobackfill.methods.base import ClassifyingMethod, Terms
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
+from nobackfill.perturb.checks import check_prototypes
 
 
 class PrototypeAlignment(ClassifyingMethod):
@@ -45,13 +46,15 @@ class PrototypeAlignment(ClassifyingMethod):
 
     @staticmethod
     def check_rows(old: OldSpace, num_classes: int) -> None:
-        """Raises where the prototypes are not those of the classes that are trained on."""
+        """Raises where the prototypes are not those of the classes, or have no direction."""
         if old.prototypes is not None and len(old.prototypes) != num_classes:
             raise OldSpaceError(
                 f"wanted one old prototype for each of the {num_classes} classes that are trained "
                 f"on, but got {len(old.prototypes)}. Embed the *new* training set with the old "
                 f"model and take its class means (`nobackfill.class_means`)."
             )
+        if old.prototypes is not None and num_classes > 1:
+            check_prototypes(old.prototypes)
 
     @property
     def target(self) -> Float[Tensor, "classes dim"]:

@@ -32,7 +32,7 @@ def repulsion(
     neighbor, cosine = nearest(
         F.normalize(p, dim=-1), F.normalize(n, dim=-1), k, exclude_self=not include_self
     )
-    w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8)
+    w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8).to(n.dtype)
     pull = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)  # sum_j w_cj n_j
     return w.sum(dim=1, keepdim=True) * x - pull
 

@@ -92,9 +92,11 @@ def train(
             history.append({name: term.detach() for name, term in terms.items()})
 
         means = {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
-        if not all(math.isfinite(mean) for mean in means.values()):
+        sound = all(parameter.isfinite().all() for parameter in model.parameters())
+        if not sound or not all(math.isfinite(mean) for mean in means.values()):
             raise TrainingDiverged(
-                f"wanted a finite loss, but in epoch {epoch + 1} it became {means}. Lower "
+                f"wanted finite weights and losses, but in epoch {epoch + 1} the losses are "
+                f"{means} and the weights {'finite' if sound else 'are not'}. Lower "
                 f"`learning_rate` (now {config.learning_rate}) and train again."
             )
         yield Epoch(epoch, rate, means)

@@ -5,6 +5,8 @@
     metrics.jsonl       one line per epoch
     state.pt            what is needed to go on after the last finished epoch
     model.safetensors   the finished model and method; its presence says that training is done
+    validation.parquet  the vectors of what is searched, with its fingerprint beside it
+    evaluation.json     what came out against the old model, if there is one
 
 Every file is written beside its place and then moved there: a kill at any moment leaves the state
 of the last finished epoch, never half of one.
@@ -45,7 +47,13 @@ def resolve(recipe: Recipe) -> Recipe:
         raise ConfigError(f"unknown method `{name}`. {suggest(name, METHODS)}")
     options = resolve_options(METHODS[name], recipe.method.options, where="method")
     if "dim" in options:
-        options["dim"] = model.options["embedding_dim"]
+        dim = model.options["embedding_dim"]
+        if options["dim"] not in (None, dim):
+            raise ConfigError(
+                f"wanted one dimension of the new embedding, but [method] has dim = "
+                f"{options['dim']} and [model] embedding_dim = {dim}. Remove the first."
+            )
+        options["dim"] = dim
     return replace(
         recipe,
         data=resolve_collection(recipe.data),
@@ -67,10 +75,17 @@ class Run:
 
     @classmethod
     def start(cls, recipe: Recipe, folder: Path, *, resume: bool = False) -> "Run":
-        """Makes the folder, or with `resume` goes on in one that was told the same."""
+        """A new run, or with `resume` one that was told the same; nothing is written yet."""
         run = cls(folder, resolve(recipe))
         text = to_toml(run.recipe)
         config = folder / "config.toml"
+        if not config.exists() and any(
+            (folder / name).exists() for name in ("state.pt", "model.safetensors")
+        ):
+            raise ConfigError(
+                f"wanted to know what the run in {folder} was told, but it has weights and no "
+                f"config.toml. Put that back, or choose another folder."
+            )
         if config.exists():
             if not resume:
                 raise ConfigError(
@@ -83,8 +98,6 @@ class Run:
                     f"else than this recipe. Resume it with its own config.toml, or choose another "
                     f"folder."
                 )
-        else:
-            write_text(config, text)
         return run
 
     @classmethod
@@ -132,6 +145,7 @@ class Run:
         method.to(device)
         optimizer = make_optimizer(model, method, config)
         history = self._load_state(model, method, optimizer, device)
+        write_text(self.folder / "config.toml", to_toml(self.recipe))
         write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
 
         for epoch in train(
@@ -175,13 +189,13 @@ class Run:
             return tensors["perturb.old"] + tensors["perturb.perturbation"]
         return None
 
-    def space(self, collection: Collection, parent: Space | None) -> Space:
-        """The fingerprint of what this model makes of a collection."""
+    def space(self, collection: Collection, parent: str | None) -> Space:
+        """The fingerprint of what this model makes of a collection, given its parent's."""
         return Space(
             dim=self.recipe.model.options["embedding_dim"],
             weights=sha256(self.weights),
             preprocessing=collection.preprocessing,
-            parent=parent.fingerprint if parent else None,
+            parent=parent,
             method=self.recipe.method.name,
         )
 
@@ -195,7 +209,7 @@ class Run:
         except Exception as error:
             raise DataError(
                 f"wanted the weights of a run in {self.weights}, but it cannot be read: {error}. "
-                f"Train again."
+                f"Remove it, and train again with --resume."
             ) from None
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
@@ -231,7 +245,14 @@ class Run:
         path = self.folder / "state.pt"
         if not path.exists():
             return []
-        state = torch.load(path, map_location=device, weights_only=True)
+        try:
+            state = torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:
+            raise DataError(
+                f"wanted to go on from {path}, but it cannot be read "
+                f"({type(error).__name__}). Remove it and run again with --resume: the training "
+                f"starts over."
+            ) from None
         model.load_state_dict(state["model"])
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])

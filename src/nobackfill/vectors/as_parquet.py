@@ -104,7 +104,8 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
 def is_text(kind: pa.DataType) -> bool:
     """Returns whether a column holds text."""
     kinds = pa.types
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+    is_view = getattr(kinds, "is_string_view", lambda _: False)  # since pyarrow 16
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or is_view(kind))
 
 
 def write(path: Path, contents: Contents) -> None:
