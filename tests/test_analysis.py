@@ -48,3 +48,15 @@ def test_the_plane_holds_what_differs_most():
     torch.testing.assert_close(back, flat)
     torch.testing.assert_close(plane.T @ plane, torch.eye(2).double())
     assert F.cosine_similarity(plane[:, 0], torch.eye(6).double()[0], dim=0) > 0.9
+
+
+def test_the_largest_entry_of_a_direction_is_positive():
+    for seed in range(5):
+        _, plane = principal_plane(random(9, 4, seed=seed))
+        largest = plane.gather(0, plane.abs().argmax(dim=0, keepdim=True))
+        assert (largest > 0).all()
+
+
+def test_the_plane_is_the_same_wherever_the_vectors_are():
+    x = random(50, 6)
+    torch.testing.assert_close(principal_plane(x + 100)[1], principal_plane(x)[1])

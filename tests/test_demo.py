@@ -1,11 +1,13 @@
 import json
 import re
+from threading import Event
+from time import sleep
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from nobackfill.demo import SHOWN, advise, demo_recipe, run_demo
+from nobackfill.demo import SHOWN, advise, demo_recipe, one_thread, run_demo
 from nobackfill.demo_report import write_report
 from nobackfill.upgrade import train_run
 
@@ -115,3 +117,52 @@ def test_a_failure_stops_the_others_and_is_told(tmp_path):
     trained.clear()
     run_demo(tmp_path, device=torch.device("cpu"), show=Silent, changes=TINY)  # and goes on
     assert ("bct", 2) in trained
+
+
+def test_a_tie_is_no_reason_to_switch():
+    assert advise(0.5, 0.7, dict.fromkeys(SHOWN[1:], 0.5))[0].startswith("Keep the old model")
+
+
+def test_one_thread_for_a_while():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+def test_every_recipe_gets_the_seed(tmp_path, monkeypatch):
+    def stop(data):
+        raise RuntimeError(f"seed {data.options['seed']}")
+
+    monkeypatch.setattr("nobackfill.demo.make_collection", stop)
+    with pytest.raises(RuntimeError, match="seed 5"):
+        run_demo(tmp_path, device=torch.device("cpu"), show=Silent, seed=5, changes=TINY)
+
+
+def test_the_others_end_with_their_epoch_when_one_fails(tmp_path):
+    class Fails(Silent):
+        def follow(self, epochs):
+            if self.name == "independent":
+                assert training.wait(60)
+                raise RuntimeError("out of ink")
+            for epoch in epochs:
+                seen.append((self.name, epoch.epoch))
+                if self.name == "prototype_alignment":
+                    training.set()
+                    sleep(0.1)
+
+    training, seen, threads = Event(), [], torch.get_num_threads()
+    torch.set_num_threads(2)  # two trainings at a time
+    try:
+        with pytest.raises(RuntimeError, match="out of ink"):
+            run_demo(
+                tmp_path,
+                device=torch.device("cpu"),
+                show=Fails,
+                changes=[*TINY, "train.epochs=20"],
+            )
+    finally:
+        torch.set_num_threads(threads)
+    assert ("prototype_alignment", 19) not in seen

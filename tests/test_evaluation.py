@@ -195,7 +195,12 @@ def test_market1501_ignores_the_querys_label_in_its_own_camera():
 
 
 def test_gldv2_cuts_at_a_hundred():
-    assert nb.evaluate(OLD, NEW, protocol="gldv2").protocol == "gldv2"
+    values = torch.randn(400, DIM, generator=torch.Generator().manual_seed(0))
+    many = nb.Vectors(np.arange(400), values, np.arange(400) % 2)
+    result = evaluate(many, many, protocol="gldv2")
+    expected = nb.retrieval(values, values, many.labels, many.labels, exclude_self=True, at=100)
+    assert result.protocol == "gldv2"
+    assert torch.equal(result.new_old.average_precision, expected.average_precision)
     with pytest.raises(ConfigError, match="unknown protocol `gldv3`. Did you mean `gldv2`"):
         evaluate(OLD, NEW, protocol="gldv3")
 
@@ -245,3 +250,11 @@ def test_the_notes_tell_of_undeclared_and_of_other_spaces():
     other = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent="0123456789abcdef"))
     assert evaluate(old, child).notes == ()
     assert any("another old space" in note for note in evaluate(old, other).notes)
+
+
+def test_items_that_take_no_part_need_not_be_in_both_files():
+    split = np.where(np.arange(len(OLD)) < 12, "train", "validation")
+    searched = plain(OLD, split=split).select(split == "validation")
+    assert evaluate(searched, plain(NEW, split=split)).notes[1:] == ()
+    idle = {role: flag & (np.arange(len(NEW)) > 0) for role, flag in NEW.columns.items()}
+    assert len(evaluate(OLD.select(np.arange(1, len(OLD))), plain(NEW, **idle)).query_ids) == 5

@@ -781,3 +781,8 @@ def test_the_record_beside_a_file_is_checked_too(tmp_path):
     path_beside(tmp_path / "file.npy").write_text("{")
     with pytest.raises(DataError, match=r"file\.space\.json should hold a JSON object"):
         load_vectors(tmp_path / "file.npy")
+
+
+def test_rows_can_be_taken_backwards():
+    vectors = Vectors(["a", "b", "c"], torch.eye(3))
+    assert vectors.select(np.arange(3)[::-1]).ids.tolist() == ["c", "b", "a"]

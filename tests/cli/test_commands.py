@@ -10,6 +10,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.cli import main as cli
+from nobackfill.errors import ConfigError
 
 TINY = [
     "--set", "data.train_classes=20", "--set", "data.test_classes=5",
@@ -63,6 +64,7 @@ def test_evaluate_answers_with_one_json_object(command, files):
     } <= set(result)  # fmt: skip
     assert result["compatible"] is True
     assert 0 < result["old_old"] < result["new_old"] < 1
+    assert 0 < result["independent"] < 1
 
 
 def test_evaluate_tells_a_person(command, files):
@@ -242,3 +244,30 @@ def test_the_installed_command_runs():
         check=True,
     )
     assert result.stdout.strip() == f"nobackfill {nb.__version__}"
+
+
+def test_evaluate_passes_its_options_on(command, files, tmp_path):
+    new = nb.load_vectors(files / "new.parquet")
+    new.select(np.arange(1, len(new))).save(tmp_path / "fewer.parquet")
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", tmp_path / "fewer.parquet",
+        "--intersect", "--protocol", "gldv2", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out)["num_queries"] == 199
+    assert json.loads(out)["protocol"] == "gldv2"
+
+
+def test_a_run_is_resumed_if_asked(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.toml").write_text('[data]\nname = "glyphs"\n[model]\nname = "small"\n')
+    assert command("train", "recipe.toml", "-o", "run", *TINY)[0] == 0
+    assert command("train", "recipe.toml", "-o", "run", *TINY, "--resume")[0] == 0
+
+
+def test_the_demo_gets_its_seed(command, tmp_path, monkeypatch):
+    def run_demo(folder, **options):
+        raise ConfigError(f"seed {options['seed']}")
+
+    monkeypatch.setattr("nobackfill.demo.run_demo", run_demo)
+    assert "seed 5" in command("demo", "-o", tmp_path, "--seed", 5)[2]

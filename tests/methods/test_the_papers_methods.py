@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from nobackfill.config import resolve_options
 from nobackfill.errors import OldSpaceError
 from nobackfill.losses import known_class_loss, prototype_loss
 from nobackfill.methods import METHODS
@@ -42,6 +43,14 @@ def test_draws_to_its_target_and_away_from_the_others_as_they_were(name):
     torch.testing.assert_close(terms["compatibility"], expected)
     by_hand = F.cross_entropy(NEW @ method.classifier.weight.T, LABELS)
     torch.testing.assert_close(terms["classification"], by_hand)
+
+
+def test_weight_and_temperature_are_those_of_the_contrast():
+    method = METHODS["prototype_alignment"](
+        OldSpace(prototypes=PROTOTYPES), 6, weight=0.5, temperature=0.2
+    )
+    expected = prototype_loss(NEW, LABELS, PROTOTYPES, PROTOTYPES, temperature=0.2)
+    torch.testing.assert_close(method(NEW, LABELS)["compatibility"], 0.5 * expected)
 
 
 def test_the_five_targets_differ():
@@ -97,3 +106,35 @@ def test_bct_cuts_or_fills_up_an_embedding_of_another_length(dim):
 def test_independent_knows_nothing_of_the_old():
     method = METHODS["independent"](OldSpace(), 6)
     assert list(method(NEW, LABELS)) == ["classification"]
+
+
+PERTURBATIONS = {
+    "ndpp_old": NeighborPerturbation,
+    "ndpp": NeighborPerturbation,
+    "odpp_old": OptimizedPerturbation,
+    "odpp": OptimizedPerturbation,
+}
+OTHER_THAN_DEFAULT = {
+    "weight": 0.5, "temperature": 0.2, "warmup_epochs": 3, "normalize": False,
+    "neighbors": 2, "old_strength": 0.3, "new_strength": 0.2,
+    "accumulate": False, "include_self": True,
+    "old_threshold": 0.5, "new_threshold": 0.4, "new_weight": 0.3, "steps": 4,
+    "learning_rate": 0.02, "optimizer": "sgd", "hinge": "cosine", "pairs": "inbatch",
+    "pairs_per_epoch": 5, "batch_size": 2, "keep_state": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_every_option_reaches_what_it_is_for(name):
+    known = resolve_options(METHODS[name], {}, where="method")
+    options = {key: OTHER_THAN_DEFAULT[key] for key in known}
+    own = ("weight", "temperature", "warmup_epochs")
+    method = METHODS[name](OldSpace(prototypes=2 * PROTOTYPES), 6, **options)
+    perturb = PERTURBATIONS[name](
+        2 * PROTOTYPES, **{key: value for key, value in options.items() if key not in own}
+    )
+    for key, value in options.items():
+        assert getattr(method if key in own else method.perturb, key, value) == value
+    assert torch.equal(method.perturb.moved, perturb.moved)
+    expected = prototype_loss(NEW, LABELS, perturb.moved, PROTOTYPES, temperature=0.2)
+    torch.testing.assert_close(method(NEW, LABELS)["compatibility"], 0.5 * expected)

@@ -157,6 +157,8 @@ def test_says_what_is_wrong():
         NeighborPerturbation(p, neighbors=0)
     with pytest.raises(DataError, match="class 2 is NaN"):
         NeighborPerturbation(torch.cat([p[:2], torch.full((1, 3), torch.nan).double()]))
+    with pytest.raises(DataError, match="class 1 is NaN, infinite or zero"):
+        NeighborPerturbation(torch.cat([p[:1], torch.zeros_like(p[:1]), p[1:]]))
     with pytest.raises(DataError, match="5 dimensions"):
         NeighborPerturbation(p).update(unit_rows(4, 5, seed=1))
     with pytest.raises(DataError, match="diverged"):

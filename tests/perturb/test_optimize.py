@@ -103,7 +103,7 @@ def test_blocks_make_no_difference():
     torch.testing.assert_close(perturb.moved, expected, rtol=0, atol=1e-10)
 
 
-def sampled_by_hand(p, q, *, steps, per_epoch, batch, seed, lr):
+def sampled_by_hand(p, q, *, steps, per_epoch, batch, seed, lr, cosine):
     """The printed procedure with plain SGD, pair by pair."""
     x = p.clone()
     generator = torch.Generator().manual_seed(seed)
@@ -117,31 +117,35 @@ def sampled_by_hand(p, q, *, steps, per_epoch, batch, seed, lr):
             others = torch.randint(classes - 1, (size,), generator=generator)
             others = others + (others >= rows)
             leaf = x.clone().requires_grad_()
+            at = leaf / leaf.norm(dim=1, keepdim=True) if cosine else leaf
             loss = sum(
-                (leaf[i] @ leaf[j] - 0.6).clamp(min=0) for i, j in zip(rows, others, strict=True)
+                (at[i] @ at[j] - 0.7).clamp(min=0) for i, j in zip(rows, others, strict=True)
             )
             if q is not None:
                 news = torch.randint(classes - 1, (size,), generator=generator)
                 news = news + (news >= rows)
-                loss = loss + sum(
-                    (leaf[i] @ q[j] - 0.6).clamp(min=0) for i, j in zip(rows, news, strict=True)
+                loss = loss + 0.5 * sum(
+                    (at[i] @ q[j] - 0.6).clamp(min=0) for i, j in zip(rows, news, strict=True)
                 )
             loss.backward()
             x = x - lr * leaf.grad
     return x
 
 
-def test_sampled_pairs_are_the_printed_procedure():
+@pytest.mark.parametrize("hinge", ["inner", "cosine"])
+def test_sampled_pairs_are_the_printed_procedure(hinge):
     p, q = crowded(9, 4, seed=0), crowded(9, 4, seed=1)
+    by_hand = {"steps": 3, "per_epoch": 10, "batch": 4, "lr": 0.01, "cosine": hinge == "cosine"}
     perturb = OptimizedPerturbation(
         p, pairs="sampled", pairs_per_epoch=10, batch_size=4, steps=3, optimizer="sgd",
-        learning_rate=0.01, generator=torch.Generator().manual_seed(5),
+        learning_rate=0.01, hinge=hinge, old_threshold=0.7, new_threshold=0.6, new_weight=0.5,
+        generator=torch.Generator().manual_seed(5),
     )  # fmt: skip
-    expected = sampled_by_hand(p, None, steps=3, per_epoch=10, batch=4, seed=5, lr=0.01)
+    expected = sampled_by_hand(p, None, seed=5, **by_hand)
     torch.testing.assert_close(perturb.moved, expected, rtol=0, atol=1e-10)
     perturb.generator = torch.Generator().manual_seed(6)
     perturb.update(q)
-    expected = sampled_by_hand(expected, q, steps=3, per_epoch=10, batch=4, seed=6, lr=0.01)
+    expected = sampled_by_hand(expected, q, seed=6, **by_hand)
     torch.testing.assert_close(perturb.moved, expected, rtol=0, atol=1e-10)
 
 
@@ -153,9 +157,12 @@ def test_a_pair_is_never_a_class_with_itself():
 
 
 def test_a_batch_of_all_classes_is_all_pairs():
-    p = crowded(9, 4, seed=0)
-    inbatch = OptimizedPerturbation(p, pairs="inbatch", steps=3)
-    torch.testing.assert_close(inbatch.moved, OptimizedPerturbation(p, steps=3).moved)
+    p, q = crowded(9, 4, seed=0), crowded(9, 4, seed=1)
+    inbatch, whole = (OptimizedPerturbation(p, pairs=kind, steps=3) for kind in ("inbatch", "all"))
+    torch.testing.assert_close(inbatch.moved, whole.moved)
+    inbatch.update(q)
+    whole.update(q)
+    torch.testing.assert_close(inbatch.moved, whole.moved)
 
 
 def test_a_batch_of_some_classes_moves_only_those():
@@ -204,3 +211,27 @@ def test_says_what_is_wrong():
         OptimizedPerturbation(p[:1])
     with pytest.raises(DataError, match="2 classes"):
         OptimizedPerturbation(p).update(p[:2])
+
+
+def test_every_update_draws_anew():
+    p = crowded(9, 4, seed=0)
+    perturb = OptimizedPerturbation(
+        p, pairs="inbatch", batch_size=3, pairs_per_epoch=3, steps=1, optimizer="sgd"
+    )
+    before = perturb.moved
+    perturb.update(p)
+    assert not torch.equal(before != perturb.old, perturb.moved != before)
+
+
+def test_prototypes_are_made_unit_only_if_asked():
+    p = 3 * torch.eye(4, dtype=torch.float64)
+    assert torch.equal(OptimizedPerturbation(p, normalize=False).moved, p)
+    assert torch.equal(OptimizedPerturbation(p).moved, p / 3)
+
+
+def test_the_cosine_hinge_knows_no_length():
+    p, q = crowded(7, 4, seed=0), crowded(7, 4, seed=1)
+    one, other = (OptimizedPerturbation(p, hinge="cosine", normalize=False) for _ in range(2))
+    one.update(q)
+    other.update(5 * q)
+    torch.testing.assert_close(one.moved, other.moved)

@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from nobackfill.config import Choice, TrainConfig
+from nobackfill.data.collection import Batches
 from nobackfill.data.collections import make_collection
 from nobackfill.errors import ConfigError, TrainingDiverged
 from nobackfill.methods import METHODS
 from nobackfill.models import make_model
 from nobackfill.oldspace import OldSpace
-from nobackfill.train.loop import learning_rate, train
+from nobackfill.prototypes import class_means
+from nobackfill.train.loop import learning_rate, make_optimizer, train
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
 MODEL = Choice("small", {"width": 4, "embedding_dim": 8})
@@ -83,7 +85,7 @@ def test_new_prototypes_are_those_of_the_model_in_eval_mode(collection):
     epoch, epochs, prototypes, embeddings, training = got[0]
     assert (epoch, epochs, training) == (0, 3, True)
     torch.testing.assert_close(embeddings, expected)
-    assert prototypes.shape == (10, 8)
+    torch.testing.assert_close(prototypes, class_means(expected, collection.labels[rows], 10))
 
 
 def test_the_old_model_is_trained_on_the_first_classes_only(collection):
@@ -120,3 +122,47 @@ def test_weights_that_are_no_numbers_stop_it_too(collection):
     rows = collection.training_rows(-1)
     with pytest.raises(TrainingDiverged, match="finite weights"):
         list(train(model, method, collection, rows, config, optimizer=optimizer))
+
+
+def test_an_epoch_is_the_plain_loop(collection):
+    """Augmented batches in the order of the seed, one step on the sum of the terms for each."""
+    rows = collection.training_rows(-1)
+    (model, method), (other, terms_of) = make("prototype_alignment"), make("prototype_alignment")
+    config = replace(CONFIG, momentum=0.7, weight_decay=0.01)
+    epoch = next(train(model, method, collection, rows, config))
+    parameters = [*other.parameters(), *terms_of.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.7, weight_decay=0.01)
+    history = []
+    for batch in Batches(collection, rows, 16, torch.Generator().manual_seed(0)):
+        terms = terms_of(other(batch.images), batch.labels)
+        optimizer.zero_grad()
+        sum(terms.values()).backward()
+        optimizer.step()
+        history.append(terms["compatibility"].item())
+    torch.testing.assert_close(weights(model), weights(other))
+    torch.testing.assert_close(weights(method), weights(terms_of))
+    assert epoch.terms["compatibility"] == pytest.approx(sum(history) / len(history))
+
+
+def test_each_epoch_has_its_order_and_its_learning_rate(collection):
+    def watch(batches):
+        orders.append([])
+        for batch in batches:
+            orders[-1] += batch.items.tolist()
+            yield batch
+
+    orders = []
+    model, method = make()
+    optimizer = make_optimizer(model, method, CONFIG)
+    rows = collection.training_rows(-1)
+    for epoch in train(model, method, collection, rows, CONFIG, optimizer=optimizer, watch=watch):
+        assert epoch.learning_rate == learning_rate(epoch.epoch, CONFIG)
+        assert optimizer.param_groups[0]["lr"] == epoch.learning_rate
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_adam_if_asked():
+    config = replace(CONFIG, optimizer="adam", weight_decay=0.01)
+    optimizer = make_optimizer(*make(), config)
+    assert type(optimizer) is torch.optim.Adam
+    assert optimizer.param_groups[0]["weight_decay"] == 0.01

@@ -10,6 +10,7 @@ import nobackfill as nb
 from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.data.collections import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
+from nobackfill.models import make_model
 from nobackfill.train.known import know_old_space
 from nobackfill.train.run import Run, resolve
 from nobackfill.upgrade import embed_collection, train_run
@@ -120,6 +121,7 @@ def test_the_old_classifier_knows_the_old_classes(old_run):
     collection = make_collection(DATA)
     known = know_old_space(resolve(new_recipe(old_run, "bct")), collection, device=CPU)
     assert known.classifier.shape == (3, 8)
+    assert torch.equal(known.classifier, weights(old_run)["method.classifier.weight"])
 
 
 def test_prototypes_are_the_old_models_of_all_new_classes(old_run):
@@ -147,6 +149,9 @@ def test_a_file_of_old_vectors_does_as_well_as_the_old_model(old_run, tmp_path):
     by_run = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
     by_file = know_old_space(recipe, collection, device=CPU)
     torch.testing.assert_close(by_file.prototypes, by_run.prototypes)
+    vectors.select(np.arange(len(vectors) - 1, -1, -1)).save(tmp_path / "old.parquet")
+    backwards = know_old_space(recipe, collection, device=CPU)  # matched by id
+    torch.testing.assert_close(backwards.prototypes, by_run.prototypes)
     vectors.select(np.arange(1, len(vectors))).save(tmp_path / "old.parquet")
     with pytest.raises(DataError, match="lacks 1, the first being"):
         know_old_space(recipe, collection, device=CPU)
@@ -255,3 +260,54 @@ def test_embedding_gives_back_every_column(old_run):
     assert set(vectors.columns) == {"split", "is_query", "is_gallery", "family"}
     with pytest.raises(ConfigError, match="unknown split `test`"):
         embed_collection(old_run, old_run, split="test", device=CPU)
+
+
+def test_a_run_starts_from_the_weights_of_its_seed(tmp_path):
+    for seed in (7, 8):
+        still = replace(OLD.train, seed=seed, epochs=1, learning_rate=1e-30)
+        list(train_run(replace(OLD, train=still), tmp_path / str(seed), device=CPU))
+    run = Run.open(tmp_path / "8")
+    first = make_model(run.recipe.model, seed=8).projection.weight
+    assert torch.equal(run.model(CPU).projection.weight, first)
+    assert not torch.equal(run.classifier(), Run.open(tmp_path / "7").classifier())
+
+
+def test_moved_prototypes_are_those_the_method_ended_with(old_run, tmp_path):
+    for name in ("ndpp", "odpp"):
+        list(train_run(new_recipe(old_run, name), tmp_path / name, device=CPU))
+        old = weights(tmp_path / name)["method.old"]
+        moved = Run.open(tmp_path / name).moved_prototypes()
+        assert not torch.equal(moved, old)
+        assert torch.nn.functional.cosine_similarity(moved, old).min() > 0.5
+    assert Run.open(old_run).moved_prototypes() is None
+
+
+def test_other_weights_are_another_space(old_run, tmp_path):
+    list(train_run(replace(OLD, train=replace(OLD.train, seed=8)), tmp_path / "run", device=CPU))
+    spaces = [nb.load_vectors(f / "validation.parquet").space for f in (old_run, tmp_path / "run")]
+    assert spaces[0].fingerprint != spaces[1].fingerprint
+
+
+def test_embeds_the_data_it_is_given_not_that_of_the_model(old_run, tmp_path):
+    data = "[data]\nname = 'glyphs'\ntrain_classes = 8\ntest_classes = 3\nimages_per_class = 6\n"
+    (tmp_path / "other.toml").write_text(data + "side = 16\n")
+    vectors = embed_collection(old_run, tmp_path / "other.toml", split="train", device=CPU)
+    assert len(vectors) == 8 * 6
+
+
+def test_a_file_of_old_vectors_is_the_parent_space(old_run, tmp_path):
+    recipe, old = with_vectors(old_run, tmp_path)
+    list(train_run(recipe, tmp_path / "new", device=CPU))
+    new = nb.load_vectors(tmp_path / "new" / "validation.parquet")
+    assert new.space.parent == old.space.fingerprint
+
+
+def test_the_old_space_can_be_moved_to_a_device():
+    known = nb.OldSpace(prototypes=torch.eye(2)).to("meta")
+    assert known.prototypes.device.type == "meta"
+
+
+def test_glyphs_are_loaded_from_minus_one_to_one():
+    images = make_collection(DATA).load(torch.arange(60))
+    assert images.min() == -1
+    assert 0.5 < images.max() <= 1

@@ -201,7 +201,7 @@ def row_numbers(rows: Values, count: int) -> NDArray[np.int64]:
             f"wanted row numbers from 0 to {count - 1}, but got {outside[0]}. Check that they are "
             f"about these items."
         )
-    return index
+    return np.ascontiguousarray(index)
 
 
 def check_lengths(vectors: Vectors) -> None:
