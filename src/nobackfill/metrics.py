@@ -217,11 +217,12 @@ def check_settings(at: int | None, area: str) -> None:
 
 
 def unit(vectors: Float[Tensor, "rows dim"], name: str) -> Float[Tensor, "rows dim"]:
-    """Makes the length of each row 1; a row of length 0 has no direction and is refused."""
+    """Makes the length of each row 1, but for rounding; a row of length 0 is refused."""
     length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     if not length.isfinite().all():
         check_finite(vectors, name)
-        return unit(vectors / vectors.abs().amax(dim=1, keepdim=True), name)  # squares overflowed
+        largest = vectors.abs().amax(dim=1, keepdim=True)
+        return unit(vectors / largest.clamp(min=1), name)  # their squares had overflowed
     zero = (length == 0).squeeze(1)
     if zero.any():
         raise DataError(
@@ -229,4 +230,5 @@ def unit(vectors: Float[Tensor, "rows dim"], name: str) -> Float[Tensor, "rows d
             f"zero, the first being row {int(zero.nonzero()[0])}. Embed these items again, or "
             "drop them."
         )
-    return vectors.div(length)
+    is_unit = (length - 1).abs().max() <= 8 * torch.finfo(length.dtype).eps
+    return vectors if is_unit else vectors.div(length)  # no copy of what is unit but for rounding

@@ -45,23 +45,22 @@ def ranks_by_counting(
     """
     scores, rows, items = score.numpy(), row.numpy(), item.numpy()
     wanted = scores[rows, items]
-    bounds = np.stack([wanted, np.nextafter(wanted, np.inf, dtype=wanted.dtype)], axis=1)
-    starts = np.searchsorted(rows, np.arange(len(scores) + 1))
-    lowest = np.minimum.reduceat(np.append(wanted, wanted.dtype.type(np.inf)), starts[:-1]).tolist()
-    start = starts.tolist()
-    lower = np.empty_like(bounds, dtype=np.int64)
+    bounds = np.stack([wanted, np.nextafter(wanted, np.inf, dtype=wanted.dtype)], axis=1).ravel()
+    start = np.searchsorted(rows, np.arange(len(scores) + 1))
+    lowest = np.minimum.reduceat(np.append(wanted, wanted.dtype.type(np.inf)), start[:-1]).tolist()
+    place = (2 * start).tolist()  # of each row in `bounds`
+    lower, total = np.empty(len(bounds), dtype=np.int64), np.zeros(len(scores), dtype=np.int64)
 
     def count_row(i: int) -> None:
-        part = slice(start[i], start[i + 1])
-        if part.start == part.stop:
-            return
-        above = scores[i].compress(scores[i] >= lowest[i])  # three times as fast as [mask]
-        above.sort()
-        lower[part] = above.searchsorted(bounds[part])
-        lower[part] -= len(above)
+        first, last = place[i], place[i + 1]
+        if first < last:
+            above = scores[i].compress(scores[i] >= lowest[i])  # three times as fast as [mask]
+            above.sort()
+            lower[first:last] = above.searchsorted(bounds[first:last])
+            total[i] = len(above)
 
     for_each_row(count_row, scores.shape)
-    at_least, higher = -lower.T
+    at_least, higher = (total[rows, None] - lower.reshape(-1, 2)).T.copy()
     for i in np.unique(rows[at_least - higher > 1]):
         part = slice(start[i], start[i + 1])
         higher[part] += equal_before(scores[i], items[part])
