@@ -8,7 +8,7 @@ import nobackfill
 ROOMS = """
     errors config randomness files space vectors
     data models embed
-    search ranking relevance metrics prototypes oldspace
+    search merge quantize ranking relevance metrics prototypes oldspace
     perturb losses methods train
     matching scores evaluation analysis
     report upgrade demo demo_report cli __main__

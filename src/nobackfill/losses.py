@@ -1,7 +1,7 @@
 """Loss formulas that more than one method uses. Tensors in, a scalar out, nothing remembered."""
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.prototypes import check_labels
@@ -65,6 +65,64 @@ def prototype_loss(
     cosines = e @ F.normalize(old, dim=-1).T
     to_own = (e * F.normalize(moved[labels], dim=-1)).sum(dim=-1, keepdim=True)
     return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)
+
+
+def mimic_loss(
+    new: Float[Tensor, "batch dim"], old: Float[Tensor, "batch dim"]
+) -> Float[Tensor, ""]:
+    r"""How far each embedding is from the old one of the same item.
+
+    .. math::
+        \frac{1}{B} \sum_i \bigl(1 - \cos(e_i, f_i)\bigr)
+
+    Example:
+        >>> import torch
+        >>> mimic_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
+        tensor(1.)
+    """
+    return 1 - F.cosine_similarity(new, old, dim=-1).mean()
+
+
+def supervised_contrast(
+    query: Float[Tensor, "query dim"],
+    keys: Float[Tensor, "keys dim"],
+    positive: Bool[Tensor, "query keys"],
+    *,
+    temperature: float = 0.07,
+    left_out: Bool[Tensor, "query keys"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Draws each query to its positive keys, each of them contrasted with all keys.
+
+    .. math::
+        -\frac{1}{Q} \sum_i \frac{1}{|P_i|} \sum_{p \in P_i}
+        \log \frac{\exp(\cos(q_i, k_p) / \tau)}{\sum_j \exp(\cos(q_i, k_j) / \tau)}
+
+    A query without positives costs 0.
+
+    Args:
+        query: What is moved.
+        keys: What it is compared with.
+        positive: :math:`P`, who belongs to whom.
+        temperature: :math:`\tau`.
+        left_out: Keys that a query does not see at all, such as itself.
+
+    Example:
+        >>> import torch
+        >>> keys = torch.eye(2)
+        >>> supervised_contrast(torch.ones(1, 2), keys, torch.tensor([[True, False]]))
+        tensor(0.6931)
+    """
+    logits = F.normalize(query, dim=-1) @ F.normalize(keys, dim=-1).T / temperature
+    if left_out is not None:
+        logits = logits.masked_fill(left_out, -1e9)  # not -inf, whose product with 0 is NaN
+        positive = positive & ~left_out
+    share = positive / positive.sum(dim=-1, keepdim=True).clamp(min=1)
+    return -(share * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def same_class(labels: Int[Tensor, " batch"]) -> Bool[Tensor, "batch batch"]:
+    """Which items of a batch are of one class, each item with itself included."""
+    return labels[:, None] == labels[None, :]
 
 
 def first_dims(vectors: Float[Tensor, "rows columns"], dim: int) -> Float[Tensor, "rows {dim}"]:

@@ -1,10 +1,10 @@
 """What is known of the old model: sometimes its weights, often only its vectors."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import OldSpaceError
@@ -28,17 +28,40 @@ class OldSpace:
         embeddings: One row per training item, in the order of the training set.
         classifier: One row for each class the old model was trained on.
         independent: Embeddings of an independently trained new model, rows as in `embeddings`.
+        labels: The class of each training item. A method that wants them learns them from the
+            batches where they are not given, an epoch later.
+        known_classes: How many classes, the first, the old model was trained on; where it is not
+            given, all count as known.
     """
 
     prototypes: Float[Tensor, "classes dim"] | None = None
     embeddings: Float[Tensor, "items dim"] | None = None
     classifier: Float[Tensor, "old_classes dim"] | None = None
     independent: Float[Tensor, "items new_dim"] | None = None
+    labels: Int[Tensor, " items"] | None = None
+    known_classes: int | None = None
 
     @property
     def given(self) -> frozenset[Need]:
         """The parts that are known."""
         return frozenset(need for need in MEANING if getattr(self, need) is not None)
+
+    @property
+    def dim(self) -> int | None:
+        """The dimension of the old vectors, where any are known."""
+        parts = {"prototypes": self.prototypes, "embeddings": self.embeddings}
+        dims = {
+            name: part.shape[1]
+            for name, part in (parts | {"classifier": self.classifier}).items()
+            if part is not None
+        }
+        if len(set(dims.values())) > 1:
+            listed = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+            raise OldSpaceError(
+                f"wanted all parts of one old space in the same dimension, but got {listed}. Take "
+                f"them from one old model."
+            )
+        return next(iter(dims.values()), None)
 
     def get(self, need: Need) -> Float[Tensor, "rows columns"]:
         """Returns one part of the old space, or says how to provide it."""
@@ -54,4 +77,6 @@ class OldSpace:
 
     def to(self, device: torch.device | str) -> "OldSpace":
         """Returns the same knowledge on another device."""
-        return replace(self, **{need: self.get(need).to(device) for need in self.given})
+        tensors = {name: getattr(self, name) for name in (*MEANING, "labels")}
+        moved: dict[str, Any] = {k: t.to(device) for k, t in tensors.items() if t is not None}
+        return replace(self, **moved)

@@ -1,22 +1,58 @@
 """Every method by name. A new one is a file, a line here, a test and a recipe."""
 
-from nobackfill.methods.base import ClassifyingMethod, Method
+from nobackfill.methods.advbct import AdvBCT
+from nobackfill.methods.base import ClassifyingMethod, Method, Sides
 from nobackfill.methods.bct import BCT
+from nobackfill.methods.bt2 import BT2
+from nobackfill.methods.cores import CoReS
+from nobackfill.methods.cross_supcon import CrossSupCon
+from nobackfill.methods.dual_tuning import DualTuning
 from nobackfill.methods.independent import Independent
+from nobackfill.methods.independent_contrastive import IndependentContrastive
+from nobackfill.methods.lwf import LwF
+from nobackfill.methods.mimic import Mimic
 from nobackfill.methods.ndpp import NDPP
 from nobackfill.methods.ndpp_old import NDPPOld
 from nobackfill.methods.odpp import ODPP
 from nobackfill.methods.odpp_old import ODPPOld
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.methods.prototype_mimic import PrototypeMimic
+from nobackfill.methods.ract import RACT
+from nobackfill.methods.rbcl import RBCL
+from nobackfill.methods.rm import RM
+from nobackfill.methods.sspl import SSPL
+from nobackfill.methods.sspl_ce import SSPLCE
+from nobackfill.methods.unibct import UniBCT
+from nobackfill.methods.unibct_spr import UniBCTSPR
 
 METHODS: dict[str, type[Method]] = {
+    # without an old model
     "independent": Independent,
+    "independent_contrastive": IndependentContrastive,
+    "cores": CoReS,
+    # the paper's own
     "prototype_alignment": PrototypeAlignment,
     "ndpp_old": NDPPOld,
     "ndpp": NDPP,
     "odpp_old": ODPPOld,
     "odpp": ODPP,
+    # what it compares with
     "bct": BCT,
+    "lwf": LwF,
+    "unibct": UniBCT,
+    "unibct_spr": UniBCTSPR,
+    "ract": RACT,
+    "advbct": AdvBCT,
+    "dual_tuning": DualTuning,
+    "sspl": SSPL,
+    "sspl_ce": SSPLCE,
+    "bt2": BT2,
+    "rm": RM,
+    "rbcl": RBCL,
+    # sketches of ours
+    "mimic": Mimic,
+    "prototype_mimic": PrototypeMimic,
+    "cross_supcon": CrossSupCon,
 }
 
-__all__ = ["METHODS", "ClassifyingMethod", "Method"]
+__all__ = ["METHODS", "ClassifyingMethod", "Method", "Sides"]

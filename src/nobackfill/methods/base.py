@@ -1,13 +1,15 @@
 """What every method looks like from the outside."""
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.errors import DataError, OldSpaceError
+from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.oldspace import MEANING, Need, OldSpace
 from nobackfill.prototypes import check_labels
 
@@ -16,10 +18,40 @@ Prototypes = Callable[[], Float[Tensor, "classes dim"]]
 Embeddings = Callable[[], Float[Tensor, "items dim"]]
 
 
+@dataclass(frozen=True)
+class Sides:
+    """What becomes of a new embedding before it is compared. Nothing, for nearly all methods.
+
+    Attributes:
+        query: Before it asks the old gallery.
+        gallery: Before it is stored, or asks a gallery of its own kind.
+    """
+
+    query: nn.Module = field(default_factory=nn.Identity)
+    gallery: nn.Module = field(default_factory=nn.Identity)
+
+    @property
+    def differ(self) -> bool:
+        """Whether the old gallery is asked with other vectors than are stored."""
+        both_identity = isinstance(self.query, nn.Identity) and isinstance(
+            self.gallery, nn.Identity
+        )
+        return self.query is not self.gallery and not both_identity
+
+
 class Method(nn.Module):
     """One way to train a new model so that it can query the old gallery.
 
     A subclass says in `needs` what it asks of the old model; the trainer prepares exactly that.
+
+    Attributes:
+        needs: What must be known of the old model.
+        paper: Who proposed it, and where.
+        year: When.
+        at_inference: What a query costs beyond the new model's embedding.
+        known_only: Whether classes that the old model never saw are left out of some term.
+        supervised: Whether labels are looked at.
+        moves_only: Terms that leave the embedding alone, and the parameter that they move.
 
     Args:
         old: What is known of the old model.
@@ -27,6 +59,13 @@ class Method(nn.Module):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    paper: ClassVar[str] = "ours"
+    year: ClassVar[int | None] = None
+    at_inference: ClassVar[str] = "nothing"
+    known_only: ClassVar[bool] = False
+    supervised: ClassVar[bool] = True
+    moves_only: ClassVar[Mapping[str, str]] = {}
+    embeddings: Float[Tensor, "items old_dim"]
 
     def __init__(self, old: OldSpace, num_classes: int):
         super().__init__()
@@ -37,6 +76,11 @@ class Method(nn.Module):
             )
         if missing := self.needs - old.given:
             raise OldSpaceError(_what_is_missing(type(self), missing, old))
+        self.num_classes = num_classes
+        if "embeddings" in self.needs:  # not saved: as many rows as items, and made again from them
+            self.register_buffer(
+                "embeddings", check_items(old.get("embeddings"), "embeddings"), persistent=False
+            )
 
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
@@ -53,6 +97,7 @@ class Method(nn.Module):
         labels: Int[Tensor, " batch"],
         *,
         items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns the named terms of the loss; their sum is minimised, each is logged.
 
@@ -60,16 +105,31 @@ class Method(nn.Module):
             new: The new model's embeddings, of any length.
             labels: Their classes.
             items: Their rows in `OldSpace.embeddings`.
+            old: The old model's embeddings of the very same views; the stored ones of `items`
+                where they are not given.
         """
         raise NotImplementedError
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows query_dim"]:
-        """Turns the new model's embeddings into query vectors."""
+        """Turns the new model's embeddings into vectors that ask the old gallery."""
         return vectors
 
     def gallery(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows gallery_dim"]:
-        """Turns the new model's embeddings into gallery vectors."""
+        """Turns the new model's embeddings into vectors that are stored."""
         return vectors
+
+    @classmethod
+    def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
+        """What `query` and `gallery` do after training, rebuilt from the saved tensors alone."""
+        return Sides()
+
+    def old_vectors(
+        self,
+        items: Int[Tensor, " batch"] | None,
+        old: Float[Tensor, "batch old_dim"] | None,
+    ) -> Float[Tensor, "batch old_dim"]:
+        """The old vectors of a batch: those of the same views where given, else the stored ones."""
+        return self.embeddings[check_given(items)] if old is None else old.detach()
 
 
 class ClassifyingMethod(Method):
@@ -78,12 +138,11 @@ class ClassifyingMethod(Method):
     Args:
         old: What is known of the old model.
         num_classes: How many classes the new model is trained on.
-        dim: Of the new embedding; found at the first batch where it is not given.
+        dim: Of what is classified; found at the first batch where it is not given.
     """
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)
-        self.num_classes = num_classes
         self.classifier = (
             nn.LazyLinear(num_classes, bias=False)
             if dim is None
@@ -91,12 +150,96 @@ class ClassifyingMethod(Method):
         )
 
     def classification(
-        self, new: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
         """Cross entropy of the new classifier on the raw embedding."""
         if labels.device.type == "cpu":  # on a GPU, looking would stop it
             check_labels(labels, self.num_classes)
-        return F.cross_entropy(self.classifier(new), labels)
+        if self.classifier.in_features:  # 0 while it waits for its first batch
+            check_dim(new, self.classifier.in_features)
+        return F.cross_entropy(self.classifier(new), labels, label_smoothing=smoothing)
+
+
+class ItemClasses(nn.Module):
+    """The class of each training item: told at once, or learned from the batches.
+
+    Attributes:
+        told: Whether all are known from the start.
+        known: One class per item, -1 where it is not known yet.
+
+    Args:
+        labels: Where they are known.
+        num_items: How many items there are.
+    """
+
+    known: Int[Tensor, " items"]
+
+    def __init__(self, labels: Int[Tensor, " items"] | None, num_items: int):
+        super().__init__()
+        if labels is not None and len(labels) != num_items:
+            raise OldSpaceError(
+                f"wanted one label for each of the {num_items} rows of `embeddings`, but got "
+                f"{len(labels)}. Take both from the same items."
+            )
+        self.told = labels is not None
+        known = torch.full((num_items,), -1) if labels is None else labels.to(torch.int64)
+        self.register_buffer("known", known)
+
+    def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
+        """Remembers the classes of a batch."""
+        if not self.told and items is not None:
+            self.known[items] = labels
+
+
+def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
+    """Raises where an embedding has not the length that the method was made for."""
+    if new.shape[1] != dim:
+        raise SpaceMismatch(
+            f"wanted new embeddings of {dim} dimensions, for which this method was made, but got "
+            f"{new.shape[1]}. Where the old vectors set the dimension, give the new model a "
+            f"projection to {dim}; where the method takes `dim`, pass dim={new.shape[1]}."
+        )
+
+
+def check_given(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
+    """Returns the rows of a batch's items; raises where they were not given."""
+    if items is None:
+        raise DataError(
+            "wanted to know which stored vectors belong to this batch, but got no `items`. Pass "
+            "`items=`, their rows in OldSpace.embeddings (or, for the old vectors alone, `old=`, "
+            "the old model's embeddings of the same views)."
+        )
+    return items
+
+
+def check_items(vectors: Float[Tensor, "items dim"], need: Need) -> Float[Tensor, "items dim"]:
+    """Returns vectors of the training items; raises where one has no direction."""
+    bad = ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        kind = "is all zeros" if vectors[row].isfinite().all() else "holds NaN or infinity"
+        raise OldSpaceError(
+            f"wanted {MEANING[need]}, finite and with a direction, but row {row} of `{need}` "
+            f"{kind} ({int(bad.sum())} such rows). Drop these items, or embed them again."
+        )
+    return vectors
+
+
+def check_classifier(old: OldSpace, num_classes: int) -> Float[Tensor, "old_classes dim"]:
+    """Returns the old classifier; raises where it cannot be one of the first classes."""
+    rows = old.get("classifier")
+    finite = bool(rows.isfinite().all())
+    if len(rows) > num_classes or not finite:
+        raise OldSpaceError(
+            f"wanted the finite weights of at most {num_classes} old classes, the first of the "
+            f"new, but got {len(rows)} rows{'' if finite else ' with NaN or infinity'}. Number the "
+            f"classes again, those of the old model first."
+        )
+    return rows
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:

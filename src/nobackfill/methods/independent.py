@@ -4,6 +4,8 @@ Its self-test is the ceiling that compatible models are measured against; its qu
 in the old gallery.
 """
 
+from typing import ClassVar
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -11,7 +13,13 @@ from nobackfill.methods.base import ClassifyingMethod, Terms
 
 
 class Independent(ClassifyingMethod):
-    """Classification alone.
+    r"""Classification alone.
+
+    .. math::
+        \mathrm{CE}(W e, y)
+
+    Relations:
+        `IndependentContrastive` adds a contrast among its own prototypes.
 
     Args:
         old: Not used.
@@ -19,12 +27,15 @@ class Independent(ClassifyingMethod):
         dim: Of the new embedding; found at the first batch where it is not given.
     """
 
+    paper: ClassVar[str] = "the ceiling of every comparison"
+
     def forward(
         self,
         new: Float[Tensor, "batch dim"],
         labels: Int[Tensor, " batch"],
         *,
         items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns the term `classification`."""
         return {"classification": self.classification(new, labels)}

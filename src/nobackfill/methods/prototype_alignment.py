@@ -18,7 +18,18 @@ from nobackfill.perturb.checks import check_prototypes
 
 
 class PrototypeAlignment(ClassifyingMethod):
-    """Adds to the new classification loss a contrast among the old prototypes of all classes.
+    r"""Adds to the new classification loss a contrast among the old prototypes of all classes.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, p_y) / \tau)}
+        {\sum_c \exp(\cos(e, p_c) / \tau)}
+
+    New classes:
+        Take part like all others: their prototypes are the old model's means of images it was
+        never trained on.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
 
     Relations:
         `NDPP` and `ODPP` are this method with the own prototype moved.
@@ -31,30 +42,18 @@ class PrototypeAlignment(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"prototypes"})
+    paper: ClassVar[str] = "Zhou et al., arXiv"
+    year: ClassVar[int | None] = 2025
     old: Float[Tensor, "classes dim"]
     perturb: NeighborPerturbation | OptimizedPerturbation | None
 
     def __init__(
         self, old: OldSpace, num_classes: int, *, weight: float = 1.0, temperature: float = 0.07
     ):
-        self.check_rows(old, num_classes)
-        dim = old.prototypes.shape[1] if old.prototypes is not None else None
-        super().__init__(old, num_classes, dim=dim)
-        self.register_buffer("old", old.get("prototypes"))
+        super().__init__(old, num_classes, dim=old.dim)
+        self.register_buffer("old", check_class_prototypes(old, num_classes))
         self.weight, self.temperature = weight, temperature
         self.perturb = None
-
-    @staticmethod
-    def check_rows(old: OldSpace, num_classes: int) -> None:
-        """Raises where the prototypes are not those of the classes, or have no direction."""
-        if old.prototypes is not None and len(old.prototypes) != num_classes:
-            raise OldSpaceError(
-                f"wanted one old prototype for each of the {num_classes} classes that are trained "
-                f"on, but got {len(old.prototypes)}. Embed the *new* training set with the old "
-                f"model and take its class means (`nobackfill.class_means`)."
-            )
-        if old.prototypes is not None and num_classes > 1:
-            check_prototypes(old.prototypes)
 
     @property
     def target(self) -> Float[Tensor, "classes dim"]:
@@ -67,10 +66,22 @@ class PrototypeAlignment(ClassifyingMethod):
         labels: Int[Tensor, " batch"],
         *,
         items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
+        classification = self.classification(new, labels)
         contrast = prototype_loss(new, labels, self.target, self.old, temperature=self.temperature)
-        return {
-            "classification": self.classification(new, labels),
-            "compatibility": self.weight * contrast,
-        }
+        return {"classification": classification, "compatibility": self.weight * contrast}
+
+
+def check_class_prototypes(old: OldSpace, num_classes: int) -> Float[Tensor, "classes dim"]:
+    """Returns the prototypes; raises where they are not those of the classes, or no directions."""
+    prototypes = old.get("prototypes")
+    if len(prototypes) != num_classes:
+        raise OldSpaceError(
+            f"wanted one old prototype for each of the {num_classes} classes that are trained on, "
+            f"but got {len(prototypes)}. Embed the *new* training set with the old model and take "
+            f"its class means (`nobackfill.class_means`)."
+        )
+    check_prototypes(prototypes)
+    return prototypes

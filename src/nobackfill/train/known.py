@@ -1,6 +1,7 @@
 """Prepares exactly what a method needs of the old model, and nothing more."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -44,7 +45,7 @@ def know_old_space(
             f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
         )
     rows = collection.training_rows(recipe.train.step)
-    parts: dict[str, Tensor] = {}
+    parts: dict[str, Any] = {}
     if {"prototypes", "embeddings"} & needs:
         embeddings = _old_embeddings(recipe, collection, rows, device, watch)
         labels = collection.labels[rows].to(embeddings.device)

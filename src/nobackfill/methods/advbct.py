@@ -1,0 +1,242 @@
+"""AdvBCT: inside the region that a class had in the old space, and not to be told from old vectors.
+
+Pan et al., Boundary-Aware Backward-Compatible Representation via Adversarial Learning in Image
+Retrieval, CVPR 2023. https://arxiv.org/abs/2305.02610
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Embeddings,
+    ItemClasses,
+    Prototypes,
+    Terms,
+)
+from nobackfill.oldspace import Need, OldSpace
+
+
+class AdvBCT(ClassifyingMethod):
+    r"""Adds to the new classification loss a boundary around each old class, and an adversary.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda \max(0, \lVert \hat e - p_y \rVert - R_y) +
+        \mu \, \frac{E - t + 1}{E} \bigl(\mathrm{NLL}(D(e), \text{new}) + \mathrm{NLL}(D(f),
+        \text{old})\bigr)
+
+    :math:`p_c` is the mean of the unit old vectors of a class and :math:`r_c` the largest distance
+    from it, outliers left out. The boundary :math:`R_c = r_c + (T - r_c) \sigma(w_c)` lies between
+    that and :math:`T`; where, is learned. The mean is over the items beyond their boundary. The
+    discriminator :math:`D` learns to tell new embeddings from old, while its reversed gradient,
+    stronger from batch to batch, teaches the new model to deceive it.
+
+    New classes:
+        Have no boundary; only the adversary sees them. Classes with a single item have none either.
+
+    Old view:
+        The authors run the old model on the augmented image (`old_view = "same"`); centres and
+        radii are of images as for a test.
+
+    Differences:
+        Where `OldSpace.labels` is not given, the classes of the items are learned from the batches,
+        and boundaries are complete from the second epoch on.
+
+    Relations:
+        `PrototypeAlignment` draws to a point, this to a region.
+
+    Args:
+        old: Of which the embeddings are used, the `labels` and the number of `known_classes`.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the boundary.
+        adversarial_weight: Share of the adversary.
+        target_radius: :math:`T`.
+        hidden: Width of the discriminator.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    paper: ClassVar[str] = "Pan et al., CVPR"
+    year: ClassVar[int | None] = 2023
+    known_only: ClassVar[bool] = True
+    centre: Float[Tensor, "classes dim"]
+    radius: Float[Tensor, " classes"]
+    bounded: Bool[Tensor, " classes"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        adversarial_weight: float = 1.0,
+        target_radius: float = 1.0,
+        hidden: int = 100,
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        items, dim = self.embeddings.shape
+        self.known_classes = old.known_classes or num_classes
+        self.weight, self.adversarial_weight = weight, adversarial_weight
+        self.target_radius = target_radius
+        self.classes = ItemClasses(old.labels, items)
+        self.register_buffer("centre", self.embeddings.new_zeros(num_classes, dim))
+        self.register_buffer("radius", self.embeddings.new_zeros(num_classes))
+        self.register_buffer("bounded", torch.zeros_like(self.radius, dtype=torch.bool))
+        self.elastic = nn.Parameter(torch.empty_like(self.radius).uniform_(-1, 1))
+        self.discriminator = nn.Sequential(
+            nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, 2)
+        )
+        self.epoch, self.epochs, self.seen = 0, 1, 0
+        self.measured = False
+        if self.classes.told:
+            self.measure()
+
+    def measure(self) -> None:
+        """Finds the region of each class, from the items whose class is known."""
+        known = self.classes.known >= 0
+        centre, radius, count = class_regions(
+            self.embeddings[known], self.classes.known[known], self.num_classes
+        )
+        self.centre, self.radius = centre, radius
+        is_old = torch.arange(self.num_classes, device=count.device) < self.known_classes
+        self.bounded = is_old & (count > 1)
+        self.measured = True
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Remembers how far the training is."""
+        self.epoch, self.epochs, self.seen = epoch, epochs, 0
+        self.measured = self.classes.told
+
+    @property
+    def reversal(self) -> float:
+        r"""Strength of the reversed gradient, :math:`2 / (1 + e^{-10 p}) - 1`, with progress p."""
+        progress = (self.epoch + min(1.0, self.seen / len(self.embeddings))) / self.epochs
+        return 2 / (1 + math.exp(-10 * progress)) - 1
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification`, `boundary` and `adversarial`."""
+        classification = self.classification(new, labels)
+        stored = self.old_vectors(items, old)
+        self.classes.see(items, labels)
+        if not self.measured:
+            self.measure()
+        boundary = boundary_loss(
+            new,
+            self.centre[labels],
+            elastic_radius(self.radius, self.elastic, self.target_radius)[labels],
+            self.bounded[labels],
+        )
+        reversed_new = ReverseGradient.apply(new, self.reversal)  # type: ignore[no-untyped-call]
+        of_new = self.discriminator(reversed_new)
+        of_old = self.discriminator(stored)
+        is_new = torch.zeros_like(labels)
+        adversarial = F.cross_entropy(of_new, is_new) + F.cross_entropy(of_old, is_new + 1)
+        fading = (self.epochs - self.epoch + 1) / self.epochs
+        if self.training:
+            self.seen += len(new)
+        return {
+            "classification": classification,
+            "boundary": self.weight * boundary,
+            "adversarial": self.adversarial_weight * fading * adversarial,
+        }
+
+
+class ReverseGradient(torch.autograd.Function):
+    """The identity, whose gradient is turned round and scaled."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, strength: float) -> Tensor:
+        """Returns the vectors as they are."""
+        ctx.strength = strength
+        return vectors.view_as(vectors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Returns the gradient against its direction."""
+        return -ctx.strength * gradients[0], None
+
+
+def class_regions(
+    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
+) -> tuple[Float[Tensor, "classes dim"], Float[Tensor, " classes"], Int[Tensor, " classes"]]:
+    r"""Centre and radius of each class among unit vectors, and how many items it has.
+
+    .. math::
+        p_c = \frac{1}{n_c} \sum_{i : y_i = c} \hat f_i, \qquad
+        d_i = \lVert \hat f_i - p_c \rVert, \qquad
+        r_c = \max \{d_i : d_i \le q_3 + 1.5 (q_3 - q_1)\}
+
+    The quartiles are the sorted distances at :math:`\lfloor n/4 \rfloor` and :math:`\lfloor 3n/4
+    \rfloor`, from 0; classes of fewer than four items keep all. A class without items has zeros.
+
+    Example:
+        >>> line = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> class_regions(line, torch.tensor([0, 0]), 1)
+        (tensor([[0.5000, 0.5000]]), tensor([0.7071]), tensor([2]))
+    """
+    unit = F.normalize(vectors, dim=-1)
+    count = labels.bincount(minlength=num_classes)
+    centre = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
+    centre = centre / count.clamp(min=1)[:, None]
+    distance = (unit - centre[labels]).norm(dim=-1)
+    order = distance.argsort()
+    order = order[labels[order].argsort(stable=True)]  # by class, and within it by distance
+    ordered, of_class = distance[order], labels[order]
+    last = max(len(ordered) - 1, 0)
+    start = count.cumsum(0) - count
+    low = ordered[(start + count // 4).clamp(max=last)]
+    high = ordered[(start + 3 * count // 4).clamp(max=last)]
+    limit = torch.where(count < 4, torch.inf, high + 1.5 * (high - low))
+    kept = ordered.where(ordered <= limit[of_class], 0)
+    return centre, kept.new_zeros(num_classes).scatter_reduce(0, of_class, kept, "amax"), count
+
+
+def elastic_radius(
+    radius: Float[Tensor, " classes"], elastic: Float[Tensor, " classes"], target: float
+) -> Float[Tensor, " classes"]:
+    r"""Moves each radius towards a common one by a learned share.
+
+    .. math::
+        R_c = r_c + (T - r_c) \, \sigma(w_c)
+
+    Example:
+        >>> elastic_radius(torch.tensor([0.5, 2.0]), torch.zeros(2), 1.0)
+        tensor([0.7500, 1.5000])
+    """
+    return radius + (target - radius) * elastic.sigmoid()
+
+
+def boundary_loss(
+    new: Float[Tensor, "batch dim"],
+    centre: Float[Tensor, "batch dim"],
+    radius: Float[Tensor, " batch"],
+    bounded: Bool[Tensor, " batch"],
+) -> Float[Tensor, ""]:
+    r"""How far unit embeddings lie beyond their boundaries: the mean over those that do.
+
+    .. math::
+        \frac{1}{|B|} \sum_{i \in B} (\lVert \hat e_i - p_i \rVert - R_i), \qquad
+        B = \{i : \lVert \hat e_i - p_i \rVert > R_i\}
+
+    Example:
+        >>> new, centre = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 2)
+        >>> boundary_loss(new, centre, torch.tensor([0.75, 2.0]), torch.tensor([True, True]))
+        tensor(0.2500)
+    """
+    distance = (F.normalize(new, dim=-1) - centre).norm(dim=-1)
+    beyond = ((distance - radius) * bounded).clamp(min=0)
+    loss: Tensor = beyond.sum() / (beyond > 0).sum().clamp(min=1)
+    return loss

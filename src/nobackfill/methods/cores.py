@@ -1,0 +1,108 @@
+"""CoReS: every model version learns the same fixed classifier, so no old model is needed.
+
+Biondi et al., CoReS: Compatible Representations via Stationarity, TPAMI 2023.
+https://arxiv.org/abs/2111.07632
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.errors import ConfigError
+from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.oldspace import OldSpace
+from nobackfill.prototypes import check_labels
+
+
+class CoReS(Method):
+    r"""Classification by the corners of a fixed simplex, the same in every version of the model.
+
+    .. math::
+        \mathrm{CE}(T e, y), \qquad T \in R^{K \times (K - 1)}, \quad
+        \cos(t_a, t_b) = -\frac{1}{K - 1}
+
+    A model of :math:`d` dimensions has :math:`K = d + 1` corners, one kept for each class there
+    will ever be; those of classes still to come take part as negatives.
+
+    New classes:
+        Have had their corner all along.
+
+    Old view:
+        None: nothing of the old model is used. Its gallery is served if the *old* model was trained
+        by this method too, with the same dimension and the same numbering of classes; in a
+        comparison it therefore has an old model of its own.
+
+    Differences:
+        The number of corners on Market-1501 is not known; here it is that of the classes of the
+        last step, by choosing `embedding_dim`.
+
+    Args:
+        old: Not used.
+        num_classes: How many classes the model is trained on.
+        dim: Of the embedding, at least one less than there will ever be classes; found at the first
+            batch where it is not given.
+    """
+
+    paper: ClassVar[str] = "Biondi et al., TPAMI"
+    year: ClassVar[int | None] = 2023
+    at_inference: ClassVar[str] = "one dimension per class"
+
+    def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
+        super().__init__(old, num_classes)
+        self.dim = dim
+        if dim is not None:
+            self.check_corners(dim)
+
+    def check_corners(self, dim: int) -> None:
+        """Raises where there are fewer corners than classes."""
+        if dim + 1 < self.num_classes:
+            raise ConfigError(
+                f"wanted a corner for each of the {self.num_classes} classes, but an embedding of "
+                f"{dim} dimensions has {dim + 1}. Set embedding_dim to {self.num_classes - 1} or, "
+                f"for classes still to come, more."
+            )
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the term `classification`."""
+        if labels.device.type == "cpu":  # on a GPU, looking would stop it
+            check_labels(labels, self.num_classes)
+        if self.dim is None:
+            self.check_corners(new.shape[1])
+        check_dim(new, self.dim or new.shape[1])
+        return {"classification": F.cross_entropy(simplex_logits(new), labels)}
+
+
+def simplex_logits(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows corners"]:
+    r"""Inner products with the unit corners of a regular simplex around 0, without storing them.
+
+    The corners are the rows :math:`e_1, \dots, e_d` and :math:`s \mathbf 1`, moved by their mean
+    and made unit:
+
+    .. math::
+        \frac{v_i - \mu \Sigma v}{n} \; (i \le d), \quad \frac{(s - \mu) \Sigma v}{n}, \qquad
+        s = \frac{1 - \sqrt{1 + d}}{d}, \; \mu = \frac{1 + s}{d + 1}, \; n = \sqrt{d} \, |s - \mu|
+
+    Example:
+        >>> corners = simplex_logits(torch.eye(2)).T  # a triangle
+        >>> corners @ corners.T
+        tensor([[ 1.0000, -0.5000, -0.5000],
+                [-0.5000,  1.0000, -0.5000],
+                [-0.5000, -0.5000,  1.0000]])
+    """
+    dim = vectors.shape[1]
+    last = (1 - math.sqrt(1 + dim)) / dim
+    mean = (1 + last) / (dim + 1)
+    length = math.sqrt(dim) * abs(last - mean)
+    total = vectors.sum(dim=-1, keepdim=True)
+    return torch.cat([vectors - mean * total, (last - mean) * total], dim=-1) / length

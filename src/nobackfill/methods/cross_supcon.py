@@ -1,0 +1,61 @@
+"""Cross SupCon: each new embedding finds the old vectors of its class in the batch."""
+
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import same_class, supervised_contrast
+from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.oldspace import Need, OldSpace
+
+
+class CrossSupCon(ClassifyingMethod):
+    r"""Adds to the new classification loss a contrast among the old vectors of the batch.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \frac{\lambda}{|P_i|} \sum_{p \in P_i}
+        \log \frac{\exp(\cos(e_i, f_p) / \tau)}{\sum_j \exp(\cos(e_i, f_j) / \tau)}, \qquad
+        P_i = \{p : y_p = y_i\}
+
+    Where a prototype shows only the middle of a class, its old vectors show how far it spreads.
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        Ours; the stored vectors by default.
+
+    Relations:
+        `PrototypeAlignment` contrasts with the class means. `RACT` knows the item's own old vector
+        as the only positive.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast.
+        temperature: Of the contrast.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+
+    def __init__(
+        self, old: OldSpace, num_classes: int, *, weight: float = 1.0, temperature: float = 0.07
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        self.weight, self.temperature = weight, temperature
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `compatibility`."""
+        classification = self.classification(new, labels)
+        contrast = supervised_contrast(
+            new, self.old_vectors(items, old), same_class(labels), temperature=self.temperature
+        )
+        return {"classification": classification, "compatibility": self.weight * contrast}

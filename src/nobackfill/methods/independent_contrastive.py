@@ -1,0 +1,92 @@
+"""Independent, contrastive: the control that has the extra supervision but no old model.
+
+Compatible methods add a contrast among class prototypes, and at times beat the independent model on
+its own gallery. Whether that comes from compatibility or from the contrast, this method tells.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import prototype_loss, same_class
+from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.oldspace import OldSpace
+
+
+class IndependentContrastive(ClassifyingMethod):
+    r"""Classification, and a contrast among the running prototypes of the new model itself.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, q_y) / \tau)}
+        {\sum_c \exp(\cos(e, q_c) / \tau)}, \qquad
+        q_y \leftarrow m \, q_y + (1 - m) \, \mathrm{mean}_{i : y_i = y} \, \hat e_i
+
+    The prototypes of a batch's classes are moved before each step. A class not yet seen has none
+    and pushes nobody.
+
+    Relations:
+        `PrototypeAlignment` is the same with the prototypes of the old model.
+
+    Args:
+        old: Not used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast.
+        temperature: Of the contrast.
+        momentum: How much of a prototype stays when its class is seen again.
+        dim: Of the new embedding; found at the first batch where it is not given.
+    """
+
+    paper: ClassVar[str] = "ours, a control"
+    running: Float[Tensor, "classes dim"] | None
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        momentum: float = 0.9,
+        dim: int | None = None,
+    ):
+        super().__init__(old, num_classes, dim=dim)
+        self.weight, self.temperature, self.momentum = weight, temperature, momentum
+        self.register_buffer("running", None if dim is None else torch.zeros(num_classes, dim))
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `contrast`; moves the running prototypes."""
+        classification = self.classification(new, labels)
+        if self.running is None:
+            self.running = new.new_zeros(self.num_classes, new.shape[1])
+        if self.training:
+            of_batch = batch_means(new.detach(), labels)  # the same row for each item of a class
+            self.running[labels] = (
+                self.momentum * self.running[labels] + (1 - self.momentum) * of_batch
+            )
+        own = self.running.clone()  # the next batch will move it
+        contrast = prototype_loss(new, labels, own, own, temperature=self.temperature)
+        return {"classification": classification, "contrast": self.weight * contrast}
+
+
+def batch_means(
+    vectors: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch dim"]:
+    """For each item, the mean unit vector of its class in the batch.
+
+    Example:
+        >>> batch_means(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([5, 5]))
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
+    same = same_class(labels).to(vectors.dtype)
+    return same @ F.normalize(vectors, dim=-1) / same.sum(dim=-1, keepdim=True)

@@ -1,0 +1,85 @@
+"""LwF: the new embedding must get from the old classifier the answers that the old one got.
+
+Li and Hoiem, Learning without Forgetting, ECCV 2016. https://arxiv.org/abs/1606.09282
+"""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import first_dims
+from nobackfill.methods.base import ClassifyingMethod, Terms, check_classifier
+from nobackfill.oldspace import Need, OldSpace
+
+
+class LwF(ClassifyingMethod):
+    r"""Adds to the new classification loss the distance to the old model's answers.
+
+    .. math::
+        \mathrm{CE}(W_{new} e, y) - \lambda \sum_c \tilde y_c \log
+        \mathrm{softmax}(W_{old} e / T)_c, \qquad \tilde y = \mathrm{softmax}(W_{old} f / T)
+
+    New classes:
+        Take part like all others: the old model has an answer for every image.
+
+    Dimensions:
+        A longer new embedding meets the old classifier, and the old gallery, with its first
+        dimensions; a shorter one is filled up with zeros.
+
+    Old view:
+        The authors run the old model on the augmented image (`old_view = "same"`).
+
+    Differences:
+        The authors go on training the old head and start the new network from the old one. Here
+        the old head is frozen, as in the comparisons of compatible learning, where a head that
+        moves would leave the gallery behind. Others use T = 1 or 0.01.
+
+    Relations:
+        `BCT` asks the old classifier for the labels, not for the old answers.
+
+    Args:
+        old: Of which the classifier and the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the old answers.
+        temperature: Of both answers.
+        dim: Of the new embedding; that of the old where it is not given.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"classifier", "embeddings"})
+    paper: ClassVar[str] = "Li and Hoiem, ECCV"
+    year: ClassVar[int | None] = 2016
+    old_classifier: Float[Tensor, "old_classes old_dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 2.0,
+        dim: int | None = None,
+    ):
+        super().__init__(old, num_classes, dim=dim or old.dim)
+        self.register_buffer("old_classifier", check_classifier(old, num_classes))
+        self.weight, self.temperature = weight, temperature
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `compatibility`."""
+        new_answer = first_dims(new, self.old_classifier.shape[1]) @ self.old_classifier.T
+        old_answer = self.old_vectors(items, old) @ self.old_classifier.T
+        distance = F.cross_entropy(
+            new_answer / self.temperature, (old_answer / self.temperature).softmax(dim=-1)
+        )
+        return {
+            "classification": self.classification(new, labels),
+            "compatibility": self.weight * distance,
+        }

@@ -1,0 +1,52 @@
+"""Mimic: each new embedding looks like the old one of the same item."""
+
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import mimic_loss
+from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.oldspace import Need, OldSpace
+
+
+class Mimic(Method):
+    r"""Distils the old vectors, item by item: no labels, no classifier.
+
+    .. math::
+        1 - \cos(e, f)
+
+    It is the plainest way to be compatible, and a floor for the others: at best it becomes the old
+    model.
+
+    New classes:
+        Take part like all others; labels are not looked at.
+
+    Old view:
+        Ours; the stored vectors by default.
+
+    Relations:
+        `PrototypeMimic` adds the labels. `SSPL` mimics neighbourhoods instead of vectors.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: Not used.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    supervised: ClassVar[bool] = False
+
+    def __init__(self, old: OldSpace, num_classes: int):
+        super().__init__(old, num_classes)
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the term `mimicry`."""
+        check_dim(new, self.embeddings.shape[1])
+        return {"mimicry": mimic_loss(new, self.old_vectors(items, old))}

@@ -1,0 +1,64 @@
+"""Prototype mimic: near the class's old prototype, and near the item's own old vector."""
+
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import mimic_loss
+from nobackfill.methods.base import Terms
+from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.oldspace import Need, OldSpace
+
+
+class PrototypeMimic(PrototypeAlignment):
+    r"""`PrototypeAlignment`, and each new embedding looks like the old one of the same item.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda L_{proto} + \mu \, (1 - \cos(e, f))
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        Ours; the stored vectors by default.
+
+    Relations:
+        `Mimic` is the last term alone.
+
+    Args:
+        old: Of which the prototypes and the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast among prototypes.
+        temperature: Of that contrast.
+        mimic_weight: Share of the mimicry.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes", "embeddings"})
+    paper: ClassVar[str] = "ours"
+    year: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        mimic_weight: float = 1.0,
+    ):
+        super().__init__(old, num_classes, weight=weight, temperature=temperature)
+        self.mimic_weight = mimic_weight
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification`, `compatibility` and `mimicry`."""
+        terms = super().forward(new, labels)
+        mimicry = mimic_loss(new, self.old_vectors(items, old))
+        return {**terms, "mimicry": self.mimic_weight * mimicry}

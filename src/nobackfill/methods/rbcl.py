@@ -1,0 +1,119 @@
+"""RBCL: the ranking of the old vectors by each new embedding, made differentiable.
+
+Dynamic Gradient Reactivation for Backward Compatible Person Re-identification, 2022.
+https://arxiv.org/abs/2207.05658
+"""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import same_class
+from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.oldspace import Need, OldSpace
+
+
+class RBCL(ClassifyingMethod):
+    r"""Adds to the new classification loss the average precision on the old vectors of the batch.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda \Bigl(1 - \frac{1}{|P_i|} \sum_{p \in P_i}
+        \frac{1 + \sum_{j \in P_i, j \ne p} \sigma_\tau(s_{ij} - s_{ip})}
+        {1 + \sum_{j \ne p} \sigma_\tau(s_{ij} - s_{ip})}\Bigr), \qquad
+        s_{ij} = \cos(e_i, f_j), \; P_i = \{p : y_p = y_i\}
+
+    :math:`\sigma_\tau(x)` is a sigmoid steep enough (:math:`\tau = 0.01`) to count. Where it is
+    flat it teaches nothing, so its gradient is taken at a gentler temperature.
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        The authors' code is not public; the stored vectors by default.
+
+    Reconstruction:
+        From the description alone: the authors' constants, their form of the reactivation and their
+        memory of old neighbours are not known. Here the value is that of the steep sigmoid and the
+        gradient that of one with `gradient_temperature`; there is no memory.
+
+    Relations:
+        `CrossSupCon` asks the same of the batch by a softmax.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the ranking.
+        temperature: Of the sigmoid that counts.
+        gradient_temperature: Of the sigmoid that teaches.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    paper: ClassVar[str] = "arXiv 2207.05658"
+    year: ClassVar[int | None] = 2022
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 0.01,
+        gradient_temperature: float = 0.1,
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        self.weight, self.temperature = weight, temperature
+        self.gradient_temperature = gradient_temperature
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `ranking`."""
+        classification = self.classification(new, labels)
+        ranking = 1 - smooth_average_precision(
+            new,
+            self.old_vectors(items, old),
+            labels,
+            temperature=self.temperature,
+            gradient_temperature=self.gradient_temperature,
+        )
+        return {"classification": classification, "ranking": self.weight * ranking}
+
+
+def smooth_average_precision(
+    new: Float[Tensor, "batch dim"],
+    old: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    *,
+    temperature: float,
+    gradient_temperature: float,
+) -> Float[Tensor, ""]:
+    """The mean average precision of `RBCL`: new embeddings rank the old vectors of the batch.
+
+    Only pairs of one class are ranked, so the work grows with their number times the batch.
+
+    Example:
+        >>> import torch
+        >>> new, labels = torch.eye(2), torch.tensor([0, 1])
+        >>> smooth_average_precision(
+        ...     new, new.flip(0), labels, temperature=0.01, gradient_temperature=0.1
+        ... )
+        tensor(0.5000)
+    """
+    score = F.normalize(new, dim=-1) @ F.normalize(old, dim=-1).T
+    same = same_class(labels)
+    anchor, positive = same.nonzero(as_tuple=True)
+    ahead = score[anchor] - score[anchor, positive][:, None]  # (pairs, batch)
+    gentle = (ahead / gradient_temperature).sigmoid()
+    steep = (ahead.detach() / temperature).sigmoid()
+    before = gentle + (steep - gentle).detach()  # the value of the one, the gradient of the other
+    before = before.scatter(1, positive[:, None], 0.0)
+    precision = (1 + (before * same[anchor]).sum(dim=-1)) / (1 + before.sum(dim=-1))
+    share = 1 / same.sum(dim=-1)[anchor]
+    return (precision * share).sum() / len(new)

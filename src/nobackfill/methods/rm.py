@@ -1,0 +1,144 @@
+"""RM: the new model stays free; a small map turns its queries into old ones.
+
+Seo et al., Online Backfilling with No Regret for Large-Scale Image Retrieval, 2023.
+https://arxiv.org/abs/2301.03767
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nobackfill.losses import mimic_loss, same_class, supervised_contrast
+from nobackfill.methods.base import ClassifyingMethod, Sides, Terms
+from nobackfill.oldspace import Need, OldSpace
+
+
+class RM(ClassifyingMethod):
+    r"""Trains the new model without constraint, and beside it a map from new to old queries.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda \, (1 - \cos(\psi(e), f)) + \mu \, L_{con}(\psi(e))
+
+    :math:`\psi` is Linear, BatchNorm, ReLU, Linear on the unit embedding, which it does not move.
+    :math:`L_{con}` is the supervised contrast of :math:`\psi(e_i)` with the old vectors of the
+    batch and the other mapped ones, so that negatives come from both systems.
+
+    `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
+    and a new gallery unmapped; `nobackfill.merge` makes one ranking of the two while a gallery is
+    part old, part new.
+
+    New classes:
+        Take part like all others.
+
+    Dimensions:
+        Free: the map goes from the new dimension to the old.
+
+    Old view:
+        Both models are frozen in the paper; the stored vectors by default.
+
+    Reconstruction:
+        Sizes and temperature of the map are not public, and are chosen here. The authors train the
+        map after the model; here both learn at once, the map from a model that keeps moving until
+        the learning rate is gone. As raw vectors of two models cannot be compared, the new vectors
+        of the contrast are the mapped ones.
+
+    Relations:
+        Its new/new is that of `Independent`.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        mapping_weight: Share of the distance to the own old vector.
+        contrast_weight: Share of the contrast.
+        temperature: Of the contrast.
+        hidden: Width of the map.
+        dim: Of the new embedding; found at the first batch where it is not given.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    paper: ClassVar[str] = "Seo et al., arXiv"
+    year: ClassVar[int | None] = 2023
+    at_inference: ClassVar[str] = "a map on each query"
+    moves_only: ClassVar[Mapping[str, str]] = {"mapping": "map", "contrast": "map"}
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        mapping_weight: float = 1.0,
+        contrast_weight: float = 1.0,
+        temperature: float = 0.07,
+        hidden: int = 512,
+        dim: int | None = None,
+    ):
+        super().__init__(old, num_classes, dim=dim)
+        self.map = QueryMap(dim, hidden, self.embeddings.shape[1])
+        self.mapping_weight, self.contrast_weight = mapping_weight, contrast_weight
+        self.temperature = temperature
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification`, `mapping` and `contrast`."""
+        classification = self.classification(new, labels)
+        mapped, stored = self.map(new.detach()), self.old_vectors(items, old)
+        same = same_class(labels)
+        itself = torch.eye(len(new), dtype=torch.bool, device=new.device)
+        contrast = supervised_contrast(
+            mapped,
+            torch.cat([stored, mapped]),
+            same.repeat(1, 2),
+            temperature=self.temperature,
+            left_out=torch.cat([torch.zeros_like(itself), itself], dim=1),
+        )
+        return {
+            "classification": classification,
+            "mapping": self.mapping_weight * mimic_loss(mapped, stored),
+            "contrast": self.contrast_weight * contrast,
+        }
+
+    def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
+        """Maps new embeddings to where the old gallery is."""
+        mapped: Tensor = self.map(vectors)
+        return mapped
+
+    @classmethod
+    def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
+        """The map asks the old gallery; what is stored stays as it is."""
+        weights = {k.removeprefix("map."): t for k, t in state.items() if k.startswith("map.")}
+        hidden, dim = weights["first.weight"].shape
+        query = QueryMap(dim, hidden, len(weights["last.weight"]))
+        query.load_state_dict(weights)
+        return Sides(query=query)
+
+
+class QueryMap(nn.Module):
+    """From the direction of a new embedding to an old one: Linear, BatchNorm, ReLU, Linear.
+
+    Args:
+        dim: Of the new embedding; found at the first batch where it is None.
+        hidden: Of the layer between.
+        old_dim: Of the old embedding.
+    """
+
+    def __init__(self, dim: int | None, hidden: int, old_dim: int):
+        super().__init__()
+        self.first = nn.LazyLinear(hidden) if dim is None else nn.Linear(dim, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.last = nn.Linear(hidden, old_dim)
+
+    def forward(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
+        """Returns one old-like vector for each new one."""
+        hidden = self.norm(self.first(F.normalize(vectors, dim=-1))).relu()
+        mapped: Tensor = self.last(hidden)
+        return mapped

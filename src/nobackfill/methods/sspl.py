@@ -1,0 +1,112 @@
+"""SSPL: each part of the new embedding stands to the old space's landmarks as the old one does.
+
+Wu et al., Structure Similarity Preservation Learning for Asymmetric Image Retrieval, TMM 2024.
+https://arxiv.org/abs/2403.00648
+"""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.oldspace import Need, OldSpace
+from nobackfill.quantize import largest_split, likeness_to_centroids, train_codebooks
+
+
+class SSPL(Method):
+    r"""Keeps the similarities of each part of a vector to centroids of the old space: no labels.
+
+    .. math::
+        \frac{1}{m} \sum_{j=1}^{m} \mathrm{KL}\bigl(P(f_j) \,\Vert\, P(e_j)\bigr), \qquad
+        P(v_j)_k = \mathrm{softmax}_k \bigl(s \cos(v_j, a_{jk})\bigr)
+
+    A vector is cut into :math:`m` parts; :math:`a_{jk}` are the centroids of part :math:`j` among
+    the unit old vectors, found once by k-means. At best the new model becomes the old one.
+
+    New classes:
+        Take part like all others; labels are not looked at.
+
+    Old view:
+        The authors run the old model on the augmented image (`old_view = "same"`); the centroids
+        are of images as for a test.
+
+    Relations:
+        `SSPLCE` adds the labels. `Mimic` keeps the vectors themselves.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: Not used.
+        parts: :math:`m`; 32, or the next smaller number that cuts the dimension into equal parts of
+            at least two, where it is not given.
+        centroids: Of each part.
+        sharpness: :math:`s`.
+        iterations: Of k-means.
+        starts: Of k-means; the best is kept.
+        engine: Of k-means: "torch", or "faiss" where that is installed.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    supervised: ClassVar[bool] = False
+    paper: ClassVar[str] = "Wu et al., TMM"
+    year: ClassVar[int | None] = 2024
+    books: Float[Tensor, "parts centroids part_dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        parts: int | None = None,
+        centroids: int = 256,
+        sharpness: float = 10.0,
+        iterations: int = 10,
+        starts: int = 2,
+        engine: str = "torch",
+    ):
+        super().__init__(old, num_classes)
+        books = train_codebooks(
+            F.normalize(self.embeddings, dim=-1),
+            parts=parts or largest_split(self.embeddings.shape[1], 32),
+            centroids=centroids,
+            iterations=iterations,
+            starts=starts,
+            engine=engine,
+        )
+        self.register_buffer("books", books)
+        self.sharpness = sharpness
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the term `structure`."""
+        check_dim(new, self.embeddings.shape[1])
+        stored = self.old_vectors(items, old)
+        return {"structure": structure_loss(new, stored, self.books, sharpness=self.sharpness)}
+
+
+def structure_loss(
+    new: Float[Tensor, "batch dim"],
+    old: Float[Tensor, "batch dim"],
+    books: Float[Tensor, "parts centroids part_dim"],
+    *,
+    sharpness: float,
+) -> Float[Tensor, ""]:
+    """The formula of `SSPL`: the mean over items and parts.
+
+    Example:
+        >>> import torch
+        >>> books, one = torch.eye(2)[None], torch.tensor([[1.0, 0.0]])
+        >>> structure_loss(one, one, books, sharpness=10.0)
+        tensor(0.)
+    """
+    of_new = likeness_to_centroids(new, books, sharpness=sharpness)
+    of_old = likeness_to_centroids(old, books, sharpness=sharpness)
+    difference = F.kl_div(of_new, of_old, log_target=True, reduction="sum")
+    return difference / (len(new) * len(books))

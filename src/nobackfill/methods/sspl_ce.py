@@ -1,0 +1,88 @@
+"""SSPL-CE: the structure of the old space, and the labels.
+
+Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible
+Learning, 2025, compare it beside SSPL (Wu et al., TMM 2024). https://arxiv.org/abs/2503.14824
+"""
+
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.sspl import SSPL
+from nobackfill.oldspace import OldSpace
+
+
+class SSPLCE(ClassifyingMethod):
+    r"""Adds to the new classification loss the structure term of `SSPL`.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda L_{sspl}
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        As for `SSPL`.
+
+    Reconstruction:
+        The paper does not give the weight of the structure; it is 1 here.
+
+    Relations:
+        `SSPL` is the second term alone.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the structure.
+        parts: As for `SSPL`.
+        centroids: Of each part.
+        sharpness: Of the similarities.
+        iterations: Of k-means.
+        starts: Of k-means; the best is kept.
+        engine: Of k-means: "torch", or "faiss" where that is installed.
+    """
+
+    needs = SSPL.needs
+    paper: ClassVar[str] = "Wu et al., TMM; Zhou et al., arXiv"
+    year: ClassVar[int | None] = 2024
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        parts: int | None = None,
+        centroids: int = 256,
+        sharpness: float = 10.0,
+        iterations: int = 10,
+        starts: int = 2,
+        engine: str = "torch",
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        self.structure = SSPL(
+            old,
+            num_classes,
+            parts=parts,
+            centroids=centroids,
+            sharpness=sharpness,
+            iterations=iterations,
+            starts=starts,
+            engine=engine,
+        )
+        self.weight = weight
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `structure`."""
+        classification = self.classification(new, labels)
+        structure = self.structure(new, labels, items=items, old=old)["structure"]
+        return {"classification": classification, "structure": self.weight * structure}

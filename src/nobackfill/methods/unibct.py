@@ -1,0 +1,115 @@
+"""UniBCT as the paper compares it: a margin around the old prototypes of the old classes.
+
+Zhang et al., Towards Universal Backward-Compatible Representation Learning, IJCAI 2022.
+https://arxiv.org/abs/2203.01583
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.losses import known_class_loss
+from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.oldspace import Need, OldSpace
+from nobackfill.perturb.checks import check_prototypes
+
+
+class UniBCT(ClassifyingMethod):
+    r"""Adds to the new classification loss a margin contrast among the old classes' prototypes.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log
+        \frac{\exp(s \cos(\theta_y + m))}{\exp(s \cos(\theta_y + m)) + \sum_{c \ne y} \exp(s \cos
+        \theta_c)}, \qquad \cos \theta_c = \cos(e, p_c), \; c < C_{old}
+
+    New classes:
+        Take no part in the second term, and are no negatives in it.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
+
+    Differences:
+        This is the row of the paper's tables, which has no structural refinement; `UniBCTSPR` has.
+        Beyond an angle of :math:`\pi - m`, where :math:`\cos(\theta + m)` would rise again and push
+        the wrong way, :math:`\cos \theta - m \sin m` takes its place.
+
+    Relations:
+        `PrototypeAlignment` has no margin, and prototypes of all classes.
+
+    Args:
+        old: Of which the prototypes are used, those of its `known_classes`.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast.
+        scale: Of the cosines.
+        margin: Added to the angle of the own prototype.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes"})
+    paper: ClassVar[str] = "Zhang et al., IJCAI"
+    year: ClassVar[int | None] = 2022
+    known_only: ClassVar[bool] = True
+    old: Float[Tensor, "old_classes dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        scale: float = 30.0,
+        margin: float = 0.3,
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        prototypes = old.get("prototypes")[: old.known_classes]
+        check_prototypes(prototypes)
+        self.register_buffer("old", prototypes)
+        self.weight, self.scale, self.margin = weight, scale, margin
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `compatibility`."""
+        classification = self.classification(new, labels)
+        logits = margin_logits(new, labels, self.old, scale=self.scale, margin=self.margin)
+        return {
+            "classification": classification,
+            "compatibility": self.weight * known_class_loss(logits, labels),
+        }
+
+
+def margin_logits(
+    new: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    prototypes: Float[Tensor, "classes dim"],
+    *,
+    scale: float,
+    margin: float,
+) -> Float[Tensor, "batch classes"]:
+    r"""Scaled cosines to each prototype, the own one turned away by a margin.
+
+    .. math::
+        z_c = s \cos \theta_c \; (c \ne y), \qquad z_y = s \cos(\theta_y + m)
+
+    An item whose class has no prototype gets logits without meaning.
+
+    Example:
+        >>> new, labels = torch.tensor([[0.6, 0.8]]), torch.tensor([0])
+        >>> margin_logits(new, labels, torch.eye(2), scale=2.0, margin=math.pi / 2)
+        tensor([[-1.6000,  1.6000]])
+    """
+    cosine = F.normalize(new, dim=-1) @ F.normalize(prototypes, dim=-1).T
+    own_class = labels.clamp(max=len(prototypes) - 1)[:, None]
+    own = cosine.gather(1, own_class)
+    sine = (1 - own.square()).clamp(min=1e-8).sqrt()  # the root of 0 has no gradient
+    turned = own * math.cos(margin) - sine * math.sin(margin)
+    turned = torch.where(own > math.cos(math.pi - margin), turned, own - margin * math.sin(margin))
+    return scale * cosine.scatter(1, own_class, turned)

@@ -1,0 +1,200 @@
+"""UniBCT with structural prototype refinement: the new model says which old vectors to trust.
+
+Zhang et al., Towards Universal Backward-Compatible Representation Learning, IJCAI 2022.
+https://arxiv.org/abs/2203.01583
+"""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.errors import ConfigError
+from nobackfill.losses import known_class_loss
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Embeddings,
+    ItemClasses,
+    Prototypes,
+    Terms,
+)
+from nobackfill.methods.unibct import margin_logits
+from nobackfill.oldspace import Need, OldSpace
+
+
+class UniBCTSPR(ClassifyingMethod):
+    r"""`UniBCT` for all classes, with prototypes that weigh old vectors by new neighbourhoods.
+
+    .. math::
+        A = \mathrm{softmax}(E_c E_c^\top / \tau), \; A_{ii} = 0, \qquad
+        S = (1 - \ell)(I - \ell A)^{-1}, \qquad p_c = \frac{1}{n_c} \mathbf 1^\top S F_c
+
+    :math:`E_c` and :math:`F_c` are the new and old embeddings of a class's items. The old vectors
+    spread along the new model's neighbourhoods, so that one which the new model sees far from its
+    class counts for little. Refined twice, at the shares `refine_at` of the training; there is no
+    compatibility term before the first.
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        None: prototypes are made of images as for a test.
+
+    Differences:
+        Each row of :math:`A` sums to one, as each item hands its weight to its neighbours. A public
+        re-implementation normalises the columns (`transition = "columns"`): then :math:`\mathbf
+        1^\top S = \mathbf 1^\top`, and the refined prototype *is* the plain mean, whatever the new
+        model says. The margin is that of `UniBCT`. Where `OldSpace.labels` is not given, the
+        classes of the items are learned from the batches.
+
+    Relations:
+        `UniBCT` has the plain means of the old classes.
+
+    Args:
+        old: Of which the embeddings are used, and the `labels`.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the contrast.
+        scale: Of the cosines.
+        margin: Added to the angle of the own prototype.
+        spread: :math:`\ell`, how far old vectors spread.
+        temperature: :math:`\tau`, of the neighbourhoods.
+        transition: Whether "rows" or "columns" of :math:`A` sum to one.
+        refine_at: When, as shares of the training.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    paper: ClassVar[str] = "Zhang et al., IJCAI"
+    year: ClassVar[int | None] = 2022
+    old: Float[Tensor, "classes dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        scale: float = 30.0,
+        margin: float = 0.3,
+        spread: float = 0.9,
+        temperature: float = 0.05,
+        transition: str = "rows",
+        refine_at: tuple[float, ...] = (10 / 35, 20 / 35),
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        if transition not in ("rows", "columns"):
+            raise ConfigError(f'wanted transition "rows" or "columns", but got {transition!r}.')
+        self.weight, self.scale, self.margin = weight, scale, margin
+        self.spread, self.temperature, self.transition = spread, temperature, transition
+        self.refine_at = refine_at
+        items, dim = self.embeddings.shape
+        self.classes = ItemClasses(old.labels, items)
+        self.register_buffer("old", self.embeddings.new_zeros(num_classes, dim))
+        self.active = False
+        self.waiting: Tensor | None = None  # new embeddings, until the items' classes are known
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Refines the prototypes when it is time."""
+        due = [round(share * epochs) for share in self.refine_at]
+        self.active = epoch >= min(due, default=0)
+        if epoch in due or (self.active and not self.old.any()):
+            self.waiting = new_embeddings()
+            if self.classes.told:
+                self.refine()
+
+    def refine(self) -> None:
+        """Makes the prototypes anew, from the items whose class is known."""
+        assert self.waiting is not None
+        known = self.classes.known >= 0
+        self.old = refined_prototypes(
+            self.waiting[known],
+            self.embeddings[known],
+            self.classes.known[known],
+            self.num_classes,
+            spread=self.spread,
+            temperature=self.temperature,
+            transition=self.transition,
+        )
+        self.waiting = None
+
+    def forward(
+        self,
+        new: Float[Tensor, "batch dim"],
+        labels: Int[Tensor, " batch"],
+        *,
+        items: Int[Tensor, " batch"] | None = None,
+        old: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Terms:
+        """Returns the terms `classification` and `compatibility`, 0 before the first refinement."""
+        classification = self.classification(new, labels)
+        self.classes.see(items, labels)
+        if self.waiting is not None:
+            self.refine()
+        if not self.active:
+            return {"classification": classification, "compatibility": new.new_zeros(())}
+        logits = margin_logits(new, labels, self.old, scale=self.scale, margin=self.margin)
+        return {
+            "classification": classification,
+            "compatibility": self.weight * known_class_loss(logits, labels),
+        }
+
+
+def refined_prototypes(
+    new: Float[Tensor, "items new_dim"],
+    old: Float[Tensor, "items dim"],
+    labels: Int[Tensor, " items"],
+    num_classes: int,
+    *,
+    spread: float,
+    temperature: float,
+    transition: str = "rows",
+) -> Float[Tensor, "classes dim"]:
+    """The formula of `UniBCTSPR`: classes of equal size are solved together.
+
+    A class with a single item keeps it as it is; one without items gets zeros.
+
+    Example:
+        >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> refined_prototypes(
+        ...     old, old, torch.tensor([0, 0]), 1, spread=0.9, temperature=0.05
+        ... )
+        tensor([[0.5000, 0.5000]])
+    """
+    count = labels.bincount(minlength=num_classes)
+    start, order = count.cumsum(0) - count, labels.argsort(stable=True)
+    prototypes = old.new_zeros(num_classes, old.shape[1])
+    for size in count.unique().tolist():
+        if size == 0:
+            continue
+        place = torch.arange(size, device=labels.device)
+        for classes in (count == size).nonzero().flatten().split(max(1, 2**24 // size**2)):
+            rows = order[start[classes][:, None] + place]  # (classes, size)
+            weights = item_weights(
+                new[rows], spread=spread, temperature=temperature, transition=transition
+            )
+            prototypes[classes] = (weights.to(old.dtype)[:, None, :] @ old[rows]).squeeze(1)
+    return prototypes
+
+
+def item_weights(
+    new: Float[Tensor, "classes size dim"], *, spread: float, temperature: float, transition: str
+) -> Float[Tensor, "classes size"]:
+    r"""How much each item counts in its class's prototype.
+
+    .. math::
+        w^\top = \frac{1}{n} \mathbf 1^\top (1 - \ell)(I - \ell A)^{-1}
+
+    Found by solving :math:`(I - \ell A)^\top w = (1 - \ell) \mathbf 1 / n`: no inverse is made.
+    """
+    size = new.shape[1]
+    even = new.new_full(new.shape[:2], 1 / size)
+    if size == 1:
+        return even
+    likeness = new @ new.transpose(1, 2) / temperature
+    likeness.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    passed_on = likeness.softmax(dim=2 if transition == "rows" else 1)
+    system = torch.eye(size, dtype=new.dtype, device=new.device) - spread * passed_on
+    weights: Tensor = torch.linalg.solve(system.transpose(1, 2), (1 - spread) * even)
+    return weights

@@ -1,0 +1,169 @@
+"""A product quantiser: each part of a vector has its own few hundred centroids."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.errors import ConfigError
+from nobackfill.search import rows_per_block
+
+MOST_ROWS_PER_CENTROID = 256  # beyond that k-means learns nothing new, only slower
+
+
+def train_codebooks(
+    vectors: Float[Tensor, "rows dim"],
+    *,
+    parts: int,
+    centroids: int = 256,
+    iterations: int = 10,
+    starts: int = 2,
+    engine: str = "torch",
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "parts centroids part_dim"]:
+    """Finds the centroids of each part of the vectors by k-means, the best of a few starts.
+
+    All parts are clustered at once, in blocks of rows. A centroid that loses all its rows stays
+    where it was.
+
+    Args:
+        vectors: What to learn from; a sample is taken of more than 256 rows per centroid.
+        parts: Into how many equal parts a vector is cut.
+        centroids: Of each part; fewer where there are fewer rows.
+        iterations: Of k-means.
+        starts: How often to begin, each time from other rows; the tightest result is kept.
+        engine: "torch", or "faiss" where that is installed: the same steps from the same starts.
+        generator: Draws the sample and the starts, on the CPU.
+
+    Example:
+        >>> line = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
+        >>> train_codebooks(line, parts=1, centroids=2).flatten().sort().values
+        tensor([0.0500, 5.0500])
+    """
+    rows, dim = vectors.shape
+    if parts < 1 or dim % parts:
+        raise ConfigError(
+            f"wanted a number of parts that divides the {dim} dimensions of the old vectors, but "
+            f"got {parts}. Try {largest_split(dim, 32)}."
+        )
+    if engine not in ("torch", "faiss"):
+        raise ConfigError(f'wanted the engine "torch" or "faiss", but got {engine!r}.')
+    centroids = min(centroids, rows)
+    most = centroids * MOST_ROWS_PER_CENTROID
+    if rows > most:
+        vectors = vectors[torch.randperm(rows, generator=generator)[:most].to(vectors.device)]
+    split = vectors.unflatten(1, (parts, -1)).transpose(0, 1)  # (parts, rows, part_dim)
+    results = []
+    for _ in range(starts):
+        first = torch.randperm(len(vectors), generator=generator)[:centroids]
+        start = split[:, first.to(vectors.device)]
+        cluster = by_torch if engine == "torch" else by_faiss
+        results.append(cluster(split, start, iterations=iterations))
+    errors = torch.stack([error for _, error in results])  # (starts, parts)
+    best = errors.argmin(dim=0)
+    books = torch.stack([book for book, _ in results])  # (starts, parts, centroids, part_dim)
+    return books[best, torch.arange(parts, device=best.device)]
+
+
+def by_torch(
+    split: Float[Tensor, "parts rows part_dim"],
+    start: Float[Tensor, "parts centroids part_dim"],
+    *,
+    iterations: int,
+) -> tuple[Float[Tensor, "parts centroids part_dim"], Float[Tensor, " parts"]]:
+    """Lloyd's iterations for every part at once, and the squared distance that is left."""
+    parts, rows, part_dim = split.shape
+    book = start.clone()
+    block = rows_per_block(parts * book.shape[1] * split.element_size())
+    for _ in range(iterations):
+        nearest, _ = assign(split, book, block=block)
+        sums = torch.zeros_like(book).scatter_add(
+            1, nearest[:, :, None].expand(-1, -1, part_dim), split
+        )
+        count = sums.new_zeros(book.shape[:2]).scatter_add(1, nearest, sums.new_ones(parts, rows))
+        mean = sums / count.clamp(min=1)[:, :, None]
+        book = torch.where(count[:, :, None] > 0, mean, book)
+    return book, assign(split, book, block=block)[1]
+
+
+def assign(
+    split: Float[Tensor, "parts rows part_dim"],
+    book: Float[Tensor, "parts centroids part_dim"],
+    *,
+    block: int,
+) -> tuple[Int[Tensor, "parts rows"], Float[Tensor, " parts"]]:
+    """The nearest centroid of every row, and the sum of squared distances to them.
+
+    Example:
+        >>> rows, book = torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[5.0], [1.0]]])
+        >>> assign(rows, book, block=1)
+        (tensor([[1, 0]]), tensor([2.]))
+    """
+    half_length = book.square().sum(dim=-1)[:, None, :] / 2
+    nearest, error = [], book.new_zeros(len(book))
+    for rows in split.split(block, dim=1):
+        gap, index = (half_length - rows @ book.transpose(1, 2)).min(dim=-1)
+        error += (2 * gap + rows.square().sum(dim=-1)).clamp(min=0).sum(dim=-1)
+        nearest.append(index)
+    return torch.cat(nearest, dim=1), error
+
+
+def by_faiss(
+    split: Float[Tensor, "parts rows part_dim"],
+    start: Float[Tensor, "parts centroids part_dim"],
+    *,
+    iterations: int,
+) -> tuple[Float[Tensor, "parts centroids part_dim"], Float[Tensor, " parts"]]:
+    """The same by faiss, part by part, from the same starts."""
+    try:
+        import faiss
+    except ImportError:
+        raise ConfigError(
+            'wanted faiss for engine="faiss", but it is not installed. Leave the engine at '
+            '"torch", which gives the same, or install faiss-cpu.'
+        ) from None
+    books, errors = [], []
+    for rows, first in zip(split.cpu().float(), start.cpu().float(), strict=True):
+        kmeans = faiss.Kmeans(
+            rows.shape[1],
+            len(first),
+            niter=iterations,
+            min_points_per_centroid=1,
+            max_points_per_centroid=2 * MOST_ROWS_PER_CENTROID,
+        )
+        kmeans.train(rows.contiguous().numpy(), init_centroids=first.contiguous().numpy())
+        book = torch.from_numpy(kmeans.centroids)
+        books.append(book)
+        errors.append(assign(rows[None], book[None], block=len(rows))[1][0])
+    return torch.stack(books).to(split), torch.stack(errors).to(split)
+
+
+def largest_split(dim: int, most: int) -> int:
+    """Into how many parts of at least two dimensions a vector can be cut, but no more than `most`.
+
+    Example:
+        >>> largest_split(256, 32), largest_split(6, 32), largest_split(7, 32)
+        (32, 3, 1)
+    """
+    return next(parts for parts in range(min(most, max(dim // 2, 1)), 0, -1) if dim % parts == 0)
+
+
+def likeness_to_centroids(
+    vectors: Float[Tensor, "rows dim"],
+    books: Float[Tensor, "parts centroids part_dim"],
+    *,
+    sharpness: float,
+) -> Float[Tensor, "rows parts centroids"]:
+    r"""For each part of a vector, the log share of each centroid.
+
+    .. math::
+        \log \mathrm{softmax}_k \bigl(s \cos(v_j, a_{jk})\bigr)
+
+    Example:
+        >>> books = torch.eye(2)[None]
+        >>> likeness_to_centroids(torch.tensor([[3.0, 3.0]]), books, sharpness=10.0).exp()
+        tensor([[[0.5000, 0.5000]]])
+    """
+    parts = F.normalize(vectors.unflatten(1, (len(books), -1)), dim=-1)
+    cosine = torch.einsum("rpd,pcd->rpc", parts, F.normalize(books, dim=-1))
+    return (sharpness * cosine).log_softmax(dim=-1)
