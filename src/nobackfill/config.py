@@ -25,10 +25,21 @@ class Choice:
 
 @dataclass(frozen=True)
 class OldConfig:
-    """Where the old model is known from: a run folder, or a file of its vectors, or nowhere."""
+    """Where the old model is known from: a run folder, or a file of its vectors, or nowhere.
+
+    Attributes:
+        run: The folder of the old model's run.
+        vectors: A file of its vectors, of the new training set.
+        known_classes: How many classes, the first, the old model was trained on. A run knows; of a
+            file, all count as known where this is not given.
+        independent: A run folder, or a file of vectors, of a new model trained without constraint,
+            for the methods that start from one.
+    """
 
     run: str | None = None
     vectors: str | None = None
+    known_classes: int | None = None
+    independent: str | None = None
 
     def __post_init__(self) -> None:
         if self.run and self.vectors:
@@ -54,6 +65,9 @@ class TrainConfig:
         momentum: Of SGD.
         weight_decay: Of both.
         seed: Of the weights, the order of items and their augmentation.
+        old_view: What the old model sees of a training item, where a method compares with it item
+            by item: "test" (embedded once, as for a test) or "same" (the augmented image of the new
+            model, embedded at every step).
     """
 
     step: int = -1
@@ -66,6 +80,7 @@ class TrainConfig:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     seed: int = 0
+    old_view: Literal["test", "same"] = "test"
 
     def __post_init__(self) -> None:
         limits = {

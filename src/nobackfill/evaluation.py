@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -127,6 +128,7 @@ def evaluate(
     new: Vectors,
     *,
     new_query: Vectors | None = None,
+    query_for_old: Vectors | None = None,
     independent: Vectors | None = None,
     protocol: str | None = None,
     intersect: bool = False,
@@ -144,6 +146,8 @@ def evaluate(
         new: Vectors of the model that may take its place. Must cover the queries; where it has
             none of the gallery, new/new is not measured.
         new_query: The new model's query vectors, where they differ from its gallery vectors.
+        query_for_old: The new model's queries as a map made them for the old gallery (the method
+            `rm`): new/old asks with these, new/new does not.
         independent: Vectors of a new model trained without constraint: the ceiling.
         protocol: A name of `PROTOCOLS`; "plain" by default.
         intersect: Whether items that only one file has are left out instead of being an error.
@@ -153,9 +157,10 @@ def evaluate(
     if name not in PROTOCOLS:
         raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
     asks = new if new_query is None else new_query
+    asks_old = asks if query_for_old is None else query_for_old
     plan = plan_search(
         old,
-        asks,
+        asks_old,
         new,
         same_camera=PROTOCOLS[name].same_camera,
         leave_one_out=PROTOCOLS[name].leave_one_out,
@@ -180,15 +185,16 @@ def evaluate(
             "wanted queries that have something to find, but no gallery item has the label of any "
             "query. Check the column `label`, and that queries and gallery are of the same classes."
         )
+    asks_itself = bool(np.isin(plan.query_ids, asks.ids).all())
     return Evaluation(
         old_old=old_old,
-        new_old=search(asks, old, dim=asks.compatible_dim),
-        new_new=search(asks, new) if plan.new_has_gallery else None,
+        new_old=search(asks_old, old, dim=asks_old.compatible_dim),
+        new_new=search(asks, new) if plan.new_has_gallery and asks_itself else None,
         independent=search(independent, independent) if independent is not None else None,
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
-        notes=(*plan.notes, *_space_notes(old, new)),
+        notes=(*plan.notes, *_space_notes(old, asks_old)),
     ).explained()
 
 

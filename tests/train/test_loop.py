@@ -166,3 +166,32 @@ def test_adam_if_asked():
     optimizer = make_optimizer(*make(), config)
     assert type(optimizer) is torch.optim.Adam
     assert optimizer.param_groups[0]["weight_decay"] == 0.01
+
+
+def test_the_old_model_sees_the_very_images_of_the_new_one_and_learns_nothing(collection):
+    class Spy(METHODS["independent"]):
+        def forward(self, new, labels, *, items=None, old=None):
+            seen.append(old)
+            return super().forward(new, labels, items=items)
+
+    class Watched(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            shown.append(images)
+            return self.model(images)
+
+    seen, shown = [], []
+    old_model = make_model(MODEL, seed=5)
+    before = weights(old_model)
+    method = Spy(OldSpace(), 10, dim=8)
+    rows = collection.training_rows(-1)
+    model = Watched(make_model(MODEL, seed=0))
+    list(train(model, method, collection, rows, replace(CONFIG, epochs=1), old_model=old_model))
+    assert len(seen) == len(shown) == 4
+    with torch.no_grad():
+        for old, images in zip(seen, shown, strict=True):
+            assert torch.equal(old, old_model.eval()(images))
+    assert torch.equal(weights(old_model), before)

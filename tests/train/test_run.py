@@ -32,10 +32,12 @@ def old_run(tmp_path_factory):
 
 
 def new_recipe(old_run, name="ndpp", **options):
+    """A recipe that any method can be trained by; to BT2 the old model is the independent one."""
     return replace(
         OLD,
+        model=Choice("small", {"width": 4, "embedding_dim": 16}) if name == "bt2" else OLD.model,
         method=Choice(name, options),
-        old=OldConfig(run=str(old_run)),
+        old=OldConfig(run=str(old_run), independent=str(old_run) if name == "bt2" else None),
         train=replace(OLD.train, step=1, epochs=4, seed=1),
     )
 
@@ -68,7 +70,7 @@ def test_a_run_leaves_what_it_promises(old_run, tmp_path):
     assert nb.evaluate(old, vectors).summary()["new_old"] == result["new_old"]
 
 
-@pytest.mark.parametrize("name", ["ndpp", "odpp", "bct"])
+@pytest.mark.parametrize("name", [name for name in nb.METHODS if name != "cores"])
 @pytest.mark.parametrize("killed_after", [1, 3])
 def test_a_resumed_run_equals_one_that_was_never_stopped(old_run, tmp_path, name, killed_after):
     recipe = new_recipe(old_run, name)
@@ -115,6 +117,9 @@ def test_prepares_exactly_what_the_method_needs(old_run):
     for name, method in nb.METHODS.items():
         known = know_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
         assert known.given == method.needs
+        assert known.known_classes == (3 if method.known_only else None)
+        if method.needs:
+            assert torch.equal(known.labels, collection.labels[collection.training_rows(1)])
 
 
 def test_the_old_classifier_knows_the_old_classes(old_run):
@@ -171,7 +176,9 @@ def test_a_method_that_needs_an_old_model_says_where_to_name_it(tmp_path):
 
 def test_the_new_model_must_have_the_old_dimension(old_run, tmp_path):
     recipe = replace(new_recipe(old_run), model=Choice("small", {"embedding_dim": 16}))
-    with pytest.raises(SpaceMismatch, match="embedding_dim = 16. Set it to 8"):
+    with pytest.raises(
+        SpaceMismatch, match="embedding_dim = 16, which `ndpp` .* Set it to 8, or .*bct"
+    ):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
@@ -311,3 +318,119 @@ def test_glyphs_are_loaded_from_minus_one_to_one():
     images = make_collection(DATA).load(torch.arange(60))
     assert images.min() == -1
     assert 0.5 < images.max() <= 1
+
+
+@pytest.fixture(scope="module")
+def mapped_run(old_run, tmp_path_factory):
+    """A run of RM whose embedding is longer than the old one."""
+    folder = tmp_path_factory.mktemp("runs") / "rm"
+    model = Choice("small", {"width": 4, "embedding_dim": 12})
+    list(train_run(replace(new_recipe(old_run, "rm"), model=model), folder, device=CPU))
+    return folder
+
+
+def test_mapped_queries_ask_the_old_gallery_and_nothing_else(old_run, mapped_run):
+    old, new, query = (
+        nb.load_vectors(path)
+        for path in (
+            old_run / "validation.parquet",
+            mapped_run / "validation.parquet",
+            mapped_run / "validation_query.parquet",
+        )
+    )
+    assert (new.dim, new.compatible_dim, query.dim) == (12, None, 8)
+    assert new.space.parent is None  # its gallery serves no old query
+    assert query.space.parent == old.space.fingerprint
+    assert query.space.fingerprint != new.space.fingerprint
+    result = json.loads((mapped_run / "evaluation.json").read_text())
+    assert result["new_old"] == nb.evaluate(old, query).summary()["new_old"]
+    assert result["new_new"] == nb.evaluate(new, new).summary()["new_new"]
+    assert nb.evaluate(old, new, query_for_old=query).summary() == result
+    run = Run.open(mapped_run)
+    collection = make_collection(DATA)
+    images = collection.load(collection.validation_rows())
+    with torch.no_grad():
+        torch.testing.assert_close(query.vectors, run.sides().query.eval()(run.model(CPU)(images)))
+
+
+def test_either_side_can_be_embedded(old_run, mapped_run):
+    for run, dims in ((mapped_run, (8, 12)), (old_run, (8, 8))):
+        sides = (
+            embed_collection(run, old_run, split="validation", side=side, device=CPU)
+            for side in ("query", "gallery")
+        )
+        assert tuple(vectors.dim for vectors in sides) == dims
+    with pytest.raises(ConfigError, match="unknown side `queries`. Did you mean `query`"):
+        embed_collection(mapped_run, old_run, side="queries", device=CPU)
+
+
+def test_bt2_is_longer_and_its_first_dimensions_meet_the_old_gallery(old_run, tmp_path):
+    list(train_run(new_recipe(old_run, "bt2"), tmp_path / "new", device=CPU))
+    new = nb.load_vectors(tmp_path / "new" / "validation.parquet")
+    old = nb.load_vectors(old_run / "validation.parquet")
+    assert (new.dim, new.compatible_dim) == (8 + 32, 8)
+    torch.testing.assert_close(new.vectors.norm(dim=-1), torch.full((len(new),), 5**0.5))
+    cut = nb.Vectors(new.ids, new.vectors[:, :8], new.labels, columns=new.columns)
+    result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert result["new_old"] == nb.evaluate(old, cut).summary()["new_old"]
+    assert not (tmp_path / "new" / "validation_query.parquet").exists()
+
+
+def test_an_old_model_of_bt2_is_known_by_what_it_stores(old_run, tmp_path):
+    list(train_run(new_recipe(old_run, "bt2"), tmp_path / "bt2", device=CPU))
+    recipe = replace(
+        new_recipe(tmp_path / "bt2", "mimic"),
+        model=Choice("small", {"width": 4, "embedding_dim": 40}),
+    )
+    known = know_old_space(resolve(recipe), make_collection(DATA), device=CPU)
+    assert known.embeddings.shape == (60, 40)
+
+
+def test_bt2_asks_for_an_independent_model(old_run, tmp_path):
+    recipe = replace(new_recipe(old_run, "bt2"), old=OldConfig(run=str(old_run)))
+    with pytest.raises(OldSpaceError, match="old.independent.*or choose a method"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_cores_needs_an_old_model_of_its_own_kind(tmp_path):
+    cores = replace(
+        OLD, model=Choice("small", {"width": 4, "embedding_dim": 9}), method=Choice("cores")
+    )
+    list(train_run(cores, tmp_path / "old", device=CPU))
+    new = replace(
+        cores,
+        old=OldConfig(run=str(tmp_path / "old")),
+        train=replace(cores.train, step=1, seed=1),
+    )
+    list(train_run(new, tmp_path / "new", device=CPU))
+    assert (tmp_path / "new" / "evaluation.json").exists()
+    with pytest.raises(DataError, match="`cores` trains none"):
+        Run.open(tmp_path / "old").classifier()
+    short = replace(new, model=Choice("small", {"width": 4, "embedding_dim": 8}), old=OldConfig())
+    with pytest.raises(ConfigError, match="10 classes.*embedding_dim to 9"):
+        next(train_run(short, tmp_path / "short", device=CPU))
+
+
+def test_the_old_model_may_see_the_augmented_view(old_run, tmp_path):
+    recipe = new_recipe(old_run, "mimic")
+    same_view = replace(recipe, train=replace(recipe.train, old_view="same"))
+    list(train_run(recipe, tmp_path / "test", device=CPU))
+    list(train_run(same_view, tmp_path / "same", device=CPU))
+    assert not same(weights(tmp_path / "test"), weights(tmp_path / "same"))
+
+
+@pytest.mark.parametrize("name", ["ndpp", "bct", "independent"])
+def test_a_view_that_no_one_looks_at_is_refused(old_run, tmp_path, name):
+    recipe = new_recipe(old_run, name)
+    recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
+    with pytest.raises(ConfigError, match='Leave `old_view` at "test"'):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_old_vectors_of_a_file_may_say_how_many_classes_were_known(old_run, tmp_path):
+    recipe, _ = with_vectors(old_run, tmp_path)
+    recipe = replace(recipe, method=Choice("unibct"))
+    collection = make_collection(DATA)
+    assert know_old_space(resolve(recipe), collection, device=CPU).known_classes is None
+    told = replace(recipe, old=replace(recipe.old, known_classes=4))
+    assert know_old_space(resolve(told), collection, device=CPU).known_classes == 4

@@ -15,6 +15,9 @@ def embed(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
     split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
+    side: Annotated[
+        str, typer.Option(help="gallery, or query: what asks the old gallery (differs for rm).")
+    ] = "gallery",
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
@@ -23,7 +26,7 @@ def embed(
     from nobackfill.cli.show import print_object
     from nobackfill.upgrade import choose_device, embed_collection
 
-    vectors = embed_collection(model, data, split=split, device=choose_device(device))
+    vectors = embed_collection(model, data, split=split, side=side, device=choose_device(device))
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     print_object(written, as_json=json, text=f"{vectors} written to {output}")

@@ -14,6 +14,10 @@ def evaluate(
     independent: Annotated[
         Path | None, typer.Option(help="Vectors of a new model trained without constraint.")
     ] = None,
+    query_for_old: Annotated[
+        Path | None,
+        typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
+    ] = None,
     protocol: Annotated[
         str | None, typer.Option(help="plain (default), leave-one-out, market1501 or gldv2.")
     ] = None,
@@ -36,6 +40,7 @@ def evaluate(
     result = run(
         load_vectors(old),
         load_vectors(new),
+        query_for_old=load_vectors(query_for_old) if query_for_old else None,
         independent=load_vectors(independent) if independent else None,
         protocol=protocol,
         intersect=intersect,

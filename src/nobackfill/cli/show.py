@@ -124,7 +124,11 @@ def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
             "name": name,
+            "paper": method.paper,
+            "year": method.year,
             "needs": sorted(method.needs),
+            "at_inference": method.at_inference,
+            "supervised": method.supervised,
             "says": by_name((method.__doc__ or "").strip().splitlines()[0]),
             "usable": given is None or method.needs <= set(given),
         }
@@ -133,13 +137,38 @@ def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     if as_json:
         emit({"methods": rows})
         return
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for column in ("method", "needs", "what it does"):
-        table.add_column(column)
-    for row in rows:
-        if row["usable"]:
-            table.add_row(row["name"], ", ".join(row["needs"]) or "nothing", row["says"])
-    console.print(table)
+    _print_method_tables([row for row in rows if row["usable"]])
     rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
     if rest:
-        console.print(f"These need more: {'; '.join(rest)}.", markup=False, style="dim")
+        console.print(f"\nThese need more: {'; '.join(rest)}.", markup=False, style="dim")
+    if console.width < 120:
+        console.print("\nWhat each one does: --json, or a terminal of 120 columns.", style="dim")
+
+
+def _print_method_tables(rows: list[dict[str, Any]]) -> None:
+    """Prints what tells methods apart; below, given 120 columns, a line on what each one does.
+
+    Sentences in a column of their own would break into three lines each and pull the rows apart.
+    Below 80 columns the papers are left out. Names are never broken.
+    """
+    wide, narrow = console.width >= 120, console.width < 80
+    facts = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    facts.add_column("method", no_wrap=True)
+    if not narrow:
+        facts.add_column("paper", max_width=20)
+    facts.add_column("year", no_wrap=True)
+    facts.add_column("needs", max_width=34 if wide else 12)  # 12: one need to a line
+    facts.add_column("cost at inference", max_width=23 if wide else 13)
+    sentences = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    sentences.add_column("method", no_wrap=True)
+    sentences.add_column("what it does")
+    for row in rows:
+        paper = [] if narrow else [row["paper"]]
+        needs = ", ".join(row["needs"]) or "[dim]nothing"
+        cost = row["at_inference"].replace("nothing", "[dim]nothing")
+        facts.add_row(row["name"], *paper, str(row["year"] or ""), needs, cost)
+        sentences.add_row(row["name"], row["says"])
+    console.print(facts)
+    if wide:
+        console.print()
+        console.print(sentences)

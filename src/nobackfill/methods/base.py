@@ -49,6 +49,8 @@ class Method(nn.Module):
         paper: Who proposed it, and where.
         year: When.
         at_inference: What a query costs beyond the new model's embedding.
+        dimension: Of the new embedding: the "same" as the old, or "longer" too (its first
+            dimensions then meet the old gallery), or "any".
         known_only: Whether classes that the old model never saw are left out of some term.
         supervised: Whether labels are looked at.
         moves_only: Terms that leave the embedding alone, and the parameter that they move.
@@ -62,6 +64,7 @@ class Method(nn.Module):
     paper: ClassVar[str] = "ours"
     year: ClassVar[int | None] = None
     at_inference: ClassVar[str] = "nothing"
+    dimension: ClassVar[str] = "same"
     known_only: ClassVar[bool] = False
     supervised: ClassVar[bool] = True
     moves_only: ClassVar[Mapping[str, str]] = {}

@@ -44,6 +44,7 @@ class BCT(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"classifier"})
     paper: ClassVar[str] = "Shen et al., CVPR"
     year: ClassVar[int | None] = 2020
+    dimension: ClassVar[str] = "longer"
     known_only: ClassVar[bool] = True
     old_classifier: Float[Tensor, "old_classes old_dim"]
 

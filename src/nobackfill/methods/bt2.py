@@ -67,6 +67,7 @@ class BT2(ClassifyingMethod):
     paper: ClassVar[str] = "Zhou et al., ICCV"
     year: ClassVar[int | None] = 2023
     at_inference: ClassVar[str] = "32 dimensions more, two rotations"
+    dimension: ClassVar[str] = "any"
     old: Float[Tensor, "classes old_dim"]
     independent: Float[Tensor, "items new_dim"]
 

@@ -57,6 +57,7 @@ class DualTuning(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"classifier", "embeddings", "prototypes"})
     paper: ClassVar[str] = "Bai et al., arXiv"
     year: ClassVar[int | None] = 2021
+    dimension: ClassVar[str] = "longer"
     known_only: ClassVar[bool] = True
     moves_only: ClassVar[dict[str, str]] = {"new_classifier": "classifier"}
     old: Float[Tensor, "classes old_dim"]

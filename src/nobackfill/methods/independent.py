@@ -28,6 +28,7 @@ class Independent(ClassifyingMethod):
     """
 
     paper: ClassVar[str] = "the ceiling of every comparison"
+    dimension: ClassVar[str] = "longer"
 
     def forward(
         self,

@@ -40,6 +40,7 @@ class IndependentContrastive(ClassifyingMethod):
     """
 
     paper: ClassVar[str] = "ours, a control"
+    dimension: ClassVar[str] = "longer"
     running: Float[Tensor, "classes dim"] | None
 
     def __init__(

@@ -50,6 +50,7 @@ class LwF(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"classifier", "embeddings"})
     paper: ClassVar[str] = "Li and Hoiem, ECCV"
     year: ClassVar[int | None] = 2016
+    dimension: ClassVar[str] = "longer"
     old_classifier: Float[Tensor, "old_classes old_dim"]
 
     def __init__(

@@ -11,7 +11,35 @@ from nobackfill.perturb import NeighborPerturbation
 
 
 class NDPP(PrototypeAlignment):
-    """`PrototypeAlignment` towards prototypes that neighbours push apart, anew each epoch.
+    r"""`PrototypeAlignment` towards prototypes that neighbours push apart, anew each epoch.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r_c
+
+    .. math::
+        r_c = \sum_{j \in N_k(c)} w_{cj} (\tilde p_c - q_j), \qquad
+        w_{cj} = \frac{\max(0, \cos(p_c, q_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, q_i))}
+
+    The start is that of `NDPPOld`. :math:`q` are the new model's prototypes at the beginning of an
+    epoch, and :math:`N_k(c)` the :math:`k` of other classes nearest to :math:`p_c`. Only the
+    prototype that an embedding is drawn to is moved; those it is kept away from stay where they
+    were.
+
+    New classes:
+        Take part like all others: their prototypes are the old model's means of images it was
+        never trained on, and push and are pushed too.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
+
+    Differences:
+        The paper's Algorithm 1 adds each epoch's push to the last (`accumulate = true`, the
+        default); its Eq. 8 begins each epoch where `NDPPOld` ends (`accumulate = false`), and with
+        the printed strengths prototypes then hardly move. Neighbours are sought from the old
+        prototype, as in Algorithm 1; the text seeks them from the moved one. A class's own new
+        prototype does not push it, unless `include_self`, as in left-over code of the authors.
 
     Relations:
         `NDPPOld` stops after the push of the old neighbours.

@@ -10,7 +10,27 @@ from nobackfill.perturb import NeighborPerturbation
 
 
 class NDPPOld(PrototypeAlignment):
-    """`PrototypeAlignment` towards prototypes that their old neighbours have pushed apart.
+    r"""`PrototypeAlignment` towards prototypes that their old neighbours have pushed apart.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p_c = p_c + \alpha_1 \, r_c
+
+    .. math::
+        r_c = \sum_{j \in N_k(c)} w_{cj} (p_c - p_j), \qquad
+        w_{cj} = \frac{\max(0, \cos(p_c, p_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, p_i))}
+
+    :math:`N_k(c)` are the :math:`k` old prototypes nearest to that of the class. Only the
+    prototype that an embedding is drawn to is moved; those it is kept away from stay where they
+    were. A class without a neighbour on its side is not pushed.
+
+    New classes:
+        Take part like all others: their prototypes are the old model's means of images it was
+        never trained on, and push and are pushed too.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
 
     Relations:
         `NDPP` goes on from here and lets the new model's prototypes push too.

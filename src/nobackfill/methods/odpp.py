@@ -11,7 +11,36 @@ from nobackfill.perturb import OptimizedPerturbation
 
 
 class ODPP(PrototypeAlignment):
-    """`PrototypeAlignment` towards prototypes kept from each other and from the new ones.
+    r"""`PrototypeAlignment` towards prototypes kept from each other and from the new ones.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p = p + r
+
+    .. math::
+        r = \arg\min_r \; \sum_{c \ne c'} \max(0, \tilde p_c^\top \tilde p_{c'} - \theta_1) +
+        \gamma \sum_{c \ne c'} \max(0, \tilde p_c^\top q_{c'} - \theta_2)
+
+    The start is that of `ODPPOld`. :math:`q` are the new model's prototypes at the beginning of an
+    epoch, and both sums are over ordered pairs; :math:`r` goes on from the last epoch by `steps`
+    steps. Only the prototype that an embedding is drawn to is moved; those it is kept away from
+    stay where they were.
+
+    New classes:
+        Take part like all others: their prototypes are the old model's means of images it was
+        never trained on, and are kept from the others too.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
+
+    Differences:
+        The paper says SGD, which at the printed learning rate moves hardly anything
+        (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
+        pairs at random (`pairs = "sampled"`, with `pairs_per_epoch` the number of images), but
+        counts the cost of all pairs in a batch (`pairs = "inbatch"`); the default takes all there
+        are. The hinge is on the inner product as printed, which a shorter prototype satisfies too
+        (`hinge = "inner"`); the loss looks at the cosine, and so does `hinge = "cosine"`.
 
     Relations:
         `ODPPOld` stops after the first stage, which knows only the old prototypes.

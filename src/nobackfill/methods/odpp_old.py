@@ -10,7 +10,26 @@ from nobackfill.perturb import OptimizedPerturbation
 
 
 class ODPPOld(PrototypeAlignment):
-    """`PrototypeAlignment` towards prototypes moved until no two old ones are too close.
+    r"""`PrototypeAlignment` towards prototypes moved until no two old ones are too close.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p = p + r
+
+    .. math::
+        r = \arg\min_r \; \sum_{c \ne c'} \max(0, \tilde p_c^\top \tilde p_{c'} - \theta_1)
+
+    The sum is over ordered pairs; :math:`r` starts at zero and takes `steps` steps, once. Only the
+    prototype that an embedding is drawn to is moved; those it is kept away from stay where they
+    were.
+
+    New classes:
+        Take part like all others: their prototypes are the old model's means of images it was
+        never trained on, and are kept from the others too.
+
+    Old view:
+        None: prototypes are made once, of images as for a test.
 
     Relations:
         `ODPP` goes on from here and keeps them from the new model's prototypes too.

@@ -63,6 +63,7 @@ class RM(ClassifyingMethod):
     paper: ClassVar[str] = "Seo et al., arXiv"
     year: ClassVar[int | None] = 2023
     at_inference: ClassVar[str] = "a map on each query"
+    dimension: ClassVar[str] = "any"
     moves_only: ClassVar[Mapping[str, str]] = {"mapping": "map", "contrast": "map"}
 
     def __init__(

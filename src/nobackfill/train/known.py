@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from nobackfill.config import Recipe
 from nobackfill.data.collection import Collection
@@ -29,54 +29,86 @@ def know_old_space(
     """
     name = recipe.method.name
     needs = METHODS[name].needs
-    _check_dimension(recipe)
+    check_old(recipe)
     if not needs:
         return OldSpace()
-    if recipe.old.run is None and recipe.old.vectors is None:
+    source = Path(str(recipe.old.run or recipe.old.vectors))
+    rows = collection.training_rows(recipe.train.step)
+    labels = collection.labels[rows]
+    parts: dict[str, Any] = {}
+    if {"prototypes", "embeddings"} & needs:
+        embeddings = _embeddings(source, collection, rows, device, watch)
+        parts["embeddings"] = embeddings
+        parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
+    if "independent" in needs:
+        independent = Path(str(recipe.old.independent))
+        parts["independent"] = _embeddings(independent, collection, rows, device, watch)
+    if "classifier" in needs:
+        parts["classifier"] = Run.open(source).classifier()
+    return OldSpace(
+        **{need: part for need, part in parts.items() if need in needs},
+        labels=labels,
+        known_classes=_known_classes(recipe, collection) if METHODS[name].known_only else None,
+    )
+
+
+def old_model_for(recipe: Recipe, device: torch.device) -> nn.Module | None:
+    """The old model, where a recipe asks for it to see each augmented image."""
+    if recipe.train.old_view == "test":
+        return None
+    return Run.open(Path(str(recipe.old.run))).encoder(device)
+
+
+def check_old(recipe: Recipe) -> None:
+    """Raises, before any training, where a recipe does not name what its method needs."""
+    name, old = recipe.method.name, recipe.old
+    needs = METHODS[name].needs
+    if needs and old.run is None and old.vectors is None:
         raise ConfigError(
             f"`{name}` needs {', '.join(sorted(needs))} of an old model, but none is named. "
             f"Add [old] with `run` (a run folder) or `vectors` (a file of old vectors), or pass "
             f"--set old.run=FOLDER."
         )
-    if "classifier" in needs and recipe.old.run is None:
+    if "classifier" in needs and old.run is None:
         raise OldSpaceError(
             f"`{name}` needs {MEANING['classifier']}, but a file of old vectors gives only "
             f"prototypes and embeddings. Name the old run by `old.run`, or choose a method that "
             f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
         )
-    rows = collection.training_rows(recipe.train.step)
-    parts: dict[str, Any] = {}
-    if {"prototypes", "embeddings"} & needs:
-        embeddings = _old_embeddings(recipe, collection, rows, device, watch)
-        labels = collection.labels[rows].to(embeddings.device)
-        parts["embeddings"] = embeddings
-        parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
-    if "classifier" in needs:
-        old = Run.open(Path(str(recipe.old.run)))
-        _check_numbering(old, recipe, collection)
-        parts["classifier"] = old.classifier()
-    return OldSpace(**{need: part for need, part in parts.items() if need in needs})
+    if "independent" in needs and old.independent is None:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['independent']}, but none is named. Train one by the "
+            f"method `independent`, and name its run by `old.independent`, or choose a method that "
+            f"needs none (`nobackfill methods --given prototypes --given embeddings`)."
+        )
+    if recipe.train.old_view == "same" and ("embeddings" not in needs or old.run is None):
+        raise ConfigError(
+            f'wanted `old_view = "same"` with an old run and a method that looks at single old '
+            f"vectors, but got `{name}` "
+            f"{'without an old run' if 'embeddings' in needs else 'which does not'}. Leave "
+            f'`old_view` at "test".'
+        )
+    _check_dimension(recipe)
 
 
-def _old_embeddings(
-    recipe: Recipe,
+def _embeddings(
+    source: Path,
     collection: Collection,
     rows: Int[Tensor, " items"],
     device: torch.device,
     watch: Watch,
 ) -> Float[Tensor, "items dim"]:
-    """The old embedding of every training item, in their order."""
-    if recipe.old.run is not None:
-        old = Run.open(Path(recipe.old.run))
-        return embed(old.model(device), collection, rows, watch=watch)
-    vectors = load_vectors(str(recipe.old.vectors))
+    """The embedding of every training item, in their order, by a run or from a file of vectors."""
+    if source.is_dir():
+        return embed(Run.open(source).encoder(device), collection, rows, watch=watch)
+    vectors = load_vectors(source)
     row_of = {item: row for row, item in enumerate(vectors.ids.tolist())}
     wanted = [collection.ids[row] for row in rows.tolist()]
     if missing := [item for item in wanted if item not in row_of]:
         raise DataError(
-            f"wanted old vectors of all {len(wanted)} training items, but {recipe.old.vectors} "
-            f"lacks {len(missing)}, the first being {missing[0]!r}. Embed them with the old model, "
-            f"or take them out of the training set."
+            f"wanted the vectors of all {len(wanted)} training items, but {source} lacks "
+            f"{len(missing)}, the first being {missing[0]!r}. Embed them with the same model, or "
+            f"take them out of the training set."
         )
     return vectors.vectors[[row_of[item] for item in wanted]].float().to(device)
 
@@ -84,27 +116,41 @@ def _old_embeddings(
 def known_dimension(recipe: Recipe) -> int | None:
     """The dimension of the old vectors, where the recipe names an old model."""
     if recipe.old.run is not None:
-        return int(Run.open(Path(recipe.old.run)).recipe.model.options["embedding_dim"])
+        return Run.open(Path(recipe.old.run)).dim
     return None if recipe.old.vectors is None else load_vectors(recipe.old.vectors).dim
 
 
 def _check_dimension(recipe: Recipe) -> None:
-    """Raises, before any training, where the new model could not meet the old gallery."""
+    """Raises where the new model could not meet the old gallery."""
     dim, old_dim = recipe.model.options["embedding_dim"], known_dimension(recipe)
-    may_be_longer = "dim" in recipe.method.options  # its first dimensions then meet the gallery
-    if old_dim is None or dim == old_dim or (may_be_longer and dim > old_dim):
+    allowed = METHODS[recipe.method.name].dimension
+    if old_dim is None or dim == old_dim or allowed == "any":
         return
+    if allowed == "longer" and dim > old_dim:
+        return
+    longer = ", ".join(name for name, method in METHODS.items() if method.dimension != "same")
     raise SpaceMismatch(
-        f"wanted a new model with the {old_dim} dimensions of the old vectors, but [model] has "
-        f"embedding_dim = {dim}. Set it to {old_dim}."
+        f"wanted a new model with the {old_dim} dimensions of the old vectors"
+        f"{' or more' if allowed == 'longer' else ''}, but [model] has embedding_dim = {dim}, "
+        f"which `{recipe.method.name}` cannot compare. Set it to {old_dim}, or choose a method "
+        f"that allows longer embeddings: {longer}."
     )
 
 
-def _check_numbering(old: Run, recipe: Recipe, collection: Collection) -> None:
-    """Raises where a label means another class to the old classifier than to the new model."""
-    if old.recipe.data == recipe.data:
+def _known_classes(recipe: Recipe, collection: Collection) -> int | None:
+    """How many classes, the first, the old model was trained on."""
+    if recipe.old.run is None:
+        return recipe.old.known_classes
+    old = Run.open(Path(recipe.old.run))
+    theirs = collection if old.recipe.data == recipe.data else make_collection(old.recipe.data)
+    _check_numbering(old, theirs, collection)
+    return theirs.class_counts[old.recipe.train.step]
+
+
+def _check_numbering(old: Run, theirs: Collection, collection: Collection) -> None:
+    """Raises where a label means another class to the old model than to the new."""
+    if theirs is collection:
         return
-    theirs = make_collection(old.recipe.data)
     label_of = dict(zip(collection.ids, collection.labels.tolist(), strict=True))
     for row in theirs.training_rows(old.recipe.train.step).tolist():
         item, label = theirs.ids[row], int(theirs.labels[row])

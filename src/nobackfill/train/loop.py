@@ -39,6 +39,7 @@ def train(
     rows: Int[Tensor, " items"],
     config: TrainConfig,
     *,
+    old_model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     start: int = 0,
     watch: Watch = iter,
@@ -55,6 +56,7 @@ def train(
         collection: Where the images are.
         rows: Which of them to train on.
         config: How long and how fast.
+        old_model: Embeds the same views for the method, where it shall not use stored vectors.
         optimizer: Of the parameters of both; made by `make_optimizer` where it is not given.
         start: The first epoch to train.
         watch: Wraps the batches of each epoch, as a progress bar does.
@@ -84,8 +86,10 @@ def train(
         history: list[dict[str, Tensor]] = []
         generator = torch.Generator().manual_seed(config.seed * 100_003 + epoch)
         for batch in watch(Batches(collection, rows, config.batch_size, generator)):
-            new = model(batch.images.to(device))
-            terms = method(new, batch.labels.to(device), items=batch.items.to(device))
+            images = batch.images.to(device)
+            labels, items = batch.labels.to(device), batch.items.to(device)
+            same_view = {} if old_model is None else {"old": seen_by(old_model, images)}
+            terms = method(model(images), labels, items=items, **same_view)
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
             optimizer.step()
@@ -100,6 +104,15 @@ def train(
                 f"`learning_rate` (now {config.learning_rate}) and train again."
             )
         yield Epoch(epoch, rate, means)
+
+
+@torch.no_grad()
+def seen_by(
+    model: nn.Module, images: Float[Tensor, "batch channels height width"]
+) -> Float[Tensor, "batch dim"]:
+    """What a frozen model makes of images."""
+    embeddings: Tensor = model.eval()(images)
+    return embeddings
 
 
 def learning_rate(epoch: int, config: TrainConfig) -> float:

@@ -6,6 +6,7 @@
     state.pt            what is needed to go on after the last finished epoch
     model.safetensors   the finished model and method; its presence says that training is done
     validation.parquet  the vectors of what is searched, with its fingerprint beside it
+    validation_query.parquet  the same as queries to the old gallery, where the method maps these
     evaluation.json     what came out against the old model, if there is one
 
 Every file is written beside its place and then moved there: a kill at any moment leaves the state
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import nobackfill
 from nobackfill.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
@@ -31,7 +33,7 @@ from nobackfill.data.collections import resolve_collection
 from nobackfill.embed import Watch
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.files import replacing, sha256, write_text
-from nobackfill.methods import METHODS, Method
+from nobackfill.methods import METHODS, Method, Sides
 from nobackfill.models import Embedder, make_model, resolve_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.randomness import seeded
@@ -133,6 +135,7 @@ class Run:
         old: OldSpace,
         *,
         device: torch.device,
+        old_model: nn.Module | None = None,
         watch: Watch = iter,
     ) -> Iterator[Epoch]:
         """Trains from where the folder stands to the end, and yields after each epoch."""
@@ -150,7 +153,7 @@ class Run:
 
         for epoch in train(
             model, method, collection, rows, config,
-            optimizer=optimizer, start=len(history), watch=watch,
+            old_model=old_model, optimizer=optimizer, start=len(history), watch=watch,
         ):  # fmt: skip
             history.append(epoch)
             self._save_state(model, method, optimizer, history)
@@ -169,6 +172,29 @@ class Run:
         model = make_model(self.recipe.model, seed=0)
         model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
+
+    def sides(self) -> Sides:
+        """What the finished method does to the model's embeddings before they are compared."""
+        method = self.recipe.method
+        return METHODS[method.name].sides(self._tensors("method."), method.options)
+
+    def encoder(self, device: torch.device, side: str = "gallery") -> nn.Module:
+        """Images in, vectors out: the finished model and one side of its method.
+
+        Args:
+            device: What to work on.
+            side: "gallery", or "query" for what asks the old gallery.
+        """
+        sides = self.sides()
+        last = sides.query if side == "query" else sides.gallery
+        return nn.Sequential(self.model(device), last.to(device)).eval()
+
+    @property
+    def dim(self) -> int:
+        """Of the vectors that go into the gallery."""
+        embedding = torch.zeros(1, self.recipe.model.options["embedding_dim"])
+        gallery = self.sides().gallery.eval()
+        return int(gallery(embedding).shape[1])
 
     def classifier(self) -> torch.Tensor:
         """The weights of the finished method's classifier."""
@@ -189,12 +215,15 @@ class Run:
             return tensors["perturb.old"] + tensors["perturb.perturbation"]
         return None
 
-    def space(self, collection: Collection, parent: str | None) -> Space:
+    def space(
+        self, collection: Collection, parent: str | None, *, dim: int, side: str = "gallery"
+    ) -> Space:
         """The fingerprint of what this model makes of a collection, given its parent's."""
+        as_query = ", mapped for the old gallery" if side == "query" else ""
         return Space(
-            dim=self.recipe.model.options["embedding_dim"],
+            dim=dim,
             weights=sha256(self.weights),
-            preprocessing=collection.preprocessing,
+            preprocessing=collection.preprocessing + as_query,
             parent=parent,
             method=self.recipe.method.name,
         )
