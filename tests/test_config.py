@@ -89,6 +89,7 @@ def test_every_recipe_can_be_read_and_written_out_and_read_again(path, tmp_path)
     recipe = resolve(read_recipe(path))
     again = recipe_file(tmp_path, to_toml(recipe))
     assert resolve(read_recipe(again)) == recipe
+    assert resolve(recipe) == recipe
 
 
 def test_every_default_is_written_out():

@@ -4,7 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.losses import first_dims, known_class_loss, prototype_loss
+from nobackfill.losses import (
+    first_dims,
+    known_class_loss,
+    mimic_loss,
+    prototype_loss,
+    same_class,
+    supervised_contrast,
+)
 
 
 def cosine(a, b):
@@ -70,3 +77,81 @@ def test_first_dims_passes_the_gradient():
     vectors = torch.ones(1, 3, requires_grad=True)
     first_dims(vectors, 2).sum().backward()
     assert torch.equal(vectors.grad, torch.tensor([[1.0, 1.0, 0.0]]))
+
+
+def test_mimic_loss_is_one_less_the_cosine_of_each_with_its_own():
+    new, old = random(5, 4, seed=0), random(5, 4, seed=1)
+    by_hand = sum(1 - cosine(e, f) for e, f in zip(new, old, strict=True)) / 5
+    assert mimic_loss(new, old).item() == pytest.approx(by_hand, abs=1e-10)
+    assert mimic_loss(3 * old, old).item() == pytest.approx(0, abs=1e-10)
+    assert mimic_loss(-old, 7 * old).item() == pytest.approx(2, abs=1e-10)
+
+
+def contrast_by_hand(query, keys, positive, temperature, left_out=None):
+    """The formula of the docstring, one query and one positive key at a time."""
+    total = 0.0
+    for i, q in enumerate(query):
+        seen = [j for j in range(len(keys)) if left_out is None or not left_out[i, j]]
+        shares = {j: exp(cosine(q, keys[j]) / temperature) for j in seen}
+        own = [j for j in seen if positive[i, j]]
+        for p in own:
+            total -= log(shares[p] / sum(shares.values())) / len(own)
+    return total / len(query)
+
+
+POSITIVE = torch.tensor(
+    [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 1, 0, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.bool
+)  # 1, 2, 4 and no positives: their shares are exact in any precision
+LEFT_OUT = torch.tensor(
+    [[0, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 0]], dtype=torch.bool
+)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+@pytest.mark.parametrize("left_out", [None, LEFT_OUT])
+def test_supervised_contrast_is_its_formula_written_as_loops(temperature, left_out):
+    query, keys = random(4, 3, seed=0), random(5, 3, seed=1)
+    loss = supervised_contrast(query, keys, POSITIVE, temperature=temperature, left_out=left_out)
+    by_hand = contrast_by_hand(query, keys, POSITIVE, temperature, left_out)
+    assert loss.item() == pytest.approx(by_hand, abs=1e-10)
+
+
+def test_the_temperature_of_the_contrast_is_that_of_the_paper_where_none_is_given():
+    query, keys = random(4, 3, seed=0), random(5, 3, seed=1)
+    given = supervised_contrast(query, keys, POSITIVE, temperature=0.07)
+    assert torch.equal(supervised_contrast(query, keys, POSITIVE), given)
+
+
+def test_a_key_that_is_left_out_is_as_if_it_were_not_there():
+    query, keys = random(4, 3, seed=0), random(5, 3, seed=1)
+    left_out = torch.zeros(4, 5, dtype=torch.bool)
+    left_out[:, 2] = True
+    others = [0, 1, 3, 4]
+    torch.testing.assert_close(
+        supervised_contrast(query, keys, POSITIVE, left_out=left_out),
+        supervised_contrast(query, keys[others], POSITIVE[:, others]),
+    )
+
+
+def test_a_query_without_positives_costs_nothing_and_has_a_gradient():
+    query = random(2, 3, seed=0).requires_grad_()
+    loss = supervised_contrast(
+        query, random(5, 3, seed=1), torch.zeros(2, 5, dtype=torch.bool), left_out=LEFT_OUT[:2]
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(query.grad, torch.zeros(2, 3, dtype=torch.float64))
+
+
+def test_all_positives_of_a_query_are_drawn_alike_whatever_their_length():
+    query, keys = torch.ones(1, 2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    keys[0] *= 9
+    loss = supervised_contrast(query, keys, torch.tensor([[True, True]]), temperature=0.5)
+    assert loss.item() == pytest.approx(log(2), abs=1e-10)
+
+
+def test_same_class_is_who_shares_a_label_and_each_with_itself():
+    labels = torch.tensor([3, 1, 3, 0])
+    for i, row in enumerate(same_class(labels).tolist()):
+        assert row == [bool(labels[i] == labels[j]) for j in range(4)]
+        assert row[i]

@@ -235,6 +235,8 @@ def _choice(table: Mapping[str, Any], *, where: str) -> Choice:
 def _typed(value: Any, hint: Any, *, key: str, where: str) -> Any:
     """Returns a TOML value as the type a setting asks for, or raises."""
     if get_origin(hint) in (Union, UnionType):
+        if value is None and type(None) in get_args(hint):
+            return None
         options = [option for option in get_args(hint) if option is not type(None)]
         hint = options[0]
     if get_origin(hint) is Literal:

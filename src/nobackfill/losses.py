@@ -1,5 +1,6 @@
 """Loss formulas that more than one method uses. Tensors in, a scalar out, nothing remembered."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -19,7 +20,6 @@ def known_class_loss(
     A batch without any such item costs 0, not NaN.
 
     Example:
-        >>> import torch
         >>> known_class_loss(torch.tensor([[0.0, 0.0], [9.0, 9.0]]), torch.tensor([1, 7]))
         tensor(0.6931)
         >>> known_class_loss(torch.tensor([[9.0, 9.0]]), torch.tensor([7]))
@@ -54,7 +54,6 @@ def prototype_loss(
         temperature: :math:`\tau`.
 
     Example:
-        >>> import torch
         >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> prototype_loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), old, old)
         tensor(0.6931)
@@ -76,7 +75,6 @@ def mimic_loss(
         \frac{1}{B} \sum_i \bigl(1 - \cos(e_i, f_i)\bigr)
 
     Example:
-        >>> import torch
         >>> mimic_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
         tensor(1.)
     """
@@ -107,17 +105,16 @@ def supervised_contrast(
         left_out: Keys that a query does not see at all, such as itself.
 
     Example:
-        >>> import torch
         >>> keys = torch.eye(2)
         >>> supervised_contrast(torch.ones(1, 2), keys, torch.tensor([[True, False]]))
         tensor(0.6931)
     """
     logits = F.normalize(query, dim=-1) @ F.normalize(keys, dim=-1).T / temperature
     if left_out is not None:
-        logits = logits.masked_fill(left_out, -1e9)  # not -inf, whose product with 0 is NaN
-        positive = positive & ~left_out
-    share = positive / positive.sum(dim=-1, keepdim=True).clamp(min=1)
-    return -(share * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+        logits, positive = logits.masked_fill(left_out, -torch.inf), positive & ~left_out
+    log_share = logits.log_softmax(dim=-1).masked_fill(~positive, 0.0)
+    count = positive.sum(dim=-1).clamp(min=1)
+    return -(log_share.sum(dim=-1) / count).mean()
 
 
 def same_class(labels: Int[Tensor, " batch"]) -> Bool[Tensor, "batch batch"]:
@@ -129,7 +126,6 @@ def first_dims(vectors: Float[Tensor, "rows columns"], dim: int) -> Float[Tensor
     """Cuts vectors to their first `dim` dimensions, or fills them up with zeros.
 
     Example:
-        >>> import torch
         >>> first_dims(torch.tensor([[1.0, 2.0, 3.0]]), 2)
         tensor([[1., 2.]])
         >>> first_dims(torch.tensor([[1.0]]), 2)

@@ -34,11 +34,11 @@ class OldSpace:
             given, all count as known.
     """
 
-    prototypes: Float[Tensor, "classes dim"] | None = None
-    embeddings: Float[Tensor, "items dim"] | None = None
-    classifier: Float[Tensor, "old_classes dim"] | None = None
-    independent: Float[Tensor, "items new_dim"] | None = None
-    labels: Int[Tensor, " items"] | None = None
+    prototypes: Float[Tensor, "classes prototype_dim"] | None = None
+    embeddings: Float[Tensor, "items item_dim"] | None = None
+    classifier: Float[Tensor, "old_classes classifier_dim"] | None = None
+    independent: Float[Tensor, "independent_items new_dim"] | None = None
+    labels: Int[Tensor, " labels"] | None = None
     known_classes: int | None = None
 
     @property

@@ -24,7 +24,7 @@ def train_codebooks(
     """Finds the centroids of each part of the vectors by k-means, the best of a few starts.
 
     All parts are clustered at once, in blocks of rows. A centroid that loses all its rows stays
-    where it was.
+    where it was (faiss puts it elsewhere, and only there the engines differ).
 
     Args:
         vectors: What to learn from; a sample is taken of more than 256 rows per centroid.
@@ -45,6 +45,11 @@ def train_codebooks(
         raise ConfigError(
             f"wanted a number of parts that divides the {dim} dimensions of the old vectors, but "
             f"got {parts}. Try {largest_split(dim, 32)}."
+        )
+    if min(centroids, starts) < 1 or iterations < 0:
+        raise ConfigError(
+            f"wanted at least one centroid and one start, and no negative iterations, but got "
+            f"{centroids}, {starts} and {iterations}."
         )
     if engine not in ("torch", "faiss"):
         raise ConfigError(f'wanted the engine "torch" or "faiss", but got {engine!r}.')
@@ -120,7 +125,7 @@ def by_faiss(
     except ImportError:
         raise ConfigError(
             'wanted faiss for engine="faiss", but it is not installed. Leave the engine at '
-            '"torch", which gives the same, or install faiss-cpu.'
+            '"torch", which takes the same steps, or install faiss-cpu.'
         ) from None
     books, errors = [], []
     for rows, first in zip(split.cpu().float(), start.cpu().float(), strict=True):

@@ -7,10 +7,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import nobackfill as nb
 from nobackfill.cli import main as cli
+from nobackfill.cli import show
 from nobackfill.errors import ConfigError
+from nobackfill.methods import METHODS
 
 TINY = [
     "--set", "data.train_classes=20", "--set", "data.test_classes=5",
@@ -229,6 +232,68 @@ def test_methods_by_what_is_given(command):
     assert usable["independent"]
     assert not usable["bct"]
     assert "bct (classifier)" in command("methods", "--given", "prototypes")[1]
+
+
+def test_methods_can_be_read_by_a_program(command):
+    rows = {row["name"]: row for row in json.loads(command("methods", "--json")[1])["methods"]}
+    assert list(rows) == list(METHODS)
+    assert rows["bct"] == {
+        "name": "bct",
+        "paper": "Shen et al., CVPR",
+        "year": 2020,
+        "needs": ["classifier"],
+        "at_inference": "nothing",
+        "supervised": True,
+        "says": "Adds to the new classification loss that of the same embedding under the old "
+        "classifier.",
+        "usable": True,
+    }
+    assert rows["mimic"]["supervised"] is False
+    assert rows["mimic"]["year"] is None
+    for name in ("ndpp", "odpp", "ndpp_old", "odpp_old"):  # the same paper as the Baseline
+        assert (rows[name]["paper"], rows[name]["year"]) == ("Zhou et al., arXiv", 2025)
+
+
+def methods_at(width, command, monkeypatch, *arguments):
+    """What `methods` prints on a terminal of some width, as lines."""
+    monkeypatch.setattr(show, "console", Console(width=width, highlight=False))
+    return [line.rstrip() for line in command("methods", *arguments)[1].splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_methods_fit_the_terminal_and_no_name_is_broken(command, monkeypatch, width):
+    lines = methods_at(width, command, monkeypatch)
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
+    first_words = [line.split(" ")[0] for line in lines]
+    assert all(name in first_words for name in METHODS)
+
+
+def test_methods_have_every_column(command, monkeypatch):
+    lines = methods_at(80, command, monkeypatch)
+    assert " ".join(lines[:2]).split() == "cost at method paper year needs inference".split()
+    cells = {line.split("  ")[0]: line for line in lines}
+    for cell in ("Shen et al., CVPR", "2020", "classifier", "nothing"):
+        assert cell in cells["bct"]
+    assert "a map on each" in cells["rm"]
+    assert "--json" in lines[-1]  # where the sentences are
+    assert "paper" not in methods_at(60, command, monkeypatch)[1]
+
+
+def test_methods_say_what_they_do_where_there_is_room(command, monkeypatch):
+    sentence = "Adds to the new classification loss the distance to the old model's answers."
+    says = f"{'lwf':25}{sentence}"
+    assert says in methods_at(120, command, monkeypatch)
+    assert says not in methods_at(119, command, monkeypatch)
+
+
+def test_methods_that_need_more_are_not_in_the_table(command, monkeypatch):
+    given = ["--given", "classifier", "--given", "embeddings"]
+    lines = methods_at(200, command, monkeypatch, *given)
+    first_words = [line.split(" ")[0] for line in lines]
+    assert {"bct", "lwf", "ract", "cores"} <= set(first_words)
+    assert not {"ndpp", "dual_tuning"} & set(first_words)
+    assert "ndpp (prototypes)" in " ".join(lines)
 
 
 def test_version_and_help(command):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nobackfill.methods as methods
 from nobackfill.config import resolve_options
@@ -122,6 +123,31 @@ def test_a_batch_of_new_classes_only_is_fine(name):
     assert all(term.isfinite() for term in method(new, labels, items=items).values())
 
 
+class CountOperations(TorchDispatchMode):
+    """Counts what is asked of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@every_method
+def test_a_larger_batch_takes_no_more_operations(name):
+    method = make(name)
+    start(method, 5)
+    counts = []
+    for size in (16, 16, 64):  # the first may find things out
+        new, labels, items = batch(size)
+        with CountOperations() as operations:
+            sum(method(new.requires_grad_(), labels, items=items).values()).backward()
+        counts.append(operations.count)
+    assert counts[1] == counts[2]
+
+
 @supervised
 @pytest.mark.parametrize("label", [-1, -100, NUM_CLASSES])
 def test_a_label_that_is_no_class_is_an_error(name, label):
@@ -182,7 +208,7 @@ def test_the_old_space_is_never_trained(name):
         assert any(torch.equal(part, given) for part in kept), f"`{need}` was changed"
 
 
-@looks_at_single_old_vectors
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if "embeddings" in m.needs])
 def test_without_items_it_says_so(name):
     new, labels, _ = batch()
     with pytest.raises(DataError, match="`items=`"):
@@ -199,6 +225,22 @@ def test_old_vectors_of_the_same_view_take_the_place_of_the_stored_ones(name):
     assert method(new, labels, items=items, old=stored) == by_items
     other = method(new, labels, items=items, old=torch.randn_like(stored))
     assert other != by_items
+
+
+@looks_at_single_old_vectors
+def test_old_vectors_of_another_dimension_are_an_error(name):
+    new, labels, items = batch()
+    with pytest.raises(SpaceMismatch, match=f"{DIM} dimensions of the stored ones, but got 3"):
+        make(name)(new, labels, items=items, old=torch.randn(len(new), 3))
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if len(m.needs) > 1])
+def test_parts_of_different_old_spaces_are_refused(name):
+    known = everything()
+    first = sorted(METHODS[name].needs - {"independent"})[0]
+    known[first] = torch.randn(len(known[first]), DIM + 1)
+    with pytest.raises(OldSpaceError, match="same dimension.*one old model"):
+        METHODS[name](OldSpace(**known), NUM_CLASSES)
 
 
 @bound_to_the_old_dimension

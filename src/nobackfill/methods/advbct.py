@@ -44,8 +44,10 @@ class AdvBCT(ClassifyingMethod):
         radii are of images as for a test.
 
     Differences:
-        Where `OldSpace.labels` is not given, the classes of the items are learned from the batches,
-        and boundaries are complete from the second epoch on.
+        Regions are of the old classes' items in the *new* training set; the authors took the old
+        one, which is the same where classes are added. Where `OldSpace.labels` is not given, the
+        classes of the items are learned from the batches, and boundaries are complete from the
+        second epoch on.
 
     Relations:
         `PrototypeAlignment` draws to a point, this to a region.
@@ -79,7 +81,7 @@ class AdvBCT(ClassifyingMethod):
     ):
         super().__init__(old, num_classes, dim=old.dim)
         items, dim = self.embeddings.shape
-        self.known_classes = old.known_classes or num_classes
+        self.known_classes = num_classes if old.known_classes is None else old.known_classes
         self.weight, self.adversarial_weight = weight, adversarial_weight
         self.target_radius = target_radius
         self.classes = ItemClasses(old.labels, items)

@@ -80,6 +80,7 @@ class Method(nn.Module):
         if missing := self.needs - old.given:
             raise OldSpaceError(_what_is_missing(type(self), missing, old))
         self.num_classes = num_classes
+        _ = old.dim  # raises where its parts are of different spaces
         if "embeddings" in self.needs:  # not saved: as many rows as items, and made again from them
             self.register_buffer(
                 "embeddings", check_items(old.get("embeddings"), "embeddings"), persistent=False
@@ -132,7 +133,14 @@ class Method(nn.Module):
         old: Float[Tensor, "batch old_dim"] | None,
     ) -> Float[Tensor, "batch old_dim"]:
         """The old vectors of a batch: those of the same views where given, else the stored ones."""
-        return self.embeddings[check_given(items)] if old is None else old.detach()
+        if old is None:
+            return self.embeddings[check_given(items)]
+        if old.shape[1] != self.embeddings.shape[1]:
+            raise SpaceMismatch(
+                f"wanted old embeddings of the {self.embeddings.shape[1]} dimensions of the stored "
+                f"ones, but got {old.shape[1]}. Take both from one old model."
+            )
+        return old.detach()
 
 
 class ClassifyingMethod(Method):
@@ -194,8 +202,8 @@ class ItemClasses(nn.Module):
 
     def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
         """Remembers the classes of a batch."""
-        if not self.told and items is not None:
-            self.known[items] = labels
+        if not self.told:
+            self.known[check_given(items)] = labels
 
 
 def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
@@ -212,9 +220,8 @@ def check_given(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
     """Returns the rows of a batch's items; raises where they were not given."""
     if items is None:
         raise DataError(
-            "wanted to know which stored vectors belong to this batch, but got no `items`. Pass "
-            "`items=`, their rows in OldSpace.embeddings (or, for the old vectors alone, `old=`, "
-            "the old model's embeddings of the same views)."
+            "wanted to know which training items this batch is made of, but got no `items`. Pass "
+            "`items=`, their rows in OldSpace.embeddings."
         )
     return items
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
-from nobackfill.errors import SpaceMismatch
+from nobackfill.errors import OldSpaceError, SpaceMismatch
 from nobackfill.losses import mimic_loss
 from nobackfill.methods.base import ClassifyingMethod, Sides, Terms, check_given, check_items
 from nobackfill.methods.prototype_alignment import check_class_prototypes
@@ -87,6 +87,11 @@ class BT2(ClassifyingMethod):
         super().__init__(old, num_classes, dim=new_dim)
         self.register_buffer("old", check_class_prototypes(old, num_classes))
         independent = check_items(old.get("independent"), "independent")
+        if len(independent) != len(self.embeddings):
+            raise OldSpaceError(
+                f"wanted the independent model's embeddings of the same {len(self.embeddings)} "
+                f"training items, but got {len(independent)}. Embed the same items by both models."
+            )
         self.register_buffer("independent", independent, persistent=False)
         self.basis = ChangeOfBasis(
             dim, independent.shape[1], self.old.shape[1], extra_dims, scale=scale

@@ -24,8 +24,8 @@ class IndependentContrastive(ClassifyingMethod):
         {\sum_c \exp(\cos(e, q_c) / \tau)}, \qquad
         q_y \leftarrow m \, q_y + (1 - m) \, \mathrm{mean}_{i : y_i = y} \, \hat e_i
 
-    The prototypes of a batch's classes are moved before each step. A class not yet seen has none
-    and pushes nobody.
+    The prototypes of a batch's classes are moved before each step. A class not yet seen counts with
+    a cosine of 0, and pushes nobody.
 
     Relations:
         `PrototypeAlignment` is the same with the prototypes of the old model.
@@ -36,7 +36,8 @@ class IndependentContrastive(ClassifyingMethod):
         weight: Share of the contrast.
         temperature: Of the contrast.
         momentum: How much of a prototype stays when its class is seen again.
-        dim: Of the new embedding; found at the first batch where it is not given.
+        dim: Of the new embedding; found at the first batch where it is not given. Give it where a
+            saved state shall be loaded.
     """
 
     paper: ClassVar[str] = "ours, a control"
@@ -74,8 +75,9 @@ class IndependentContrastive(ClassifyingMethod):
             self.running[labels] = (
                 self.momentum * self.running[labels] + (1 - self.momentum) * of_batch
             )
-        own = self.running.clone()  # the next batch will move it
-        contrast = prototype_loss(new, labels, own, own, temperature=self.temperature)
+        contrast = prototype_loss(
+            new, labels, self.running, self.running, temperature=self.temperature
+        )
         return {"classification": classification, "contrast": self.weight * contrast}
 
 

@@ -49,9 +49,9 @@ class NDPP(PrototypeAlignment):
         num_classes: How many classes the new model is trained on.
         weight: Share of the contrast.
         temperature: Of the contrast.
-        neighbors: How many classes push.
-        old_strength: How far old neighbours push, once.
-        new_strength: How far new neighbours push, each epoch.
+        neighbors: How many classes push, :math:`k`.
+        old_strength: How far old neighbours push, once: :math:`\alpha_1` of `NDPPOld`.
+        new_strength: How far new neighbours push, each epoch: :math:`\alpha_2`.
         accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
         include_self: Whether the new prototype of a class may push the class itself.
         normalize: Whether prototypes are made unit first.

@@ -40,8 +40,8 @@ class NDPPOld(PrototypeAlignment):
         num_classes: How many classes the new model is trained on.
         weight: Share of the contrast.
         temperature: Of the contrast.
-        neighbors: How many classes push.
-        old_strength: How far they push.
+        neighbors: How many classes push, :math:`k`.
+        old_strength: How far they push, :math:`\alpha_1`.
         normalize: Whether prototypes are made unit first.
     """
 

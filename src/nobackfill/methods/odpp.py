@@ -38,9 +38,10 @@ class ODPP(PrototypeAlignment):
         The paper says SGD, which at the printed learning rate moves hardly anything
         (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
         pairs at random (`pairs = "sampled"`, with `pairs_per_epoch` the number of images), but
-        counts the cost of all pairs in a batch (`pairs = "inbatch"`); the default takes all there
-        are. The hinge is on the inner product as printed, which a shorter prototype satisfies too
-        (`hinge = "inner"`); the loss looks at the cosine, and so does `hinge = "cosine"`.
+        its count of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes
+        all there are. The hinge is on the inner product as printed, which a shorter prototype
+        satisfies too (`hinge = "inner"`); the loss looks at the cosine, and so does
+        `hinge = "cosine"`.
 
     Relations:
         `ODPPOld` stops after the first stage, which knows only the old prototypes.
@@ -50,9 +51,10 @@ class ODPP(PrototypeAlignment):
         num_classes: How many classes the new model is trained on.
         weight: Share of the contrast.
         temperature: Of the contrast.
-        old_threshold: Old prototypes may come as near as this.
-        new_threshold: A moved prototype may come as near as this to another class's new one.
-        new_weight: Share of the new prototypes in the perturbation.
+        old_threshold: Old prototypes may come as near as this, :math:`\theta_1`.
+        new_threshold: A moved prototype may come as near as this to another class's new one,
+            :math:`\theta_2`.
+        new_weight: Share of the new prototypes in the perturbation, :math:`\gamma`.
         steps: Full gradients, or epochs of sampled pairs, each epoch.
         learning_rate: Of the perturbation.
         optimizer: "adam" or "sgd".

@@ -39,7 +39,7 @@ class ODPPOld(PrototypeAlignment):
         num_classes: How many classes the new model is trained on.
         weight: Share of the contrast.
         temperature: Of the contrast.
-        old_threshold: Old prototypes may come as near as this.
+        old_threshold: Old prototypes may come as near as this, :math:`\theta_1`.
         steps: Full gradients, or epochs of sampled pairs.
         learning_rate: Of the perturbation.
         optimizer: "adam" or "sgd".

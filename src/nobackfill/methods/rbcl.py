@@ -1,6 +1,6 @@
 """RBCL: the ranking of the old vectors by each new embedding, made differentiable.
 
-Dynamic Gradient Reactivation for Backward Compatible Person Re-identification, 2022.
+Pan et al., Dynamic Gradient Reactivation for Backward Compatible Person Re-identification, 2022.
 https://arxiv.org/abs/2207.05658
 """
 
@@ -50,7 +50,7 @@ class RBCL(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    paper: ClassVar[str] = "arXiv 2207.05658"
+    paper: ClassVar[str] = "Pan et al., arXiv"
     year: ClassVar[int | None] = 2022
 
     def __init__(
@@ -115,5 +115,5 @@ def smooth_average_precision(
     before = gentle + (steep - gentle).detach()  # the value of the one, the gradient of the other
     before = before.scatter(1, positive[:, None], 0.0)
     precision = (1 + (before * same[anchor]).sum(dim=-1)) / (1 + before.sum(dim=-1))
-    share = 1 / same.sum(dim=-1)[anchor]
-    return (precision * share).sum() / len(new)
+    of_anchor = same.sum(dim=-1)[anchor]  # how many positives it has
+    return (precision / of_anchor).sum() / len(new)

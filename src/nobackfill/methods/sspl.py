@@ -23,7 +23,8 @@ class SSPL(Method):
         P(v_j)_k = \mathrm{softmax}_k \bigl(s \cos(v_j, a_{jk})\bigr)
 
     A vector is cut into :math:`m` parts; :math:`a_{jk}` are the centroids of part :math:`j` among
-    the unit old vectors, found once by k-means. At best the new model becomes the old one.
+    the unit old vectors, found once by k-means. At best the new model becomes the old one, up to
+    the length of each part.
 
     New classes:
         Take part like all others; labels are not looked at.
@@ -68,7 +69,7 @@ class SSPL(Method):
         super().__init__(old, num_classes)
         books = train_codebooks(
             F.normalize(self.embeddings, dim=-1),
-            parts=parts or largest_split(self.embeddings.shape[1], 32),
+            parts=largest_split(self.embeddings.shape[1], 32) if parts is None else parts,
             centroids=centroids,
             iterations=iterations,
             starts=starts,

@@ -45,7 +45,7 @@ class SSPLCE(ClassifyingMethod):
     """
 
     needs = SSPL.needs
-    paper: ClassVar[str] = "Wu et al., TMM; Zhou et al., arXiv"
+    paper: ClassVar[str] = "Wu et al., TMM"
     year: ClassVar[int | None] = 2024
 
     def __init__(

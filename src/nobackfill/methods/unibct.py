@@ -34,6 +34,8 @@ class UniBCT(ClassifyingMethod):
 
     Differences:
         This is the row of the paper's tables, which has no structural refinement; `UniBCTSPR` has.
+        Prototypes are of the *new* training set; there they were of the old one, which is the same
+        where classes are added.
         Beyond an angle of :math:`\pi - m`, where :math:`\cos(\theta + m)` would rise again and push
         the wrong way, :math:`\cos \theta - m \sin m` takes its place.
 

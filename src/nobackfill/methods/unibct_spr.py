@@ -45,8 +45,8 @@ class UniBCTSPR(ClassifyingMethod):
         Each row of :math:`A` sums to one, as each item hands its weight to its neighbours. A public
         re-implementation normalises the columns (`transition = "columns"`): then :math:`\mathbf
         1^\top S = \mathbf 1^\top`, and the refined prototype *is* the plain mean, whatever the new
-        model says. The margin is that of `UniBCT`. Where `OldSpace.labels` is not given, the
-        classes of the items are learned from the batches.
+        model says. As there, embeddings are raw, not unit. The margin is that of `UniBCT`. Where
+        `OldSpace.labels` is not given, the classes of the items are learned from the batches.
 
     Relations:
         `UniBCT` has the plain means of the old classes.

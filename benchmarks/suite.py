@@ -1,0 +1,129 @@
+"""Every method against one old model per seed: what the benchmarks of quality share.
+
+A suite is a function that makes the recipe of one model. Runs are trained stage by stage: old
+models, then the independent one (BT2 starts from it), then all others side by side. Each run that
+is done appends one JSON line; with `--work` a benchmark that was stopped goes on where it was.
+"""
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def main(suite, *, module, seeds):
+    """Runs a suite from the command line.
+
+    Args:
+        suite: Its name: results go to `<suite>.jsonl` beside this file.
+        module: Where `make_recipe(name, old_run, *, seed, changes)` and `SIZES` are found again by
+            the processes that train.
+        seeds: How many by default.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--methods", nargs="*", default=None, help="all by default")
+    parser.add_argument("--set", nargs="*", default=[], help="changes such as train.epochs=3")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--work", type=Path, default=None, help="keep the runs here, and resume")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(__file__).parent / f"{suite}.jsonl"
+    )
+    options = parser.parse_args()
+
+    from nobackfill import METHODS
+
+    wanted = list(options.methods or METHODS)
+    with tempfile.TemporaryDirectory() as scratch:
+        work = options.work or Path(scratch)
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(options.processes) as pool, options.output.open("a") as file:
+            for stage in stages(wanted):
+                tasks = [
+                    (module, name, seed, options.set, options.device, work / str(seed))
+                    for seed in seeds
+                    for name in stage
+                ]
+                for line in pool.imap_unordered(one_run, tasks):
+                    if line is not None and line["method"] in wanted:
+                        file.write(json.dumps({"suite": suite, **line}) + "\n")
+                        file.flush()
+                        show(line)
+
+
+def stages(wanted):
+    """What can be trained side by side, stage after stage.
+
+    Example:
+        >>> stages(["bt2", "ndpp"])
+        [['old'], ['independent'], ['bt2', 'ndpp']]
+    """
+    first = ["old", *(["cores_old"] if "cores" in wanted else [])]
+    second = ["independent"] if {"bt2", "independent"} & set(wanted) else []
+    return [first, second, [name for name in wanted if name != "independent"]]
+
+
+def one_run(task):
+    """Trains one model; returns its line, or None for an old model."""
+    import importlib
+
+    import torch
+
+    from nobackfill.upgrade import choose_device, train_run
+
+    module, name, seed, changes, device, folder = task
+    torch.set_num_threads(1)
+    suite = importlib.import_module(module)
+    recipe = suite.make_recipe(
+        "old" if name == "cores_old" else name,
+        folder / "old",
+        seed=seed,
+        changes=[*own_changes(name, folder, **suite.SIZES), *changes],
+    )
+    start = datetime.now(UTC)
+    for _ in train_run(recipe, folder / name, device=choose_device(device), resume=True):
+        pass
+    if name in ("old", "cores_old"):
+        return None
+    result = json.loads((folder / name / "evaluation.json").read_text())
+    return {
+        "date": start.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "seed": seed,
+        "method": name,
+        "changes": changes,
+        **{key: result[key] for key in ("old_old", "new_old", "new_new")},
+        "recall_at_1": {
+            key: result["recall_at_1"][key] for key in ("old_old", "new_old", "new_new")
+        },
+    }
+
+
+def own_changes(name, folder, *, embedding_dim, train_classes):
+    """What two methods need beside the recipe that all share."""
+    if name == "bt2":
+        return [
+            f"model.embedding_dim={2 * embedding_dim}",
+            f"old.independent={folder / 'independent'}",
+        ]
+    if name == "cores":
+        return [f"model.embedding_dim={train_classes - 1}", f"old.run={folder / 'cores_old'}"]
+    if name == "cores_old":
+        return [f"model.embedding_dim={train_classes - 1}", "method.name=cores"]
+    return []
+
+
+def show(line):
+    numbers = "  ".join(
+        f"{key.replace('_', '/')} {100 * line[key]:5.2f}"
+        for key in ("old_old", "new_old", "new_new")
+    )
+    print(
+        f"seed {line['seed']}  {line['method']:24s}{numbers}  {line['seconds']:.0f} s", flush=True
+    )

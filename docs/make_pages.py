@@ -1,0 +1,202 @@
+"""Makes a page for each method, and the index of them, from the docstrings.
+
+    python docs/make_pages.py
+
+No sentence about a method is written here: change its docstring, and make the pages again.
+"""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+from nobackfill.methods import METHODS
+from nobackfill.oldspace import MEANING
+
+FOLDER = Path(__file__).parent / "methods"
+
+# Markdown takes a backslash before punctuation for its own, before TeX can see it.
+IN_WORDS = {r"\,": r"\thinspace", r"\;": r"\enspace", r"\{": r"\lbrace", r"\}": r"\rbrace"}
+
+
+def main():
+    """Writes all pages, and removes those of methods that are gone."""
+    FOLDER.mkdir(exist_ok=True)
+    pages = make_pages()
+    for path in FOLDER.glob("*.md"):
+        if path.name not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def make_pages():
+    """Every page by the name of its file."""
+    pages = {f"{name}.md": make_page(name, method) for name, method in METHODS.items()}
+    return {"README.md": make_index(METHODS), **pages}
+
+
+def make_page(name, method):
+    """The page of one method."""
+    paragraphs = inspect.cleandoc(sys.modules[method.__module__].__doc__).split("\n\n")
+    sentence, body, sections = split_docstring(method.__doc__)
+    arguments = split_arguments(sections.pop("Args", ""))
+    if not method.needs:
+        sections = {"Old view": "None: nothing of the old model is used.", **sections}
+    recipe = f"recipes/glyphs/{name}.toml"
+    parts = [
+        f"# {name}",
+        *(to_markdown(paragraph) for paragraph in paragraphs),
+        "## What it does",
+        to_markdown(sentence),
+        to_markdown(body),
+        "## Needs",
+        list_needs(method),
+        f"Labels are {'' if method.supervised else 'not '}looked at.",
+        tell_cost(method),
+        *(f"## {head}\n\n{to_markdown(text)}" for head, text in sections.items()),
+        "## Options",
+        list_options(method, arguments),
+        "## Recipe",
+        f'```toml\n[method]\nname = "{name}"\n```',
+        f"With all else that a run is told: [{recipe}](../../{recipe}).",
+        "---",
+        "Made from the docstrings by `python docs/make_pages.py`. [All methods](README.md).",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def make_index(methods):
+    """All methods, in groups by the last thing they need."""
+    parts = [
+        "# Methods",
+        "What do you still have of the old model? A method stands under the last thing in this "
+        "list that it needs.",
+    ]
+    heads = {None: "Nothing", "independent": "Independent model"}
+    for need, meaning in {None: "nothing of the old model is used", **MEANING}.items():
+        rows = [
+            [
+                f"[`{name}`]({name}.md)",
+                to_markdown(split_docstring(method.__doc__)[0]),
+                ", ".join(part for part in MEANING if part in method.needs) or "nothing",
+                ", ".join(str(part) for part in (method.paper, method.year) if part),
+            ]
+            for name, method in methods.items()
+            if last_need(method) == need
+        ]
+        parts += [
+            f"## {heads.get(need) or need.capitalize()}",
+            f"{meaning.capitalize()}.",
+            table(["method", "what it does", "needs", "paper"], rows),
+        ]
+    parts += ["---", "Made from the docstrings by `python docs/make_pages.py`."]
+    return "\n\n".join(parts) + "\n"
+
+
+def last_need(method):
+    """What a method needs that is hardest to have; None where it needs nothing."""
+    return ([None] + [need for need in MEANING if need in method.needs])[-1]
+
+
+def split_docstring(text):
+    """A docstring's first sentence, what follows it, and its sections by their heads."""
+    sentence, _, rest = inspect.cleandoc(text).partition("\n\n")
+    body, *pairs = re.split(r"^([A-Z][\w ]*):\n(?=    )", rest, flags=re.MULTILINE)
+    heads, texts = pairs[::2], (inspect.cleandoc(f"\n{part}") for part in pairs[1::2])
+    return sentence, body.strip(), dict(zip(heads, texts, strict=True))
+
+
+def split_arguments(text):
+    """The meaning of each argument of an `Args` section."""
+    pairs = re.split(r"^(\w+): ", text, flags=re.MULTILINE)[1:]
+    return {name: one_line(meaning) for name, meaning in zip(pairs[::2], pairs[1::2], strict=True)}
+
+
+def keyword_options(method):
+    """The options of a method and their defaults: its keyword-only arguments."""
+    parameters = inspect.signature(method).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def to_markdown(text):
+    """Docstring text as Markdown: formulas, addresses, and class names as links to pages."""
+    parts = []
+    for block in re.split(r"\n\n+", text.strip()):
+        if block.startswith(".. math::"):
+            formula = inspect.cleandoc(block.removeprefix(".. math::"))
+            parts.append(f"$$\n{to_tex(formula)}\n$$")
+        else:
+            parts.append(link_names(one_line(block)))
+    return "\n\n".join(parts)
+
+
+def link_names(line):
+    """One line with formulas and addresses in Markdown, and methods linked by name."""
+    line = re.sub(r":math:`([^`]+)`", lambda found: f"${to_tex(found[1])}$", line)
+    line = re.sub(r"(https?://\S+\w)", r"<\1>", line)
+    for name, method in METHODS.items():
+        line = line.replace(f"`{method.__name__}`", f"[`{name}`]({name}.md)")
+    return line
+
+
+def to_tex(formula):
+    """A formula that passes through Markdown unharmed."""
+    for sign, word in IN_WORDS.items():
+        formula = formula.replace(f"{sign} ", sign).replace(sign, f"{word} ")
+    return re.sub(r"(?<=\W)_(?=\S)", "_ ", formula.strip())  # else `}_` may open an emphasis
+
+
+def one_line(text):
+    """Lines of a paragraph joined."""
+    return " ".join(text.split())
+
+
+def list_needs(method):
+    """What a method needs of the old model, with its meaning."""
+    needs = [f"- `{need}`: {MEANING[need]}" for need in MEANING if need in method.needs]
+    return "\n".join(needs) or "Nothing of the old model."
+
+
+def tell_cost(method):
+    """What a query costs at inference."""
+    if method.at_inference == "nothing":
+        return "A query costs nothing beyond the new model's embedding."
+    return f"A query costs, beyond the new model's embedding: {method.at_inference}."
+
+
+def list_options(method, arguments):
+    """A table of options, their defaults and meaning."""
+    rows = [
+        [f"`{name}`", f"`{to_toml(default)}`" if default is not None else "not given", meaning]
+        for name, default in keyword_options(method).items()
+        for meaning in [link_names(arguments.get(name, ""))]
+    ]
+    return table(["option", "default", "meaning"], rows) if rows else "None."
+
+
+def to_toml(value):
+    """A default as one would write it in a recipe."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(to_toml(item) for item in value)}]"
+    return repr(float(f"{value:.4g}") if isinstance(value, float) else value)
+
+
+def table(head, rows):
+    """A table in Markdown."""
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    return "\n".join(
+        [
+            f"| {' | '.join(head)} |",
+            f"|{'|'.join('---' for _ in head)}|",
+            *(f"| {' | '.join(row)} |" for row in rows),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
