@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import suite
 import torch
-from torch import nn
 
 from nobackfill.config import build_recipe, change_tables
 from nobackfill.data.collection import Collection
@@ -33,7 +32,7 @@ def make_recipe(name, old_run, *, seed, changes=()):
     is_old = name == "old"
     tables = {
         "data": {"name": "omniglot_packed", "shares": [0.1, 1.0], "seed": seed},
-        "model": {"name": "resnet18_35", "embedding_dim": 256},
+        "model": {"name": "resnet18", "embedding_dim": 256},
         "method": {"name": "independent" if is_old else name},
         "old": {} if is_old else {"run": str(old_run)},
         "train": {
@@ -86,17 +85,15 @@ def packed():
     return torch.from_numpy(blocks).to(device), characters, is_training
 
 
-def resnet18_35():
-    """ResNet-18 for small images: a 3 x 3 convolution without stride comes first."""
+def resnet18():
+    """ResNet-18 for one channel."""
     import timm
 
-    network = timm.create_model("resnet18", num_classes=0, in_chans=1)
-    network.conv1 = nn.Conv2d(1, 64, 3, padding=1, bias=False)
-    return Backbone(network, 512)
+    return Backbone(timm.create_model("resnet18", num_classes=0, in_chans=1), 512)
 
 
 COLLECTIONS["omniglot_packed"] = (omniglot, omniglot)
-BACKBONES["resnet18_35"] = resnet18_35
+BACKBONES["resnet18"] = resnet18
 
 if __name__ == "__main__":
     suite.main("omniglot", module="omniglot", seeds=3)

@@ -1,7 +1,7 @@
 """Every method against one old model per seed: what the benchmarks of quality share.
 
 A suite is a function that makes the recipe of one model. Runs are trained stage by stage: old
-models, then the independent one (BT2 starts from it), then all others side by side. Each run that
+models, then all others side by side, then BT2, which starts from the independent one. Each run that
 is done appends one JSON line; with `--work` a benchmark that was stopped goes on where it was.
 """
 
@@ -61,11 +61,13 @@ def stages(wanted):
 
     Example:
         >>> stages(["bt2", "ndpp"])
-        [['old'], ['independent'], ['bt2', 'ndpp']]
+        [['old'], ['independent', 'ndpp'], ['bt2']]
     """
     first = ["old", *(["cores_old"] if "cores" in wanted else [])]
-    second = ["independent"] if {"bt2", "independent"} & set(wanted) else []
-    return [first, second, [name for name in wanted if name != "independent"]]
+    second = [name for name in wanted if name != "bt2"]
+    if "bt2" in wanted and "independent" not in wanted:
+        second = ["independent", *second]
+    return [first, second, [name for name in wanted if name == "bt2"]]
 
 
 def one_run(task):
@@ -85,8 +87,8 @@ def one_run(task):
         seed=seed,
         changes=[*own_changes(name, folder, **suite.SIZES), *changes],
     )
-    start = datetime.now(UTC)
-    for _ in train_run(recipe, folder / name, device=choose_device(device), resume=True):
+    start, where = datetime.now(UTC), choose_device(device)
+    for _ in train_run(recipe, folder / name, device=where, resume=True):
         pass
     if name in ("old", "cores_old"):
         return None
@@ -94,7 +96,7 @@ def one_run(task):
     return {
         "date": start.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if where.type == "cuda" else "cpu",
         "seed": seed,
         "method": name,
         "changes": changes,
