@@ -2,7 +2,8 @@
 
 A suite is a function that makes the recipe of one model. Runs are trained stage by stage: old
 models, then all others side by side, then BT2, which starts from the independent one. Each run that
-is done appends one JSON line; with `--work` a benchmark that was stopped goes on where it was.
+is done appends one JSON line; with `--work` a benchmark that was stopped goes on where it was, and
+no line is written twice.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def main(suite, *, module, seeds):
     with tempfile.TemporaryDirectory() as scratch:
         work = options.work or Path(scratch)
         seeds = range(options.first_seed, options.first_seed + options.seeds)
+        done = lines_there(options.output, options.set) if options.work else set()
         context = multiprocessing.get_context("spawn")
         with context.Pool(options.processes) as pool, options.output.open("a") as file:
             for stage in stages(wanted):
@@ -50,10 +52,18 @@ def main(suite, *, module, seeds):
                     for name in stage
                 ]
                 for line in pool.imap_unordered(one_run, tasks):
-                    if line is not None and line["method"] in wanted:
+                    if line is None or line["method"] not in wanted:
+                        continue
+                    if (line["method"], line["seed"]) not in done:
                         file.write(json.dumps({"suite": suite, **line}) + "\n")
                         file.flush()
                         show(line)
+
+
+def lines_there(path, changes):
+    """The methods and seeds that a file has lines for, in this setting."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(line["method"], line["seed"]) for line in lines if line["changes"] == changes}
 
 
 def stages(wanted):

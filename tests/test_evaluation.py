@@ -258,3 +258,57 @@ def test_items_that_take_no_part_need_not_be_in_both_files():
     assert evaluate(searched, plain(NEW, split=split)).notes[1:] == ()
     idle = {role: flag & (np.arange(len(NEW)) > 0) for role, flag in NEW.columns.items()}
     assert len(evaluate(OLD.select(np.arange(1, len(OLD))), plain(NEW, **idle)).query_ids) == 5
+
+
+def test_a_map_for_the_old_gallery_serves_the_old_gallery_only():
+    longer = vectors(3, 0.2, axes_seed=9, dim=12)  # its own space, in which it also is searched
+    result = evaluate(OLD, longer, query_for_old=NEW)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+    assert result.new_new.mean_average_precision == mean_ap(longer, longer)
+    assert result.old_old.mean_average_precision == mean_ap(OLD, OLD)
+    both = evaluate(OLD, longer, new_query=vectors(5, 0.9, axes_seed=9, dim=12), query_for_old=NEW)
+    assert both.new_old.mean_average_precision == mean_ap(NEW, OLD)
+    asks = vectors(5, 0.9, axes_seed=9, dim=12)
+    assert both.new_new.mean_average_precision == mean_ap(asks, longer)
+
+
+def test_a_mapped_query_may_be_longer_than_the_old_gallery():
+    extra = torch.randn(len(NEW), 3, generator=torch.Generator().manual_seed(7)) * 5
+    longer = nb.Vectors(
+        NEW.ids,
+        torch.cat([NEW.vectors, extra], dim=1),
+        NEW.labels,
+        columns=NEW.columns,
+        compatible_dim=DIM,
+    )
+    result = evaluate(OLD, STRANGER, query_for_old=longer)
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+
+
+def test_mapped_queries_alone_do_not_measure_new_new():
+    gallery = STRANGER.select(STRANGER.columns["is_gallery"])
+    result = evaluate(OLD, gallery, query_for_old=NEW)
+    assert result.new_new is None
+    assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
+
+
+def test_the_notes_are_about_the_vectors_that_ask_the_old_gallery():
+    old_space = Space(dim=DIM, weights="a")
+    old = vectors(4, 1.5, space=old_space)
+    child = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent=old_space.fingerprint))
+    other = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent="0123456789abcdef"))
+    assert evaluate(old, other, query_for_old=child).notes == ()
+    assert any("another old space" in n for n in evaluate(old, child, query_for_old=other).notes)
+    free = vectors(2, 0.4, space=Space(dim=DIM, weights="d"))
+    assert evaluate(old, free).notes == ()  # made compatible with nothing
+
+
+def test_queries_that_were_not_mapped_are_told_of():
+    of_rm = vectors(2, 0.4, space=Space(dim=DIM, weights="b", method="rm"))
+    old = vectors(4, 1.5, space=Space(dim=DIM, weights="a"))
+    assert any("--query-for-old" in note for note in evaluate(old, of_rm).notes)
+    mapped = vectors(2, 0.4, space=Space(dim=DIM, weights="b", method="rm"))
+    assert evaluate(old, of_rm, query_for_old=mapped).notes == ()
+    foreign = vectors(2, 0.4, space=Space(dim=DIM, weights="c"))
+    notes = evaluate(old, of_rm, query_for_old=foreign).notes
+    assert any("another model than the new one" in note for note in notes)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nobackfill.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.matching import plan_search, rows_of
+from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
 from nobackfill.scores import PScores, compatibility, p_scores
 from nobackfill.vectors import Vectors
@@ -194,12 +195,30 @@ def evaluate(
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
-        notes=(*plan.notes, *_space_notes(old, asks_old)),
+        notes=(*plan.notes, *_space_notes(old, asks_old), *_query_notes(new, query_for_old)),
     ).explained()
 
 
 def _mean(result: Retrieval | None) -> float | None:
     return None if result is None else result.mean_average_precision
+
+
+def _query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
+    """Whether the old gallery was asked with the vectors that are meant for it."""
+    if new.space is None:
+        return []
+    method = METHODS.get(new.space.method or "")
+    if query_for_old is None:
+        if method is None or not method.maps_queries:
+            return []
+        return [
+            f"the method {new.space.method} maps its queries for the old gallery, but these are "
+            f"not mapped, so new/old means nothing: make them by `nobackfill embed --side query`, "
+            f"and pass them by --query-for-old"
+        ]
+    if query_for_old.space is not None and query_for_old.space.weights != new.space.weights:
+        return ["the queries for the old gallery were made by another model than the new one"]
+    return []
 
 
 def _space_notes(old: Vectors, new: Vectors) -> list[str]:

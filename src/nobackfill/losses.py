@@ -61,8 +61,8 @@ def prototype_loss(
     if labels.device.type == "cpu":  # on a GPU, looking would stop it
         check_labels(labels, len(old))
     e = F.normalize(new, dim=-1)
-    cosines = e @ F.normalize(old, dim=-1).T
-    to_own = (e * F.normalize(moved[labels], dim=-1)).sum(dim=-1, keepdim=True)
+    cosines = e @ F.normalize(old.to(e.dtype), dim=-1).T
+    to_own = (e * F.normalize(moved[labels].to(e.dtype), dim=-1)).sum(dim=-1, keepdim=True)
     return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)
 
 

@@ -107,7 +107,8 @@ def _check_dimensions(old: Vectors, new: Vectors) -> None:
     if dim != old.dim:
         raise SpaceMismatch(
             f"wanted new query vectors of the old {old.dim} dimensions, but they have {dim}. Train "
-            f"the new model with `embedding_dim = {old.dim}`, or fit a head that maps to it."
+            f"the new model with `embedding_dim = {old.dim}`, or, where its method maps queries, "
+            f"make these by `nobackfill embed --side query` and pass them by --query-for-old."
         )
 
 

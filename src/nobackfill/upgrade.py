@@ -15,11 +15,9 @@ from nobackfill.embed import Watch, embed, to_vectors
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
-from nobackfill.methods import METHODS
-from nobackfill.space import read_space
-from nobackfill.train.known import know_old_space, known_dimension, old_model_for
+from nobackfill.train.known import know_old_space, lineage_of, old_model_for
 from nobackfill.train.loop import Epoch
-from nobackfill.train.run import Run
+from nobackfill.train.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
 
 
@@ -55,33 +53,35 @@ def train_run(
     collection = collection or make_collection(run.recipe.data)
     if not run.finished:
         old = know_old_space(run.recipe, collection, device=device, watch=watch)
-        old_model = old_model_for(run.recipe, device)
-        yield from run.train(collection, old, device=device, old_model=old_model, watch=watch)
+        yield from run.train(
+            collection,
+            old,
+            device=device,
+            lineage=lineage_of(run.recipe, collection),
+            old_model=old_model_for(run.recipe, device),
+            watch=watch,
+        )
     searched_vectors(run, collection, run.recipe.data, device=device)
     if run.recipe.old.run is not None:
         save_evaluation(folder, evaluate_run(run, collection, device=device))
 
 
-def evaluate_run(
-    run: Run, collection: Collection, *, device: torch.device, independent: Vectors | None = None
-) -> Evaluation:
+def evaluate_run(run: Run, collection: Collection, *, device: torch.device) -> Evaluation:
     """Compares a finished run with the old run that its recipe names.
 
-    Args:
-        run: Of the new model.
-        collection: What it was trained on, and what is searched.
-        device: What to work on.
-        independent: Vectors of a new model trained without constraint, for the P-scores.
+    With P-scores, where the recipe names the run of an independent model too.
     """
-    data, old_run = run.recipe.data, Run.open(Path(str(run.recipe.old.run)))
-    mapped = None
-    if run.sides().differ:
-        mapped = searched_vectors(run, collection, data, device=device, side="query")
+    old = run.recipe.old
+
+    def searched(one: Run, side: str = "gallery") -> Vectors:
+        return searched_vectors(one, collection, run.recipe.data, device=device, side=side)
+
+    is_run = old.independent is not None and Path(old.independent).is_dir()
     return evaluate(
-        searched_vectors(old_run, collection, data, device=device),
-        searched_vectors(run, collection, data, device=device),
-        query_for_old=mapped,
-        independent=independent,
+        searched(Run.open(Path(str(old.run)))),
+        searched(run),
+        query_for_old=searched(run, "query") if run.maps_queries else None,
+        independent=searched(Run.open(Path(str(old.independent)))) if is_run else None,
         device=device,
     )
 
@@ -120,16 +120,16 @@ def run_model(
 ) -> Vectors:
     """Some rows of a collection as a finished run's model sees them."""
     embeddings = embed(run.encoder(device, side), collection, rows)
-    dim, old_dim = embeddings.shape[1], known_dimension(run.recipe)
-    meets_old_gallery = side == "query" or not run.sides().differ
-    longer = meets_old_gallery and old_dim is not None and old_dim < dim
-    parent = parent_of(run, collection) if meets_old_gallery else None
+    dim = embeddings.shape[1]
+    meets_old_gallery = side == "query" or not run.maps_queries
+    lineage = run.lineage() if meets_old_gallery else Lineage()
+    longer = lineage.old_dim is not None and lineage.old_dim < dim
     return to_vectors(
         embeddings,
         collection,
         rows,
-        space=run.space(collection, parent, dim=dim, side=side),
-        compatible_dim=old_dim if longer else None,
+        space=run.space(collection, lineage.parent, dim=dim, side=side),
+        compatible_dim=lineage.old_dim if longer else None,
     )
 
 
@@ -161,20 +161,6 @@ def embed_collection(
         if split not in known:
             raise ConfigError(f"unknown split `{split}`. {suggest(split, ['all', *known])}")
         rows = rows[torch.from_numpy(collection.columns["split"] == split)]
-    if side == "query" and not run.sides().differ:
+    if side == "query" and not run.maps_queries:
         side = "gallery"
     return run_model(run, collection, rows, device=device, side=side)
-
-
-def parent_of(run: Run, collection: Collection) -> str | None:
-    """The fingerprint of the space that a run's model was made compatible with, if any."""
-    if not METHODS[run.recipe.method.name].needs:
-        return None
-    recorded = read_space(run.folder / "validation.parquet")
-    if recorded is not None and not run.sides().differ:
-        return recorded.parent
-    if run.recipe.old.run is not None:
-        old = Run.open(Path(run.recipe.old.run))
-        return old.space(collection, None, dim=old.dim).fingerprint
-    space = load_vectors(str(run.recipe.old.vectors)).space
-    return space.fingerprint if space else None

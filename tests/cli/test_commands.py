@@ -224,6 +224,13 @@ def test_dry_run_writes_out_every_default_and_nothing_else(command, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
+def test_old_vectors_remind_of_the_prototypes_they_give(command):
+    assert "add --given prototypes" in command("methods", "--given", "embeddings")[1]
+    both = ("--given", "embeddings", "--given", "prototypes")
+    assert "add --given" not in command("methods", *both)[1]
+    assert "add --given" not in command("methods")[1]
+
+
 def test_methods_by_what_is_given(command):
     code, out, _ = command("methods", "--given", "prototypes", "--json")
     usable = {row["name"]: row["usable"] for row in json.loads(out)["methods"]}
@@ -336,3 +343,66 @@ def test_the_demo_gets_its_seed(command, tmp_path, monkeypatch):
 
     monkeypatch.setattr("nobackfill.demo.run_demo", run_demo)
     assert "seed 5" in command("demo", "-o", tmp_path, "--seed", 5)[2]
+
+
+def test_evaluate_takes_mapped_queries_and_an_independent_model(command, files, tmp_path):
+    def longer(name):
+        file = nb.load_vectors(files / f"{name}.parquet")
+        values = torch.cat([file.vectors, file.vectors[:, :4]], dim=1)
+        nb.Vectors(file.ids, values, file.labels).save(tmp_path / f"{name}.parquet")
+        return nb.load_vectors(tmp_path / f"{name}.parquet")
+
+    old, query = (nb.load_vectors(files / f"{name}.parquet") for name in ("old", "new"))
+    new, alone = longer("stranger"), longer("new")
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", tmp_path / "stranger.parquet",
+        "--query-for-old", files / "new.parquet", "--independent", tmp_path / "new.parquet",
+        "--json",
+    )  # fmt: skip
+    assert code == 0
+    expected = nb.evaluate(old, new, query_for_old=query, independent=alone).summary()
+    assert json.loads(out) == expected
+    assert expected["new_old"] == nb.evaluate(old, query).summary()["new_old"]
+    assert expected["independent"] == nb.evaluate(alone, alone).summary()["old_old"]
+
+
+def test_evaluate_shows_the_independent_model_too(command, files):
+    _, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet",
+        "--independent", files / "stranger.parquet",
+    )  # fmt: skip
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == [
+        "old/old", "new/old", "new/new", "independent",
+    ]  # fmt: skip
+
+
+def test_embed_passes_its_options_on(command, tmp_path, monkeypatch):
+    def embed_collection(model, data, *, split, side, device):
+        raise ConfigError(f"{model} {data} {split} {side} {device}")
+
+    monkeypatch.setattr("nobackfill.upgrade.embed_collection", embed_collection)
+    told = ("--split", "train", "--side", "query", "--device", "cpu", "-o", tmp_path / "v.npz")
+    assert "run recipe.toml train query cpu" in command("embed", "run", "recipe.toml", *told)[2]
+    told = ("--device", "cpu", "-o", tmp_path / "v.npz")
+    assert "run recipe.toml all gallery cpu" in command("embed", "run", "recipe.toml", *told)[2]
+
+
+def test_all_that_a_method_needs_must_be_given(command):
+    def usable(*given):
+        told = [word for need in given for word in ("--given", need)]
+        rows = json.loads(command("methods", *told, "--json")[1])["methods"]
+        return {row["name"] for row in rows if row["usable"]}
+
+    assert "bt2" not in usable("prototypes", "embeddings")
+    assert "bt2" in usable("prototypes", "embeddings", "independent")
+    for given in (["embeddings"], ["prototypes", "classifier"]):
+        assert usable(*given) == {n for n, m in METHODS.items() if m.needs <= set(given)}
+    code, _, err = command("methods", "--given", "prototype")
+    assert code == 2
+    assert "unknown part `prototype` of an old model. Did you mean `prototypes`?" in err
+
+
+def test_methods_name_each_other_as_they_are_called(command):
+    rows = json.loads(command("methods", "--json")[1])["methods"]
+    assert not any(f"`{m.__name__}`" in row["says"] for row in rows for m in METHODS.values())
+    assert {row["name"]: row["at_inference"] for row in rows}["rm"] == "a map on each query"

@@ -20,7 +20,7 @@ looks_at_single_old_vectors = pytest.mark.parametrize(
     "name", [n for n, m in METHODS.items() if "embeddings" in m.needs and n != "unibct_spr"]
 )
 bound_to_the_old_dimension = pytest.mark.parametrize(
-    "name", [n for n, m in METHODS.items() if m.needs and n not in ("bt2", "rm")]
+    "name", [n for n, m in METHODS.items() if m.needs and m.dimension != "any"]
 )
 
 
@@ -253,10 +253,10 @@ def test_the_wrong_dimension_is_an_error_that_says_so(name):
 @every_method
 def test_goes_on_where_its_state_was_saved(name):
     one, other = make(name), make(name)
-    start(one)
     new, labels, items = batch()
+    start(one)
     one(new, labels, items=items)
-    other(new, labels, items=items)
+    other(torch.randn_like(new), labels.flip(0), items=(items + 1) % ITEMS)  # another past
     other.load_state_dict(one.state_dict())
     torch.manual_seed(3)
     start(one, 1)
@@ -276,6 +276,38 @@ def test_vectors_stay_as_they_are_unless_the_table_says_what_they_cost(name):
 
 
 @every_method
+def test_each_vector_is_turned_into_a_query_for_itself(name):
+    method = make(name)
+    new, labels, items = batch()
+    start(method)
+    method(new, labels, items=items)
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    all_at_once = method.query(new)
+    torch.testing.assert_close(method.query(new[:1]), all_at_once[:1])
+    assert method.training
+    assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.needs])
+@pytest.mark.parametrize("precision", [torch.float16, torch.float64])
+def test_the_old_space_may_be_stored_in_another_precision(name, precision):
+    known = everything()
+    new, labels, items = batch()
+    terms = []
+    for dtype in (precision, torch.float32):
+        torch.manual_seed(0)
+        parts = {need: known[need].to(precision).to(dtype) for need in METHODS[name].needs}
+        method = METHODS[name](OldSpace(**parts), NUM_CLASSES)
+        for epoch in range(5):
+            torch.manual_seed(epoch)
+            start(method, epoch)
+        terms.append(method(new, labels, items=items))
+    assert terms[0].keys() == terms[1].keys()
+    for term in terms[0]:
+        torch.testing.assert_close(terms[0][term].float(), terms[1][term], atol=1e-4, rtol=1e-3)
+
+
+@every_method
 def test_what_is_compared_can_be_rebuilt_from_the_saved_tensors(name):
     method = make(name)
     start(method)
@@ -287,4 +319,4 @@ def test_what_is_compared_can_be_rebuilt_from_the_saved_tensors(name):
     sides.query.eval(), sides.gallery.eval()
     assert torch.equal(sides.query(new), method.query(new))
     assert torch.equal(sides.gallery(new), method.gallery(new))
-    assert sides.differ == (not torch.equal(method.query(new), method.gallery(new)))
+    assert method.maps_queries == (not torch.equal(method.query(new), method.gallery(new)))

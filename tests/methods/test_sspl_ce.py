@@ -55,8 +55,8 @@ def test_is_the_classification_and_its_share_of_the_structure(options):
     assert terms["classification"].item() == pytest.approx(by_hand, abs=1e-10)
     expected = structure_alone(NEW, LABELS, items=ITEMS)["structure"].item()
     assert terms["structure"].item() == pytest.approx(options.get("weight", 1.0) * expected)
-    assert torch.equal(method.structure.books, structure_alone.books)
-    assert method.structure.sharpness == options.get("sharpness", 10.0)
+    assert torch.equal(method.books, structure_alone.books)
+    assert method.sharpness == options.get("sharpness", 10.0)
 
 
 def test_old_vectors_that_are_given_take_the_place_of_the_stored_ones():

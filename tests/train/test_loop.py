@@ -6,12 +6,13 @@ import torch
 from nobackfill.config import Choice, TrainConfig
 from nobackfill.data.collection import Batches
 from nobackfill.data.collections import make_collection
+from nobackfill.embed import embed
 from nobackfill.errors import ConfigError, TrainingDiverged
 from nobackfill.methods import METHODS
 from nobackfill.models import make_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.prototypes import class_means
-from nobackfill.train.loop import learning_rate, make_optimizer, train
+from nobackfill.train.loop import learning_rate, make_optimizer, seen_by, train
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
 MODEL = Choice("small", {"width": 4, "embedding_dim": 8})
@@ -195,3 +196,32 @@ def test_the_old_model_sees_the_very_images_of_the_new_one_and_learns_nothing(co
         for old, images in zip(seen, shown, strict=True):
             assert torch.equal(old, old_model.eval()(images))
     assert torch.equal(weights(old_model), before)
+
+
+def test_what_the_old_model_sees_carries_no_gradient(collection):
+    old_model = make_model(MODEL, seed=5).train()
+    images = collection.load(torch.arange(4))
+    seen = seen_by(old_model, images)
+    assert not seen.requires_grad
+    assert not old_model.training
+
+
+def test_the_pass_over_the_training_set_is_made_once_an_epoch_and_only_if_asked(
+    collection, monkeypatch
+):
+    class Spy(METHODS["independent"]):
+        def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
+            if epoch > 0:
+                got.append((new_embeddings(), new_prototypes(), new_embeddings()))
+
+    def counted(*arguments):
+        passes.append(arguments)
+        return embed(*arguments)
+
+    got, passes = [], []
+    monkeypatch.setattr("nobackfill.train.loop.embed", counted)
+    model, _ = make()
+    rows = collection.training_rows(-1)
+    list(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))
+    assert len(passes) == 2
+    assert not torch.equal(got[0][0], got[1][0])  # each epoch anew

@@ -9,11 +9,13 @@ import torch
 import nobackfill as nb
 from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.data.collections import make_collection
+from nobackfill.embed import to_vectors
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
-from nobackfill.train.known import know_old_space
+from nobackfill.train.known import check_old, know_old_space, old_model_for
+from nobackfill.train.loop import seen_by
 from nobackfill.train.run import Run, resolve
-from nobackfill.upgrade import embed_collection, train_run
+from nobackfill.upgrade import embed_collection, evaluate_run, train_run
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -115,6 +117,8 @@ def test_a_damaged_model_says_so(old_run, tmp_path):
 def test_prepares_exactly_what_the_method_needs(old_run):
     collection = make_collection(DATA)
     for name, method in nb.METHODS.items():
+        if method.same_kind:
+            continue  # has an old model of its own
         known = know_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
         assert known.given == method.needs
         assert known.known_classes == (3 if method.known_only else None)
@@ -406,6 +410,23 @@ def test_cores_needs_an_old_model_of_its_own_kind(tmp_path):
     assert (tmp_path / "new" / "evaluation.json").exists()
     with pytest.raises(DataError, match="`cores` trains none"):
         Run.open(tmp_path / "old").classifier()
+    other_kind = replace(OLD, model=cores.model)
+    list(train_run(other_kind, tmp_path / "other", device=CPU))
+    with pytest.raises(ConfigError, match="trained by `cores` too, but .* by `independent`"):
+        next(
+            train_run(
+                replace(new, old=OldConfig(run=str(tmp_path / "other"))),
+                tmp_path / "mixed",
+                device=CPU,
+            )
+        )
+    elsewhere = replace(new, data=Choice("glyphs", {**DATA.options, "seed": 5}))
+    with pytest.raises(ConfigError, match="classes numbered as when"):
+        next(train_run(elsewhere, tmp_path / "elsewhere", device=CPU))
+    vectors = {
+        kind: nb.load_vectors(tmp_path / kind / "validation.parquet") for kind in ("old", "new")
+    }
+    assert vectors["new"].space.parent == vectors["old"].space.fingerprint
     short = replace(new, model=Choice("small", {"width": 4, "embedding_dim": 8}), old=OldConfig())
     with pytest.raises(ConfigError, match="10 classes.*embedding_dim to 9"):
         next(train_run(short, tmp_path / "short", device=CPU))
@@ -434,3 +455,238 @@ def test_old_vectors_of_a_file_may_say_how_many_classes_were_known(old_run, tmp_
     assert know_old_space(resolve(recipe), collection, device=CPU).known_classes is None
     told = replace(recipe, old=replace(recipe.old, known_classes=4))
     assert know_old_space(resolve(told), collection, device=CPU).known_classes == 4
+
+
+def longer_model(dim):
+    return Choice("small", {"width": 4, "embedding_dim": dim})
+
+
+def test_known_classes_are_counted_in_the_old_models_own_data(tmp_path):
+    """The last step of the old data is not the last of the new."""
+    first = Choice("glyphs", {**DATA.options, "shares": [0.3]})
+    old = replace(OLD, data=first, train=replace(OLD.train, step=-1, epochs=1))
+    list(train_run(old, tmp_path / "old", device=CPU))
+    known = know_old_space(
+        resolve(new_recipe(tmp_path / "old", "bct")), make_collection(DATA), device=CPU
+    )
+    assert known.known_classes == len(known.classifier) == 3
+
+
+def test_only_what_is_trained_on_is_known(old_run):
+    data = Choice("glyphs", {**DATA.options, "shares": [0.3, 0.6, 1.0]})
+    collection = make_collection(data)
+    recipe = replace(new_recipe(old_run, "dual_tuning"), data=data)  # the second step of three
+    known = know_old_space(resolve(recipe), collection, device=CPU)
+    assert known.labels.unique().tolist() == list(range(6))
+    assert known.prototypes.shape == (6, 8)
+    assert known.embeddings.shape == (36, 8)
+
+
+def test_the_independent_model_is_another_than_the_old(old_run, tmp_path):
+    alone = replace(new_recipe(old_run, "independent"), model=longer_model(12))
+    list(train_run(alone, tmp_path / "alone", device=CPU))
+    recipe = new_recipe(old_run, "bt2")
+    recipe = replace(recipe, old=replace(recipe.old, independent=str(tmp_path / "alone")))
+    known = know_old_space(resolve(recipe), make_collection(DATA), device=CPU)
+    for part, run in ((known.embeddings, old_run), (known.independent, tmp_path / "alone")):
+        vectors = embed_collection(run, old_run, split="train", device=CPU).vectors
+        torch.testing.assert_close(part, vectors)
+
+
+@pytest.mark.parametrize("name", ["rm", "bt2"])
+def test_an_old_model_is_known_and_seen_by_what_it_stores(old_run, mapped_run, tmp_path, name):
+    run, dim = mapped_run, 12
+    if name == "bt2":
+        run, dim = tmp_path / "bt2", 40
+        list(train_run(new_recipe(old_run, "bt2"), run, device=CPU))
+    stored = embed_collection(run, old_run, split="train", device=CPU).vectors
+    assert stored.shape == (60, dim) == (60, Run.open(run).dim)
+    recipe = replace(new_recipe(run, "mimic"), model=longer_model(dim))
+    recipe = resolve(replace(recipe, train=replace(recipe.train, old_view="same")))
+    collection = make_collection(DATA)
+    known = know_old_space(recipe, collection, device=CPU)
+    torch.testing.assert_close(known.embeddings, stored)
+    images = collection.load(collection.training_rows(1))
+    torch.testing.assert_close(seen_by(old_model_for(recipe, CPU), images), stored)
+
+
+def test_the_old_model_is_there_only_where_it_is_asked_to_look(old_run):
+    assert old_model_for(resolve(new_recipe(old_run, "mimic")), CPU) is None
+
+
+def test_a_file_of_old_vectors_sees_no_augmented_view(old_run, tmp_path):
+    recipe, _ = with_vectors(old_run, tmp_path, "mimic")
+    recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
+    with pytest.raises(ConfigError, match="got `mimic` without an old run"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+    recipe = new_recipe(old_run, "bct")
+    recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
+    with pytest.raises(ConfigError, match="got `bct` which does not"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "says"),
+    [
+        ("ndpp", 12, "the 8 dimensions of the old vectors, but"),
+        ("ndpp", 4, "the 8 dimensions of the old vectors, but"),
+        ("lwf", 4, "the 8 dimensions of the old vectors or more, but"),
+        ("lwf", 12, None),
+        ("rm", 4, None),
+        ("rm", 12, None),
+        ("independent", 4, "the 8 dimensions of the old vectors or more, but"),
+        ("independent", 12, None),
+    ],
+)
+def test_dimensions_are_checked_before_anything_is_trained(old_run, name, dim, says):
+    recipe = resolve(replace(new_recipe(old_run, name), model=longer_model(dim)))
+    if says is None:
+        check_old(recipe)
+        return
+    with pytest.raises(SpaceMismatch, match=says) as error:
+        check_old(recipe)
+    listed = str(error.value).partition("longer embeddings: ")[2].rstrip(".").split(", ")
+    assert {"bct", "lwf", "rm", "bt2"} <= set(listed)
+    assert not {"ndpp", "advbct", "cores"} & set(listed)
+
+
+def test_a_file_of_old_vectors_sets_the_dimension_too(old_run, tmp_path):
+    recipe, _ = with_vectors(old_run, tmp_path)
+    with pytest.raises(SpaceMismatch, match="Set it to 8"):
+        check_old(resolve(replace(recipe, model=longer_model(12), method=Choice("ndpp"))))
+    longer = replace(recipe, model=longer_model(12), method=Choice("rm"))
+    list(train_run(longer, tmp_path / "new", device=CPU))
+    query = embed_collection(tmp_path / "new", old_run, side="query", device=CPU)
+    assert (query.dim, query.compatible_dim) == (8, None)
+    assert query.space.parent == nb.load_vectors(tmp_path / "old.parquet").space.fingerprint
+
+
+def test_a_longer_embedding_names_the_old_space_as_its_parent(old_run, tmp_path):
+    recipe = replace(new_recipe(old_run, "bct"), model=longer_model(12))
+    list(train_run(recipe, tmp_path / "new", device=CPU))
+    space = nb.load_vectors(tmp_path / "new" / "validation.parquet").space
+    assert space.parent == nb.load_vectors(old_run / "validation.parquet").space.fingerprint
+    assert (space.dim, space.method) == (12, "bct")
+
+
+def test_the_lineage_of_a_run_is_that_of_the_day_it_was_trained(old_run, tmp_path):
+    copied = tmp_path / "old"
+    shutil.copytree(old_run, copied)
+    list(train_run(new_recipe(copied), tmp_path / "new", device=CPU))
+    shutil.rmtree(copied)
+    list(train_run(replace(OLD, train=replace(OLD.train, seed=8)), copied, device=CPU))
+    again = embed_collection(tmp_path / "new", old_run, device=CPU)
+    assert again.space.parent == nb.load_vectors(old_run / "validation.parquet").space.fingerprint
+
+
+def test_either_side_is_ready_for_a_test(mapped_run):
+    run = Run.open(mapped_run)
+    for side in ("query", "gallery"):
+        assert not any(module.training for module in run.encoder(CPU, side).modules())
+
+
+def test_what_was_embedded_is_read_again(old_run, mapped_run, monkeypatch):
+    def run_model(*_, **__):
+        raise AssertionError("embedded again")
+
+    monkeypatch.setattr("nobackfill.upgrade.run_model", run_model)
+    result = evaluate_run(Run.open(mapped_run), make_collection(DATA), device=CPU)
+    assert result.summary() == json.loads((mapped_run / "evaluation.json").read_text())
+
+
+def test_a_query_without_a_map_is_the_gallery_vector(old_run):
+    query, gallery = (
+        embed_collection(old_run, old_run, split="validation", side=side, device=CPU)
+        for side in ("query", "gallery")
+    )
+    assert torch.equal(query.vectors, gallery.vectors)
+    assert query.space == gallery.space
+
+
+def test_mapped_queries_are_a_space_of_their_own_even_in_the_same_dimension(old_run, tmp_path):
+    list(train_run(new_recipe(old_run, "rm"), tmp_path / "rm", device=CPU))
+    gallery, query = (
+        nb.load_vectors(tmp_path / "rm" / name)
+        for name in ("validation.parquet", "validation_query.parquet")
+    )
+    assert (gallery.dim, query.dim) == (8, 8)
+    assert not torch.equal(gallery.vectors, query.vectors)
+    assert gallery.space.fingerprint != query.space.fingerprint
+
+
+@pytest.mark.parametrize("name", ["ndpp", "rm", "bt2", "independent"])
+def test_a_finished_run_needs_its_old_run_no_more(old_run, tmp_path, name):
+    copied = tmp_path / "old"
+    shutil.copytree(old_run, copied)
+    list(train_run(new_recipe(copied, name), tmp_path / "new", device=CPU))
+    shutil.rmtree(copied)
+    for side, file in (("gallery", "validation"), ("query", "validation_query")):
+        again = embed_collection(
+            tmp_path / "new", tmp_path / "new", split="validation", side=side, device=CPU
+        )
+        path = tmp_path / "new" / f"{file}.parquet"
+        if path.exists():
+            kept = nb.load_vectors(path)
+            torch.testing.assert_close(again.vectors, kept.vectors)
+            assert again.space == kept.space
+            assert again.compatible_dim == kept.compatible_dim
+
+
+def test_the_classifier_of_bt2_is_not_one_of_its_gallery(old_run, tmp_path):
+    list(train_run(new_recipe(old_run, "bt2"), tmp_path / "bt2", device=CPU))
+    recipe = replace(
+        new_recipe(tmp_path / "bt2", "bct"),
+        model=Choice("small", {"width": 4, "embedding_dim": 40}),
+    )
+    with pytest.raises(DataError, match="before these were made"):
+        next(train_run(recipe, tmp_path / "new", device=CPU))
+
+
+def test_an_independent_run_gives_the_p_scores(old_run, tmp_path):
+    list(train_run(new_recipe(old_run, "independent"), tmp_path / "free", device=CPU))
+    recipe = new_recipe(old_run, "mimic")
+    told = replace(recipe, old=replace(recipe.old, independent=str(tmp_path / "free")))
+    list(train_run(told, tmp_path / "new", device=CPU))
+    result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    free = json.loads((tmp_path / "free" / "evaluation.json").read_text())
+    assert result["independent"] == free["new_new"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"independent": "nowhere"}, "there is no nowhere"),
+        ({"known_classes": 3}, "a run knows its classes"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(old_run, tmp_path, wrong, says):
+    recipe = new_recipe(old_run, "mimic")
+    with pytest.raises(ConfigError, match=says):
+        next(
+            train_run(
+                replace(recipe, old=replace(recipe.old, **wrong)), tmp_path / "new", device=CPU
+            )
+        )
+
+
+def test_vectors_stand_beside_the_items_they_were_made_of():
+    collection = make_collection(DATA)
+    rows = torch.tensor([70, 3, 61, 0])
+    vectors = to_vectors(torch.arange(8.0).reshape(4, 2), collection, rows, compatible_dim=1)
+    assert vectors.ids.tolist() == [collection.ids[row] for row in rows]
+    assert vectors.labels.tolist() == collection.labels[rows].tolist()
+    assert vectors.columns["split"].tolist() == ["validation", "train", "validation", "train"]
+    assert vectors.compatible_dim == 1
+
+
+def test_of_a_vector_as_long_as_the_old_nothing_is_cut_off(old_run, tmp_path):
+    list(train_run(new_recipe(old_run), tmp_path / "new", device=CPU))
+    assert nb.load_vectors(tmp_path / "new" / "validation.parquet").compatible_dim is None
+
+
+def test_a_run_is_compared_with_an_independent_model_if_there_is_one(old_run, mapped_run):
+    independent = nb.load_vectors(old_run / "validation.parquet")
+    new, collection = Run.open(mapped_run), make_collection(DATA)
+    result = evaluate_run(new, collection, device=CPU, independent=independent).summary()
+    assert result["independent"] == result["old_old"]
+    assert evaluate_run(new, collection, device=CPU).summary()["independent"] is None

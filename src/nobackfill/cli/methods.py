@@ -17,4 +17,5 @@ def methods(
     """List the methods and what each needs of the old model."""
     from nobackfill.cli.show import print_methods
 
-    print_methods(given, as_json=json)
+    parts = None if given is None else [part for text in given for part in text.split(",")]
+    print_methods(parts, as_json=json)

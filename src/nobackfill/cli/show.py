@@ -141,6 +141,9 @@ def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
     if rest:
         console.print(f"\nThese need more: {'; '.join(rest)}.", markup=False, style="dim")
+    if "embeddings" in (given or []) and "prototypes" not in (given or []):
+        hint = "\nOld vectors of labelled items give prototypes too: add --given prototypes."
+        console.print(hint, style="dim")
     if console.width < 120:
         console.print("\nWhat each one does: --json, or a terminal of 120 columns.", style="dim")
 

@@ -40,8 +40,9 @@ class AdvBCT(ClassifyingMethod):
         Have no boundary; only the adversary sees them. Classes with a single item have none either.
 
     Old view:
-        The authors run the old model on the augmented image (`old_view = "same"`); centres and
-        radii are of images as for a test.
+        The authors run the old model on each batch, so on the same view (`old_view = "same"`); as
+        their code augments nothing, both views are one there. Centres and radii are of images as
+        for a test.
 
     Differences:
         Regions are of the old classes' items in the *new* training set; the authors took the old
@@ -80,15 +81,15 @@ class AdvBCT(ClassifyingMethod):
         hidden: int = 100,
     ):
         super().__init__(old, num_classes, dim=old.dim)
-        items, dim = self.embeddings.shape
+        dim = self.embeddings.shape[1]
         self.known_classes = num_classes if old.known_classes is None else old.known_classes
         self.weight, self.adversarial_weight = weight, adversarial_weight
         self.target_radius = target_radius
-        self.classes = ItemClasses(old.labels, items)
-        self.register_buffer("centre", self.embeddings.new_zeros(num_classes, dim))
-        self.register_buffer("radius", self.embeddings.new_zeros(num_classes))
-        self.register_buffer("bounded", torch.zeros_like(self.radius, dtype=torch.bool))
-        self.elastic = nn.Parameter(torch.empty_like(self.radius).uniform_(-1, 1))
+        self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
+        self.register_buffer("centre", torch.zeros(num_classes, dim))
+        self.register_buffer("radius", torch.zeros(num_classes))
+        self.register_buffer("bounded", torch.zeros(num_classes, dtype=torch.bool))
+        self.elastic = nn.Parameter(torch.empty(num_classes).uniform_(-1, 1))
         self.discriminator = nn.Sequential(
             nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, 2)
         )
@@ -131,14 +132,14 @@ class AdvBCT(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `boundary` and `adversarial`."""
         classification = self.classification(new, labels)
-        stored = self.old_vectors(items, old)
+        stored = self.old_vectors(new, items, old)
         self.classes.see(items, labels)
         if not self.measured:
             self.measure()
         boundary = boundary_loss(
             new,
-            self.centre[labels],
-            elastic_radius(self.radius, self.elastic, self.target_radius)[labels],
+            self.centre[labels].to(new.dtype),
+            elastic_radius(self.radius.to(new.dtype), self.elastic, self.target_radius)[labels],
             self.bounded[labels],
         )
         reversed_new = ReverseGradient.apply(new, self.reversal)  # type: ignore[no-untyped-call]
@@ -189,6 +190,7 @@ def class_regions(
         >>> class_regions(line, torch.tensor([0, 0]), 1)
         (tensor([[0.5000, 0.5000]]), tensor([0.7071]), tensor([2]))
     """
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     unit = F.normalize(vectors, dim=-1)
     count = labels.bincount(minlength=num_classes)
     centre = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)

@@ -30,14 +30,6 @@ class Sides:
     query: nn.Module = field(default_factory=nn.Identity)
     gallery: nn.Module = field(default_factory=nn.Identity)
 
-    @property
-    def differ(self) -> bool:
-        """Whether the old gallery is asked with other vectors than are stored."""
-        both_identity = isinstance(self.query, nn.Identity) and isinstance(
-            self.gallery, nn.Identity
-        )
-        return self.query is not self.gallery and not both_identity
-
 
 class Method(nn.Module):
     """One way to train a new model so that it can query the old gallery.
@@ -53,6 +45,8 @@ class Method(nn.Module):
             dimensions then meet the old gallery), or "any".
         known_only: Whether classes that the old model never saw are left out of some term.
         supervised: Whether labels are looked at.
+        maps_queries: Whether the old gallery is asked with other vectors than are stored.
+        same_kind: Whether the old model must have been trained by this very method.
         moves_only: Terms that leave the embedding alone, and the parameter that they move.
 
     Args:
@@ -67,6 +61,8 @@ class Method(nn.Module):
     dimension: ClassVar[str] = "same"
     known_only: ClassVar[bool] = False
     supervised: ClassVar[bool] = True
+    maps_queries: ClassVar[bool] = False
+    same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
     embeddings: Float[Tensor, "items old_dim"]
 
@@ -129,18 +125,22 @@ class Method(nn.Module):
 
     def old_vectors(
         self,
+        new: Float[Tensor, "batch dim"],
         items: Int[Tensor, " batch"] | None,
         old: Float[Tensor, "batch old_dim"] | None,
     ) -> Float[Tensor, "batch old_dim"]:
-        """The old vectors of a batch: those of the same views where given, else the stored ones."""
+        """The old vectors of a batch: those of the same views where given, else the stored ones.
+
+        They come in the precision of the new ones; half the memory will do to store them.
+        """
         if old is None:
-            return self.embeddings[check_given(items)]
+            return self.embeddings[check_given(items)].to(new.dtype)
         if old.shape[1] != self.embeddings.shape[1]:
             raise SpaceMismatch(
                 f"wanted old embeddings of the {self.embeddings.shape[1]} dimensions of the stored "
                 f"ones, but got {old.shape[1]}. Take both from one old model."
             )
-        return old.detach()
+        return old.detach().to(new.dtype)
 
 
 class ClassifyingMethod(Method):
@@ -184,26 +184,42 @@ class ItemClasses(nn.Module):
 
     Args:
         labels: Where they are known.
-        num_items: How many items there are.
+        embeddings: Of the items.
+        num_classes: How many classes there are.
     """
 
     known: Int[Tensor, " items"]
 
-    def __init__(self, labels: Int[Tensor, " items"] | None, num_items: int):
+    def __init__(
+        self,
+        labels: Int[Tensor, " labels"] | None,
+        embeddings: Float[Tensor, "items dim"],
+        num_classes: int,
+    ):
         super().__init__()
-        if labels is not None and len(labels) != num_items:
+        if labels is not None and len(labels) != len(embeddings):
             raise OldSpaceError(
-                f"wanted one label for each of the {num_items} rows of `embeddings`, but got "
+                f"wanted one label for each of the {len(embeddings)} rows of `embeddings`, but got "
                 f"{len(labels)}. Take both from the same items."
             )
+        if labels is not None and (labels.min() < -1 or labels.max() >= num_classes):
+            raise OldSpaceError(
+                f"wanted `labels` from 0 to {num_classes - 1}, or -1 where one is not known, but "
+                f"found {int(labels.min())} to {int(labels.max())}. Number the classes from 0."
+            )
         self.told = labels is not None
-        known = torch.full((num_items,), -1) if labels is None else labels.to(torch.int64)
-        self.register_buffer("known", known)
+        known = torch.full((len(embeddings),), -1) if labels is None else labels
+        self.register_buffer("known", known.to(embeddings.device, torch.int64))
 
     def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
         """Remembers the classes of a batch."""
         if not self.told:
             self.known[check_given(items)] = labels
+
+
+def at_least_single(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    """Half precision as float32; all else as it is."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
@@ -241,7 +257,7 @@ def check_items(vectors: Float[Tensor, "items dim"], need: Need) -> Float[Tensor
 
 def check_classifier(old: OldSpace, num_classes: int) -> Float[Tensor, "old_classes dim"]:
     """Returns the old classifier; raises where it cannot be one of the first classes."""
-    rows = old.get("classifier")
+    rows = at_least_single(old.get("classifier"))
     finite = bool(rows.isfinite().all())
     if len(rows) > num_classes or not finite:
         raise OldSpaceError(

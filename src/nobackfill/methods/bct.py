@@ -25,7 +25,8 @@ class BCT(ClassifyingMethod):
 
     Dimensions:
         A longer new embedding meets the old classifier, and the old gallery, with its first
-        dimensions; a shorter one is filled up with zeros.
+        dimensions. A shorter one is filled up with zeros here, but could not search the gallery,
+        so the trainer refuses it.
 
     Old view:
         None: the authors' loss asks the old classifier, not the old vectors.
@@ -64,7 +65,8 @@ class BCT(ClassifyingMethod):
         old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
-        logits = first_dims(new, self.old_classifier.shape[1]) @ self.old_classifier.T
+        old_classifier = self.old_classifier.to(new.dtype)
+        logits = first_dims(new, old_classifier.shape[1]) @ old_classifier.T
         return {
             "classification": self.classification(new, labels),
             "compatibility": self.weight * known_class_loss(logits, labels),

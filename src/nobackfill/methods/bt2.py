@@ -66,7 +66,7 @@ class BT2(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"prototypes", "embeddings", "independent"})
     paper: ClassVar[str] = "Zhou et al., ICCV"
     year: ClassVar[int | None] = 2023
-    at_inference: ClassVar[str] = "32 dimensions more, two rotations"
+    at_inference: ClassVar[str] = "32 dimensions more, rotations"
     dimension: ClassVar[str] = "any"
     old: Float[Tensor, "classes old_dim"]
     independent: Float[Tensor, "items new_dim"]
@@ -108,12 +108,12 @@ class BT2(ClassifyingMethod):
         old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns `classification`, `compatibility`, `mimicry` and `independent`."""
-        stored = self.old_vectors(items, old)
+        stored = self.old_vectors(new, items, old)
         own = self.basis.own_part(new)
         classification = self.classification(own, labels)
         old_like = self.basis(new)[:, : self.old.shape[1]]
-        logits = F.normalize(old_like, dim=-1) @ F.normalize(self.old, dim=-1).T
-        independent = self.independent[check_given(items)]
+        logits = F.normalize(old_like, dim=-1) @ F.normalize(self.old.to(new.dtype), dim=-1).T
+        independent = self.independent[check_given(items)].to(new.dtype)
         return {
             "classification": classification,
             "compatibility": self.prototype_weight * F.cross_entropy(logits, labels),

@@ -50,6 +50,7 @@ class CoReS(Method):
     paper: ClassVar[str] = "Biondi et al., TPAMI"
     year: ClassVar[int | None] = 2023
     at_inference: ClassVar[str] = "one dimension per class"
+    same_kind: ClassVar[bool] = True
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)

@@ -56,6 +56,6 @@ class CrossSupCon(ClassifyingMethod):
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
         contrast = supervised_contrast(
-            new, self.old_vectors(items, old), same_class(labels), temperature=self.temperature
+            new, self.old_vectors(new, items, old), same_class(labels), temperature=self.temperature
         )
         return {"classification": classification, "compatibility": self.weight * contrast}

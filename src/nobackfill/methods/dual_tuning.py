@@ -34,7 +34,8 @@ class DualTuning(ClassifyingMethod):
         up with zeros; old vectors meet the new classifier likewise.
 
     Old view:
-        The authors' code for this is not public; the stored vectors by default.
+        The authors' code for this is not public; the stored vectors by default. They should be raw,
+        as the old model made them, since the new classifier sees them.
 
     Reconstruction:
         The published code lacks the file with the losses. Their names, weights and the tool that
@@ -92,8 +93,8 @@ class DualTuning(ClassifyingMethod):
         classification = self.classification(new, labels, smoothing=self.smoothing)
         shared = first_dims(new, self.old.shape[1])
         contrast = prototype_loss(shared, labels, self.old, self.old, temperature=self.temperature)
-        new_on_old = known_class_loss(shared @ self.old_classifier.T, labels)
-        filled = first_dims(self.old_vectors(items, old), new.shape[1])
+        new_on_old = known_class_loss(shared @ self.old_classifier.to(new.dtype).T, labels)
+        filled = first_dims(self.old_vectors(new, items, old), new.shape[1])
         old_on_new = F.cross_entropy(self.classifier(filled), labels)
         return {
             "classification": classification,

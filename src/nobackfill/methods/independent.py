@@ -27,7 +27,7 @@ class Independent(ClassifyingMethod):
         dim: Of the new embedding; found at the first batch where it is not given.
     """
 
-    paper: ClassVar[str] = "the ceiling of every comparison"
+    paper: ClassVar[str] = "a control"
     dimension: ClassVar[str] = "longer"
 
     def forward(

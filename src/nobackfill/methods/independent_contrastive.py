@@ -40,7 +40,7 @@ class IndependentContrastive(ClassifyingMethod):
             saved state shall be loaded.
     """
 
-    paper: ClassVar[str] = "ours, a control"
+    paper: ClassVar[str] = "a control of ours"
     dimension: ClassVar[str] = "longer"
     running: Float[Tensor, "classes dim"] | None
 

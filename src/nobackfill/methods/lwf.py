@@ -26,10 +26,12 @@ class LwF(ClassifyingMethod):
 
     Dimensions:
         A longer new embedding meets the old classifier, and the old gallery, with its first
-        dimensions; a shorter one is filled up with zeros.
+        dimensions. A shorter one is filled up with zeros here, but could not search the gallery,
+        so the trainer refuses it.
 
     Old view:
-        The authors run the old model on the augmented image (`old_view = "same"`).
+        The authors record the old answers once, before training. Old vectors must be raw, as the
+        old model made them: its classifier gives vectors of unit length hardly any opinion.
 
     Differences:
         The authors go on training the old head and start the new network from the old one. Here
@@ -75,8 +77,9 @@ class LwF(ClassifyingMethod):
         old: Float[Tensor, "batch old_dim"] | None = None,
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
-        new_answer = first_dims(new, self.old_classifier.shape[1]) @ self.old_classifier.T
-        old_answer = self.old_vectors(items, old) @ self.old_classifier.T
+        old_classifier = self.old_classifier.to(new.dtype)
+        new_answer = first_dims(new, old_classifier.shape[1]) @ old_classifier.T
+        old_answer = self.old_vectors(new, items, old) @ old_classifier.T
         distance = F.cross_entropy(
             new_answer / self.temperature, (old_answer / self.temperature).softmax(dim=-1)
         )

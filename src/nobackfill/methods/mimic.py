@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nobackfill.losses import mimic_loss
 from nobackfill.methods.base import Method, Terms, check_dim
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.oldspace import Need
 
 
 class Mimic(Method):
@@ -36,9 +36,6 @@ class Mimic(Method):
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
     supervised: ClassVar[bool] = False
 
-    def __init__(self, old: OldSpace, num_classes: int):
-        super().__init__(old, num_classes)
-
     def forward(
         self,
         new: Float[Tensor, "batch dim"],
@@ -49,4 +46,4 @@ class Mimic(Method):
     ) -> Terms:
         """Returns the term `mimicry`."""
         check_dim(new, self.embeddings.shape[1])
-        return {"mimicry": mimic_loss(new, self.old_vectors(items, old))}
+        return {"mimicry": mimic_loss(new, self.old_vectors(new, items, old))}

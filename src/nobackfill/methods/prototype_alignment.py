@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nobackfill.errors import OldSpaceError
 from nobackfill.losses import prototype_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Terms, at_least_single
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
 from nobackfill.perturb.checks import check_prototypes
@@ -76,7 +76,7 @@ class PrototypeAlignment(ClassifyingMethod):
 
 def check_class_prototypes(old: OldSpace, num_classes: int) -> Float[Tensor, "classes dim"]:
     """Returns the prototypes; raises where they are not those of the classes, or no directions."""
-    prototypes = old.get("prototypes")
+    prototypes = at_least_single(old.get("prototypes"))
     if len(prototypes) != num_classes:
         raise OldSpaceError(
             f"wanted one old prototype for each of the {num_classes} classes that are trained on, "

@@ -60,5 +60,5 @@ class PrototypeMimic(PrototypeAlignment):
     ) -> Terms:
         """Returns the terms `classification`, `compatibility` and `mimicry`."""
         terms = super().forward(new, labels)
-        mimicry = mimic_loss(new, self.old_vectors(items, old))
+        mimicry = mimic_loss(new, self.old_vectors(new, items, old))
         return {**terms, "mimicry": self.mimic_weight * mimicry}

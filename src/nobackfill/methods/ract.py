@@ -32,7 +32,8 @@ class RACT(ClassifyingMethod):
         Take part like all others.
 
     Old view:
-        The authors run the old model on the augmented image (`old_view = "same"`).
+        The authors run the old model on each batch, so on the same view (`old_view = "same"`); in
+        the code that the paper compared nothing is augmented, and both views are one.
 
     Differences:
         The order in which the authors backfill (by uncertainty) is no part of the training. In a
@@ -77,7 +78,7 @@ class RACT(ClassifyingMethod):
         classification = self.classification(new, labels)
         contrast = hardest_contrast(
             new,
-            self.old_vectors(items, old),
+            self.old_vectors(new, items, old),
             labels,
             temperature=self.temperature,
             negatives=self.negatives,

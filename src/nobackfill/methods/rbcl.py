@@ -78,7 +78,7 @@ class RBCL(ClassifyingMethod):
         classification = self.classification(new, labels)
         ranking = 1 - smooth_average_precision(
             new,
-            self.old_vectors(items, old),
+            self.old_vectors(new, items, old),
             labels,
             temperature=self.temperature,
             gradient_temperature=self.gradient_temperature,

@@ -28,8 +28,8 @@ class RM(ClassifyingMethod):
     batch and the other mapped ones, so that negatives come from both systems.
 
     `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
-    and a new gallery unmapped; `nobackfill.merge` makes one ranking of the two while a gallery is
-    part old, part new.
+    and a new gallery unmapped; while a gallery is part old, part new, `nobackfill.merge.
+    merge_rankings` makes one ranking of what `nobackfill.nearest` finds in the two.
 
     New classes:
         Take part like all others.
@@ -63,6 +63,7 @@ class RM(ClassifyingMethod):
     paper: ClassVar[str] = "Seo et al., arXiv"
     year: ClassVar[int | None] = 2023
     at_inference: ClassVar[str] = "a map on each query"
+    maps_queries: ClassVar[bool] = True
     dimension: ClassVar[str] = "any"
     moves_only: ClassVar[Mapping[str, str]] = {"mapping": "map", "contrast": "map"}
 
@@ -92,7 +93,7 @@ class RM(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `mapping` and `contrast`."""
         classification = self.classification(new, labels)
-        mapped, stored = self.map(new.detach()), self.old_vectors(items, old)
+        mapped, stored = self.map(new.detach()), self.old_vectors(new, items, old)
         same = same_class(labels)
         itself = torch.eye(len(new), dtype=torch.bool, device=new.device)
         contrast = supervised_contrast(
@@ -109,8 +110,13 @@ class RM(ClassifyingMethod):
         }
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
-        """Maps new embeddings to where the old gallery is."""
-        mapped: Tensor = self.map(vectors)
+        """Maps new embeddings to where the old gallery is, each for itself: as after training."""
+        was_training = self.map.training
+        self.map.eval()
+        try:
+            mapped: Tensor = self.map(vectors)
+        finally:
+            self.map.train(was_training)
         return mapped
 
     @classmethod

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.methods.base import Method, Terms, at_least_single, check_dim
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.quantize import largest_split, likeness_to_centroids, train_codebooks
 
@@ -30,8 +30,7 @@ class SSPL(Method):
         Take part like all others; labels are not looked at.
 
     Old view:
-        The authors run the old model on the augmented image (`old_view = "same"`); the centroids
-        are of images as for a test.
+        Not known; the stored vectors by default. The centroids are of images as for a test.
 
     Relations:
         `SSPLCE` adds the labels. `Mimic` keeps the vectors themselves.
@@ -67,9 +66,9 @@ class SSPL(Method):
         engine: str = "torch",
     ):
         super().__init__(old, num_classes)
-        books = train_codebooks(
-            F.normalize(self.embeddings, dim=-1),
-            parts=largest_split(self.embeddings.shape[1], 32) if parts is None else parts,
+        books = landmarks(
+            self.embeddings,
+            parts=parts,
             centroids=centroids,
             iterations=iterations,
             starts=starts,
@@ -88,8 +87,28 @@ class SSPL(Method):
     ) -> Terms:
         """Returns the term `structure`."""
         check_dim(new, self.embeddings.shape[1])
-        stored = self.old_vectors(items, old)
+        stored = self.old_vectors(new, items, old)
         return {"structure": structure_loss(new, stored, self.books, sharpness=self.sharpness)}
+
+
+def landmarks(
+    embeddings: Float[Tensor, "items dim"],
+    *,
+    parts: int | None,
+    centroids: int,
+    iterations: int,
+    starts: int,
+    engine: str,
+) -> Float[Tensor, "parts centroids part_dim"]:
+    """The centroids of each part of the unit old vectors."""
+    return train_codebooks(
+        F.normalize(at_least_single(embeddings), dim=-1),
+        parts=largest_split(embeddings.shape[1], 32) if parts is None else parts,
+        centroids=centroids,
+        iterations=iterations,
+        starts=starts,
+        engine=engine,
+    )
 
 
 def structure_loss(
@@ -107,6 +126,7 @@ def structure_loss(
         >>> structure_loss(one, one, books, sharpness=10.0)
         tensor(0.)
     """
+    books = books.to(new.dtype)
     of_new = likeness_to_centroids(new, books, sharpness=sharpness)
     of_old = likeness_to_centroids(old, books, sharpness=sharpness)
     difference = F.kl_div(of_new, of_old, log_target=True, reduction="sum")

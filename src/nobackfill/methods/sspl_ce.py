@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.methods.base import ClassifyingMethod, Terms
-from nobackfill.methods.sspl import SSPL
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.sspl import landmarks, structure_loss
+from nobackfill.oldspace import Need, OldSpace
 
 
 class SSPLCE(ClassifyingMethod):
@@ -44,9 +44,10 @@ class SSPLCE(ClassifyingMethod):
         engine: Of k-means: "torch", or "faiss" where that is installed.
     """
 
-    needs = SSPL.needs
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
     paper: ClassVar[str] = "Wu et al., TMM"
     year: ClassVar[int | None] = 2024
+    books: Float[Tensor, "parts centroids part_dim"]
 
     def __init__(
         self,
@@ -62,17 +63,16 @@ class SSPLCE(ClassifyingMethod):
         engine: str = "torch",
     ):
         super().__init__(old, num_classes, dim=old.dim)
-        self.structure = SSPL(
-            old,
-            num_classes,
+        books = landmarks(
+            self.embeddings,
             parts=parts,
             centroids=centroids,
-            sharpness=sharpness,
             iterations=iterations,
             starts=starts,
             engine=engine,
         )
-        self.weight = weight
+        self.register_buffer("books", books)
+        self.weight, self.sharpness = weight, sharpness
 
     def forward(
         self,
@@ -84,5 +84,6 @@ class SSPLCE(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification` and `structure`."""
         classification = self.classification(new, labels)
-        structure = self.structure(new, labels, items=items, old=old)["structure"]
+        stored = self.old_vectors(new, items, old)
+        structure = structure_loss(new, stored, self.books, sharpness=self.sharpness)
         return {"classification": classification, "structure": self.weight * structure}

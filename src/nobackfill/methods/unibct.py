@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.losses import known_class_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Terms, at_least_single
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb.checks import check_prototypes
 
@@ -66,7 +66,7 @@ class UniBCT(ClassifyingMethod):
         margin: float = 0.3,
     ):
         super().__init__(old, num_classes, dim=old.dim)
-        prototypes = old.get("prototypes")[: old.known_classes]
+        prototypes = at_least_single(old.get("prototypes"))[: old.known_classes]
         check_prototypes(prototypes)
         self.register_buffer("old", prototypes)
         self.weight, self.scale, self.margin = weight, scale, margin
@@ -108,10 +108,11 @@ def margin_logits(
         >>> margin_logits(new, labels, torch.eye(2), scale=2.0, margin=math.pi / 2)
         tensor([[-1.6000,  1.6000]])
     """
-    cosine = F.normalize(new, dim=-1) @ F.normalize(prototypes, dim=-1).T
+    cosine = F.normalize(new, dim=-1) @ F.normalize(prototypes.to(new.dtype), dim=-1).T
     own_class = labels.clamp(max=len(prototypes) - 1)[:, None]
     own = cosine.gather(1, own_class)
-    sine = (1 - own.square()).clamp(min=1e-8).sqrt()  # the root of 0 has no gradient
+    least = torch.finfo(own.dtype).eps  # the root of 0 has no gradient
+    sine = (1 - own.square()).clamp(min=least).sqrt()
     turned = own * math.cos(margin) - sine * math.sin(margin)
     turned = torch.where(own > math.cos(math.pi - margin), turned, own - margin * math.sin(margin))
     return scale * cosine.scatter(1, own_class, turned)

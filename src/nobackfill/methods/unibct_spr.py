@@ -87,9 +87,8 @@ class UniBCTSPR(ClassifyingMethod):
         self.weight, self.scale, self.margin = weight, scale, margin
         self.spread, self.temperature, self.transition = spread, temperature, transition
         self.refine_at = refine_at
-        items, dim = self.embeddings.shape
-        self.classes = ItemClasses(old.labels, items)
-        self.register_buffer("old", self.embeddings.new_zeros(num_classes, dim))
+        self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
+        self.register_buffer("old", torch.zeros(num_classes, self.embeddings.shape[1]))
         self.active = False
         self.waiting: Tensor | None = None  # new embeddings, until the items' classes are known
 
@@ -99,7 +98,9 @@ class UniBCTSPR(ClassifyingMethod):
         """Refines the prototypes when it is time."""
         due = [round(share * epochs) for share in self.refine_at]
         self.active = epoch >= min(due, default=0)
-        if epoch in due or (self.active and not self.old.any()):
+        never = not self.old.any()
+        lacking = not self.classes.told and not self.old.any(dim=-1).all()  # no item known so far
+        if epoch in due or (self.active and (never or lacking)):
             self.waiting = new_embeddings()
             if self.classes.told:
                 self.refine()
@@ -164,7 +165,7 @@ def refined_prototypes(
     """
     count = labels.bincount(minlength=num_classes)
     start, order = count.cumsum(0) - count, labels.argsort(stable=True)
-    prototypes = old.new_zeros(num_classes, old.shape[1])
+    prototypes = new.new_zeros(num_classes, old.shape[1])
     for size in count.unique().tolist():
         if size == 0:
             continue
@@ -174,7 +175,7 @@ def refined_prototypes(
             weights = item_weights(
                 new[rows], spread=spread, temperature=temperature, transition=transition
             )
-            prototypes[classes] = (weights.to(old.dtype)[:, None, :] @ old[rows]).squeeze(1)
+            prototypes[classes] = (weights[:, None, :] @ old[rows].to(new.dtype)).squeeze(1)
     return prototypes
 
 

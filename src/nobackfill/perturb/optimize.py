@@ -123,7 +123,7 @@ class OptimizedPerturbation(nn.Module):
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Goes on minimising both terms, given the new model's prototypes."""
         check_same_classes(self.old, new)
-        q = new.detach()
+        q = new.detach().to(self.old.dtype)
         unit = self.normalize or self.hinge == "cosine"
         self._minimize(F.normalize(q, dim=-1) if unit else q)
 

@@ -15,7 +15,7 @@ from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismat
 from nobackfill.methods import METHODS
 from nobackfill.oldspace import MEANING, OldSpace
 from nobackfill.prototypes import class_means
-from nobackfill.train.run import Run
+from nobackfill.train.run import Lineage, Run
 from nobackfill.vectors import load_vectors
 
 
@@ -30,6 +30,8 @@ def know_old_space(
     name = recipe.method.name
     needs = METHODS[name].needs
     check_old(recipe)
+    if METHODS[name].same_kind and recipe.old.run is not None:
+        _known_classes(recipe, collection)  # raises where a label means another class
     if not needs:
         return OldSpace()
     source = Path(str(recipe.old.run or recipe.old.vectors))
@@ -39,7 +41,8 @@ def know_old_space(
     if {"prototypes", "embeddings"} & needs:
         embeddings = _embeddings(source, collection, rows, device, watch)
         parts["embeddings"] = embeddings
-        parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
+        if "prototypes" in needs:
+            parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
     if "independent" in needs:
         independent = Path(str(recipe.old.independent))
         parts["independent"] = _embeddings(independent, collection, rows, device, watch)
@@ -50,6 +53,22 @@ def know_old_space(
         labels=labels,
         known_classes=_known_classes(recipe, collection) if METHODS[name].known_only else None,
     )
+
+
+def lineage_of(recipe: Recipe, collection: Collection) -> Lineage:
+    """What a run must remember of its old model."""
+    method = METHODS[recipe.method.name]
+    fits = bool(method.needs) or method.same_kind
+    if recipe.old.run is not None:
+        old = Run.open(Path(recipe.old.run))
+        dim = old.dim
+        space = old.space(collection, None, dim=dim)
+        return Lineage(dim, space.fingerprint if fits else None)
+    if recipe.old.vectors is None:
+        return Lineage()
+    vectors = load_vectors(recipe.old.vectors)
+    known = fits and vectors.space is not None
+    return Lineage(vectors.dim, vectors.space.fingerprint if known and vectors.space else None)
 
 
 def old_model_for(recipe: Recipe, device: torch.device) -> nn.Module | None:
@@ -81,6 +100,24 @@ def check_old(recipe: Recipe) -> None:
             f"method `independent`, and name its run by `old.independent`, or choose a method that "
             f"needs none (`nobackfill methods --given prototypes --given embeddings`)."
         )
+    if old.independent is not None and not Path(old.independent).exists():
+        raise ConfigError(
+            f"wanted a run folder or a file of vectors for `independent` in [old], but there is no "
+            f"{old.independent}. Train it first, or correct the path."
+        )
+    if old.run is not None and old.known_classes is not None:
+        raise ConfigError(
+            "wanted `known_classes` in [old] beside `vectors` only: a run knows its classes. "
+            "Remove it."
+        )
+    if METHODS[name].same_kind and old.run is not None:
+        theirs = Run.open(Path(old.run)).recipe.method.name
+        if theirs != name:
+            raise ConfigError(
+                f"`{name}` serves the gallery of an old model that was trained by `{name}` too, "
+                f"but {old.run} was trained by `{theirs}`. Train an old model by `{name}`, or "
+                f"choose another method."
+            )
     if recipe.train.old_view == "same" and ("embeddings" not in needs or old.run is None):
         raise ConfigError(
             f'wanted `old_view = "same"` with an old run and a method that looks at single old '
@@ -128,12 +165,13 @@ def _check_dimension(recipe: Recipe) -> None:
         return
     if allowed == "longer" and dim > old_dim:
         return
-    longer = ", ".join(name for name, method in METHODS.items() if method.dimension != "same")
+    kinds = ("longer", "any") if dim > old_dim else ("any",)
+    others = ", ".join(name for name, method in METHODS.items() if method.dimension in kinds)
     raise SpaceMismatch(
         f"wanted a new model with the {old_dim} dimensions of the old vectors"
         f"{' or more' if allowed == 'longer' else ''}, but [model] has embedding_dim = {dim}, "
         f"which `{recipe.method.name}` cannot compare. Set it to {old_dim}, or choose a method "
-        f"that allows longer embeddings: {longer}."
+        f"that can: {others}."
     )
 
 

@@ -77,6 +77,7 @@ def train(
         method.start_epoch(
             epoch, config.epochs, new_prototypes=new_prototypes, new_embeddings=new_embeddings
         )
+        new_embeddings.cache_clear()  # as large as the training set
         rate = learning_rate(epoch, config)
         for group in optimizer.param_groups:
             group["lr"] = rate

@@ -2,6 +2,7 @@
 
     config.toml         the recipe, every default written out
     environment.json    versions, device, date
+    lineage.json        of the old model, what must outlive it: its dimension and its fingerprint
     metrics.jsonl       one line per epoch
     state.pt            what is needed to go on after the last finished epoch
     model.safetensors   the finished model and method; its presence says that training is done
@@ -17,7 +18,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,6 +63,19 @@ def resolve(recipe: Recipe) -> Recipe:
         model=model,
         method=Choice(name, options),
     )
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What must be known of the old model after it is gone.
+
+    Attributes:
+        old_dim: The dimension of its vectors; None without an old model.
+        parent: The fingerprint of its space; None where the new one was not made to fit it.
+    """
+
+    old_dim: int | None = None
+    parent: str | None = None
 
 
 class Run:
@@ -135,6 +149,7 @@ class Run:
         old: OldSpace,
         *,
         device: torch.device,
+        lineage: Lineage,
         old_model: nn.Module | None = None,
         watch: Watch = iter,
     ) -> Iterator[Epoch]:
@@ -149,6 +164,7 @@ class Run:
         optimizer = make_optimizer(model, method, config)
         history = self._load_state(model, method, optimizer, device)
         write_text(self.folder / "config.toml", to_toml(self.recipe))
+        write_text(self.folder / "lineage.json", json.dumps(asdict(lineage), indent=2))
         write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
 
         for epoch in train(
@@ -172,6 +188,16 @@ class Run:
         model = make_model(self.recipe.model, seed=0)
         model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
+
+    def lineage(self) -> Lineage:
+        """What is remembered of the old model."""
+        path = self.folder / "lineage.json"
+        return Lineage(**json.loads(path.read_text())) if path.exists() else Lineage()
+
+    @property
+    def maps_queries(self) -> bool:
+        """Whether the old gallery is asked with other vectors than are stored."""
+        return METHODS[self.recipe.method.name].maps_queries
 
     def sides(self) -> Sides:
         """What the finished method does to the model's embeddings before they are compared."""
@@ -203,6 +229,12 @@ class Run:
             raise DataError(
                 f"wanted the classifier of {self.folder}, but its method "
                 f"`{self.recipe.method.name}` trains none. Choose a method that does not need it."
+            )
+        if not isinstance(self.sides().gallery, nn.Identity):
+            raise DataError(
+                f"wanted the classifier of the vectors that {self.folder} stores, but that of its "
+                f"method `{self.recipe.method.name}` is of the embedding before these were made. "
+                f"Choose a method that does not need it."
             )
         return tensors["classifier.weight"]
 
