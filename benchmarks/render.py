@@ -90,7 +90,8 @@ def omniglot(changes):
         f"ranking would have {chance(19, 13_179):.1f}.",
         "",
         "The old model saw 1,920 images in 240 steps, so it is weak, and models that only imitate "
-        "it (`mimic`, `sspl`) end above it: they see ten times as many images.",
+        "it (`mimic`, `sspl`) end above it: they see ten times as many images. (Trained on the old "
+        "model's images alone, on glyphs, they end below it: the table with `train.step=0`.)",
         "",
         "    python benchmarks/omniglot.py --seeds 3 --device cuda",
     ]

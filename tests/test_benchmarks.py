@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from itertools import combinations
 from math import exp
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,7 +108,10 @@ def test_old_models_are_told_so_and_leave_no_line(told, tmp_path):
     assert told[1][3] == ["model.embedding_dim=9", "method.name=cores"]
 
 
-def test_a_line_for_each_wanted_method_and_seed_and_no_other(monkeypatch, tmp_path):
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """What a suite trains, one after the other, where nothing is trained."""
+
     class Pool:
         def __init__(self, processes):
             assert processes == 2
@@ -122,25 +126,44 @@ def test_a_line_for_each_wanted_method_and_seed_and_no_other(monkeypatch, tmp_pa
             return map(function, tasks)
 
     def one_run(task):
-        module, name, seed, changes, device, folder = task
+        _, name, seed, changes, _, folder = task
         trained.append((folder.name, name))
         numbers = {"old_old": 0.1, "new_old": 0.2, "new_new": 0.3, "seconds": 1.0}
-        return None if name == "old" else {"method": name, "seed": seed, **numbers}
+        is_old = name == "old"
+        return None if is_old else {"method": name, "seed": seed, "changes": changes, **numbers}
 
     trained = []
     monkeypatch.setattr(suite, "one_run", one_run)
     monkeypatch.setattr(
         suite.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=Pool)
     )
+    return trained
+
+
+def run_suite(monkeypatch, output, *more):
+    """The lines there are after a suite of two methods and two seeds was run."""
     told = ["--methods", "bt2", "rm", "--seeds", "2", "--first-seed", "5", "--processes", "2"]
-    monkeypatch.setattr(sys, "argv", ["tiny", *told, "-o", str(tmp_path / "tiny.jsonl")])
+    monkeypatch.setattr(sys, "argv", ["tiny", *told, "-o", str(output), *map(str, more)])
     suite.main("tiny", module="tiny_suite", seeds=9)
-    lines = [json.loads(line) for line in (tmp_path / "tiny.jsonl").read_text().splitlines()]
-    assert [(line["suite"], line["method"], line["seed"]) for line in lines] == [
-        ("tiny", "rm", 5), ("tiny", "rm", 6), ("tiny", "bt2", 5), ("tiny", "bt2", 6),
-    ]  # fmt: skip
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert all(line["suite"] == "tiny" for line in lines)
+    return [(line["method"], line["seed"], *line["changes"]) for line in lines]
+
+
+def test_a_line_for_each_wanted_method_and_seed_and_no_other(trained, monkeypatch, tmp_path):
+    lines = run_suite(monkeypatch, tmp_path / "tiny.jsonl")
+    assert lines == [("rm", 5), ("rm", 6), ("bt2", 5), ("bt2", 6)]
     stages = [["old"], ["independent", "rm"], ["bt2"]]
     assert trained == [(seed, name) for names in stages for seed in "56" for name in names]
+
+
+def test_what_goes_on_writes_no_line_twice(trained, monkeypatch, tmp_path):
+    output, work = tmp_path / "tiny.jsonl", ("--work", tmp_path)
+    once = run_suite(monkeypatch, output, *work)
+    assert run_suite(monkeypatch, output, *work) == once
+    other = run_suite(monkeypatch, output, *work, "--set", "train.epochs=3")
+    assert other == once + [(*line, "train.epochs=3") for line in once]
+    assert len(run_suite(monkeypatch, output)) == 12  # without a place to go on from, all anew
 
 
 def lines_of(method, numbers, **more):
@@ -152,11 +175,12 @@ def lines_of(method, numbers, **more):
     ]
 
 
-NEIGHBOR = {0: (0.4, 0.52, 0.62), 2: (0.3, 0.36, 0.7), 3: (0.1, 0.9, 0.9), 5: (0.1, 0.9, 0.9)}
+NEIGHBOR = {0: (0.4, 0.52, 0.62), 2: (0.3, 0.36, 0.7), 4: (0.3, 0.46, 0.8), 5: (0.2, 0.1, 0.9)}
 BASELINE = {0: (0.4, 0.5, 0.6), 1: (0.5, 0.5, 0.7), 2: (0.3, 0.3, 0.7), 3: (0.1, 0.2, 0.3)}
-CEILING = {2: (0.3, 0.1, 0.9), 1: (0.5, 0.1, 0.8), 0: (0.4, 0.1, 0.8)}
+CEILING = {4: (0.3, 0.1, 0.7), 2: (0.3, 0.1, 0.9), 1: (0.5, 0.1, 0.8), 0: (0.4, 0.1, 0.8)}
 CORES = {0: (0.2, 0.1, 0.6), 1: (0.3, 0.4, 0.7), 2: (0.1, 0.3, 0.6)}
 LINES = [
+    *lines_of("rm", {3: (0.1, 0.22, 0.4)}),
     *lines_of("ndpp", NEIGHBOR),
     *lines_of("cores", CORES),
     *lines_of("prototype_alignment", BASELINE),
@@ -178,19 +202,24 @@ def logistic(value):
     return 1 / (1 + exp(-value))
 
 
-def test_a_method_is_compared_on_the_seeds_that_all_have():
+def test_a_method_is_compared_with_the_baseline_on_the_seeds_of_both():
     table = cells(render.comparison(LINES))
     assert list(table)[1:] == [f"`{n}`" for n in METHODS if f"`{n}`" in table]
-    assert len(table) == 5
-    # seeds 0 and 2: +2 and +6, whose deviation is 8 ** 0.5; +2 and 0, whose deviation is 2 ** 0.5
-    means = ["35.0", "44.0", "66.0"]
-    assert table["`ndpp`"][:5] == [*means, "+4.00 ± 2.00", "+1.00 ± 1.00"]
-    assert table["`ndpp`"][-1] == "2/2"
-    # seeds 0, 1, 2: equal is not compatible
-    assert table["`prototype_alignment`"][:5] == ["40.0", "43.3", "66.7", "–", "–"]
-    assert table["`prototype_alignment`"][-1] == "1/3"
-    assert table["`independent`"][-1] == "0/3"
-    assert table["`cores`"][-1] == "2/3"
+    assert len(table) == 6
+    # on seeds 0 and 2: +2 and +6, of deviation 8 ** 0.5; +2 and 0, of deviation 2 ** 0.5
+    means = ["4", "30.0", "36.0", "75.5"]
+    assert table["`ndpp`"][:6] == [*means, "+4.00 ± 2.00", "+1.00 ± 1.00"]
+    assert table["`prototype_alignment`"][:6] == ["4", "32.5", "37.5", "57.5", "–", "–"]
+    assert table["`rm`"][:6] == ["1", "10.0", "22.0", "40.0", "+2.00", "+10.00"]
+
+
+def test_equal_is_not_compatible():
+    table = cells(render.comparison(LINES))
+    compatible = {name.strip("`"): row[-1] for name, row in table.items()}
+    assert compatible == {
+        "method": "compatible", "independent": "0/4", "prototype_alignment": "2/4", "ndpp": "3/4",
+        "cores": "2/3", "rm": "1/1",
+    }  # fmt: skip
 
 
 def test_p_scores_are_of_the_independent_model_and_the_old_model_of_the_same_seed():
@@ -199,8 +228,8 @@ def test_p_scores_are_of_the_independent_model_and_the_old_model_of_the_same_see
     for name, ups, comps in (
         (  # (new/new - ceiling) / ceiling, and (new/old - old/old) / (ceiling - old/old)
             "ndpp",
-            [(0.62 - 0.8) / 0.8, (0.7 - 0.9) / 0.9],
-            [0.12 / 0.4, 0.06 / 0.6],
+            [(0.62 - 0.8) / 0.8, (0.7 - 0.9) / 0.9, (0.8 - 0.7) / 0.7],
+            [0.12 / 0.4, 0.06 / 0.6, 0.16 / 0.4],
         ),
         (  # whose old model is another than that of the Baseline
             "cores",
@@ -214,6 +243,7 @@ def test_p_scores_are_of_the_independent_model_and_the_old_model_of_the_same_see
         assert [shown[key] for key in ("P_up", "P_comp", "P_1")] == [
             percent(values) for values in (up, comp, both)
         ]
+    assert table["`rm`"][6:9] == ["–", "–", "–"]  # no independent model of its seed
 
 
 def test_what_was_not_run_is_said():
@@ -225,8 +255,8 @@ def test_what_was_not_run_is_said():
 
 
 def test_a_later_line_takes_the_place_of_an_earlier_one():
-    again = lines_of("ndpp", {0: (0.4, 0.54, 0.62)})
-    assert cells(render.comparison([*LINES, *again]))["`ndpp`"][1] == "45.0"
+    again = lines_of("ndpp", {0: (0.4, 0.56, 0.62)})
+    assert cells(render.comparison([*LINES, *again]))["`ndpp`"][:3] == ["4", "30.0", "37.0"]
 
 
 def test_settings_and_machines_are_not_mixed(monkeypatch):
@@ -245,6 +275,15 @@ def test_settings_and_machines_are_not_mixed(monkeypatch):
         "## Built-in glyphs, another setting: `train.epochs=3`",
         "## Omniglot, 10 % → 100 % of the classes",
     ]
-    assert [line[:13] for line in page if line[1:].startswith(" seeds")] == [
-        "4 seeds, cpu.", "4 seeds, GPU.", "4 seeds, cpu.", "4 seeds, GPU.",
+    assert [line.split(".")[0] for line in page if line.startswith("Trained on")] == [
+        "Trained on cpu", "Trained on GPU", "Trained on cpu", "Trained on GPU",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("relevant", "gallery"), [(1, 4), (2, 5), (3, 3)])
+def test_chance_is_the_mean_over_all_rankings(relevant, gallery):
+    values = []
+    for places in combinations(range(1, gallery + 1), relevant):
+        found = [hits / place for hits, place in enumerate(places, start=1)]
+        values.append(sum(found) / relevant)
+    assert render.chance(relevant, gallery) == pytest.approx(100 * sum(values) / len(values))

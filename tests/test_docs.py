@@ -144,3 +144,12 @@ def test_a_docstring_is_taken_apart():
 )
 def test_defaults_are_written_as_in_a_recipe(value, text):
     assert make_pages.to_toml(value) == text
+
+
+def test_pages_are_written_and_those_of_methods_that_are_gone_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(make_pages, "FOLDER", tmp_path / "methods")
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods" / "gone.md").write_text("# gone")
+    make_pages.main()
+    written = {path.name: path.read_text("utf-8") for path in (tmp_path / "methods").iterdir()}
+    assert written == make_pages.make_pages()

@@ -320,3 +320,37 @@ def test_what_is_compared_can_be_rebuilt_from_the_saved_tensors(name):
     assert torch.equal(sides.query(new), method.query(new))
     assert torch.equal(sides.gallery(new), method.gallery(new))
     assert method.maps_queries == (not torch.equal(method.query(new), method.gallery(new)))
+
+
+def test_an_old_vector_without_a_direction_is_refused():
+    known = everything()
+    known["embeddings"][2] = 0
+    known["embeddings"][1, 0] = 0  # a single zero is no harm
+    with pytest.raises(OldSpaceError, match="row 2 of `embeddings` is all zeros .1 such rows"):
+        METHODS["mimic"](OldSpace(**known), NUM_CLASSES)
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if "classifier" in m.needs])
+def test_an_old_classifier_of_more_classes_than_there_are_is_refused(name):
+    known = everything()
+    METHODS[name](OldSpace(**known | {"classifier": torch.randn(NUM_CLASSES, DIM)}), NUM_CLASSES)
+    known["classifier"] = torch.randn(NUM_CLASSES + 1, DIM)
+    with pytest.raises(OldSpaceError, match="at most 7 old classes.*got 8 rows"):
+        METHODS[name](OldSpace(**known), NUM_CLASSES)
+
+
+@pytest.mark.parametrize("name", ["advbct", "unibct_spr"])
+def test_labels_are_those_of_the_same_items(name):
+    known = everything()
+    for wrong in (ITEMS - 1, ITEMS + 1):
+        labels = torch.zeros(wrong, dtype=torch.int64)
+        with pytest.raises(OldSpaceError, match=f"each of the {ITEMS} rows.*got {wrong}"):
+            METHODS[name](OldSpace(**known, labels=labels), NUM_CLASSES)
+
+
+def test_all_that_is_known_moves_to_a_device():
+    known = OldSpace(**everything(), labels=torch.zeros(ITEMS, dtype=torch.int64), known_classes=3)
+    moved = known.to("meta")
+    for part in (*everything(), "labels"):
+        assert getattr(moved, part).device.type == "meta", part
+    assert (moved.given, moved.known_classes) == (known.given, 3)

@@ -28,8 +28,8 @@ class RM(ClassifyingMethod):
     batch and the other mapped ones, so that negatives come from both systems.
 
     `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
-    and a new gallery unmapped; while a gallery is part old, part new, `nobackfill.merge.
-    merge_rankings` makes one ranking of what `nobackfill.nearest` finds in the two.
+    and a new gallery unmapped. While a gallery is part old, part new, `merge_rankings` of
+    `nobackfill.merge` makes one ranking of what `nobackfill.nearest` finds in the two.
 
     New classes:
         Take part like all others.
