@@ -11,7 +11,7 @@ _LOCK = Lock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lets layers draw their first weights from a seed, and leaves the global generator as it was.
+    """Lets layers draw their first weights from a seed, and leaves the CPU's as it was.
 
     One at a time, so that two trainings on two threads do not draw from each other's seed.
 

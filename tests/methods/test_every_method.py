@@ -116,6 +116,30 @@ def test_every_term_moves_the_embedding_or_what_it_declares_in_the_middle_of_tra
 
 
 @every_method
+def test_a_batch_of_one_is_fine_or_told(name):
+    method = make(name)
+    start(method)
+    new, labels, items = batch(1)
+    if any(isinstance(part, torch.nn.BatchNorm1d) for part in method.modules()):
+        with pytest.raises(DataError, match="drop_last"):
+            method(new, labels, items=items)
+    else:
+        assert all(term.isfinite() for term in method(new, labels, items=items).values())
+
+
+@every_method
+def test_a_batch_of_one_class_is_fine(name):
+    method = make(name)
+    start(method, 5)
+    new, labels, items = batch(6, labels=torch.full((6,), 2))
+    new.requires_grad_()
+    terms = method(new, labels, items=items)
+    sum(terms.values()).backward()
+    assert all(term.isfinite() for term in terms.values())
+    assert new.grad.isfinite().all()
+
+
+@every_method
 def test_a_batch_of_new_classes_only_is_fine(name):
     method = make(name)
     start(method)

@@ -18,6 +18,7 @@ from nobackfill.methods.base import (
     ItemClasses,
     Prototypes,
     Terms,
+    check_not_alone,
 )
 from nobackfill.oldspace import Need, OldSpace
 
@@ -132,6 +133,7 @@ class AdvBCT(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `boundary` and `adversarial`."""
         classification = self.classification(new, labels)
+        check_not_alone(new)
         stored = self.old_vectors(new, items, old)
         self.classes.see(items, labels)
         if not self.measured:

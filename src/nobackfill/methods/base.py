@@ -232,6 +232,15 @@ def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
         )
 
 
+def check_not_alone(new: Float[Tensor, "batch dim"]) -> None:
+    """Raises where a batch of one would meet a BatchNorm."""
+    if len(new) < 2:
+        raise DataError(
+            "wanted at least two items in a batch, as this method normalises over it, but got one. "
+            "Drop the last batch of an epoch where it is that small (`drop_last=True`)."
+        )
+
+
 def check_given(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
     """Returns the rows of a batch's items; raises where they were not given."""
     if items is None:

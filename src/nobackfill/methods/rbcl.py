@@ -96,7 +96,8 @@ def smooth_average_precision(
 ) -> Float[Tensor, ""]:
     """The mean average precision of `RBCL`: new embeddings rank the old vectors of the batch.
 
-    Only pairs of one class are ranked, so the work grows with their number times the batch.
+    Only pairs of one class are ranked, so work and memory grow with their number times the batch:
+    little for many classes, the cube of the batch for a single one.
 
     Example:
         >>> import torch

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.losses import mimic_loss, same_class, supervised_contrast
-from nobackfill.methods.base import ClassifyingMethod, Sides, Terms
+from nobackfill.methods.base import ClassifyingMethod, Sides, Terms, check_not_alone
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -93,6 +93,7 @@ class RM(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `mapping` and `contrast`."""
         classification = self.classification(new, labels)
+        check_not_alone(new)
         mapped, stored = self.map(new.detach()), self.old_vectors(new, items, old)
         same = same_class(labels)
         itself = torch.eye(len(new), dtype=torch.bool, device=new.device)
