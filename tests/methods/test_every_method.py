@@ -10,7 +10,7 @@ import nobackfill.methods as methods
 from nobackfill.config import resolve_options
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import OldSpace
+from nobackfill.oldspace import MEANING, OldSpace
 
 NUM_CLASSES, OLD_CLASSES, DIM, ITEMS = 7, 4, 6, 40
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -378,3 +378,27 @@ def test_all_that_is_known_moves_to_a_device():
     for part in (*everything(), "labels"):
         assert getattr(moved, part).device.type == "meta", part
     assert (moved.given, moved.known_classes) == (known.given, 3)
+
+
+@every_method
+def test_what_is_missing_is_told_by_its_meaning_and_only_what_would_do_is_suggested(name):
+    for missing in METHODS[name].needs:
+        given = {need: part for need, part in everything().items() if need != missing}
+        with pytest.raises(OldSpaceError) as error:
+            METHODS[name](OldSpace(**given), NUM_CLASSES)
+        says, _, suggested = str(error.value).partition("no more than that: ")
+        assert says.startswith(f"`{name}` needs {MEANING[missing]}, but")
+        assert suggested.rstrip(".").split(", ") == [
+            other for other, method in METHODS.items() if missing not in method.needs
+        ]
+
+
+@every_method
+def test_vectors_of_single_items_are_not_saved(name):
+    method = make(name)
+    new, labels, items = batch()
+    start(method)
+    method(new, labels, items=items)
+    saved = method.state_dict()
+    assert not {"embeddings", "independent"} & saved.keys()
+    assert all(value.ndim < 2 or len(value) != ITEMS for value in saved.values())

@@ -16,6 +16,10 @@ from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
     ItemClasses,
+    Items,
+    Labels,
+    New,
+    OldVectors,
     Prototypes,
     Terms,
     check_not_alone,
@@ -124,12 +128,7 @@ class AdvBCT(ClassifyingMethod):
         return 2 / (1 + math.exp(-10 * progress)) - 1
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification`, `boundary` and `adversarial`."""
         classification = self.classification(new, labels)

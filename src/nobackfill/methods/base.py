@@ -13,7 +13,11 @@ from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.oldspace import MEANING, Need, OldSpace
 from nobackfill.prototypes import check_labels
 
-Terms = dict[str, Float[Tensor, ""]]
+New = Float[Tensor, "batch dim"]
+Labels = Int[Tensor, " batch"]
+Items = Int[Tensor, " batch"] | None  # rows of OldSpace.embeddings
+OldVectors = Float[Tensor, "batch old_dim"] | None  # of the same views
+Terms = dict[str, Float[Tensor, ""]]  # of the loss, by name
 Prototypes = Callable[[], Float[Tensor, "classes dim"]]
 Embeddings = Callable[[], Float[Tensor, "items dim"]]
 
@@ -92,12 +96,7 @@ class Method(nn.Module):
         """
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the named terms of the loss; their sum is minimised, each is logged.
 
@@ -124,10 +123,7 @@ class Method(nn.Module):
         return Sides()
 
     def old_vectors(
-        self,
-        new: Float[Tensor, "batch dim"],
-        items: Int[Tensor, " batch"] | None,
-        old: Float[Tensor, "batch old_dim"] | None,
+        self, new: New, items: Items, old: OldVectors
     ) -> Float[Tensor, "batch old_dim"]:
         """The old vectors of a batch: those of the same views where given, else the stored ones.
 

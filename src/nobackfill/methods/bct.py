@@ -6,11 +6,19 @@ https://arxiv.org/abs/2003.11942
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.losses import first_dims, known_class_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms, check_classifier
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Terms,
+    check_classifier,
+)
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -57,12 +65,7 @@ class BCT(ClassifyingMethod):
         self.weight = weight
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         old_classifier = self.old_classifier.to(new.dtype)

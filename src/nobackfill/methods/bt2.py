@@ -9,13 +9,23 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
 from nobackfill.losses import mimic_loss
-from nobackfill.methods.base import ClassifyingMethod, Sides, Terms, check_given, check_items
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Sides,
+    Terms,
+    check_given,
+    check_items,
+)
 from nobackfill.methods.prototype_alignment import check_class_prototypes
 from nobackfill.oldspace import Need, OldSpace
 
@@ -100,12 +110,7 @@ class BT2(ClassifyingMethod):
         self.mimic_weight = mimic_weight
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns `classification`, `compatibility`, `mimicry` and `independent`."""
         stored = self.old_vectors(new, items, old)

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms, check_dim
 from nobackfill.oldspace import OldSpace
 from nobackfill.prototypes import check_labels
 
@@ -68,12 +68,7 @@ class CoReS(Method):
             )
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the term `classification`."""
         if labels.device.type == "cpu":  # on a GPU, looking would stop it

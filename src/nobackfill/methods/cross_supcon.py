@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from nobackfill.losses import same_class, supervised_contrast
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -46,12 +43,7 @@ class CrossSupCon(ClassifyingMethod):
         self.weight, self.temperature = weight, temperature
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)

@@ -7,11 +7,19 @@ Feature Learning, 2021. https://arxiv.org/abs/2108.02959
 from typing import ClassVar
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.losses import first_dims, known_class_loss, prototype_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms, check_classifier
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Terms,
+    check_classifier,
+)
 from nobackfill.methods.prototype_alignment import check_class_prototypes
 from nobackfill.oldspace import Need, OldSpace
 
@@ -82,12 +90,7 @@ class DualTuning(ClassifyingMethod):
         self.temperature, self.smoothing = temperature, smoothing
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns `classification`, `compatibility`, `old_classifier` and `new_classifier`."""
         classification = self.classification(new, labels, smoothing=self.smoothing)

@@ -6,10 +6,7 @@ in the old gallery.
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 
 
 class Independent(ClassifyingMethod):
@@ -31,12 +28,7 @@ class Independent(ClassifyingMethod):
     dimension: ClassVar[str] = "longer"
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the term `classification`."""
         return {"classification": self.classification(new, labels)}

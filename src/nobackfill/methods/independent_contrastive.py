@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.losses import prototype_loss, same_class
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import OldSpace
 
 
@@ -59,12 +59,7 @@ class IndependentContrastive(ClassifyingMethod):
         self.register_buffer("running", None if dim is None else torch.zeros(num_classes, dim))
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `contrast`; moves the running prototypes."""
         classification = self.classification(new, labels)

@@ -6,11 +6,19 @@ Li and Hoiem, Learning without Forgetting, ECCV 2016. https://arxiv.org/abs/1606
 from typing import ClassVar
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.losses import first_dims
-from nobackfill.methods.base import ClassifyingMethod, Terms, check_classifier
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Terms,
+    check_classifier,
+)
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -69,12 +77,7 @@ class LwF(ClassifyingMethod):
         self.weight, self.temperature = weight, temperature
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         old_classifier = self.old_classifier.to(new.dtype)

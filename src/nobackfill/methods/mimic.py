@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from nobackfill.losses import mimic_loss
-from nobackfill.methods.base import Method, Terms, check_dim
+from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms, check_dim
 from nobackfill.oldspace import Need
 
 
@@ -37,12 +34,7 @@ class Mimic(Method):
     supervised: ClassVar[bool] = False
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the term `mimicry`."""
         check_dim(new, self.embeddings.shape[1])

@@ -6,12 +6,20 @@ Backward-Compatible Learning, 2025. https://arxiv.org/abs/2503.14824
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import OldSpaceError
 from nobackfill.losses import prototype_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms, at_least_single
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Terms,
+    at_least_single,
+)
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
 from nobackfill.perturb.checks import check_prototypes
@@ -61,12 +69,7 @@ class PrototypeAlignment(ClassifyingMethod):
         return self.old if self.perturb is None else self.perturb.moved
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)

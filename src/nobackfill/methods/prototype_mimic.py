@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from nobackfill.losses import mimic_loss
-from nobackfill.methods.base import Terms
+from nobackfill.methods.base import Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.oldspace import Need, OldSpace
 
@@ -51,12 +48,7 @@ class PrototypeMimic(PrototypeAlignment):
         self.mimic_weight = mimic_weight
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification`, `compatibility` and `mimicry`."""
         terms = super().forward(new, labels)

@@ -9,11 +9,20 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.losses import mimic_loss, same_class, supervised_contrast
-from nobackfill.methods.base import ClassifyingMethod, Sides, Terms, check_not_alone
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Sides,
+    Terms,
+    check_not_alone,
+)
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -84,12 +93,7 @@ class RM(ClassifyingMethod):
         self.temperature = temperature
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification`, `mapping` and `contrast`."""
         classification = self.classification(new, labels)

@@ -7,10 +7,19 @@ https://arxiv.org/abs/2403.00648
 from typing import ClassVar
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import Method, Terms, at_least_single, check_dim
+from nobackfill.methods.base import (
+    Items,
+    Labels,
+    Method,
+    New,
+    OldVectors,
+    Terms,
+    at_least_single,
+    check_dim,
+)
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.quantize import largest_split, likeness_to_centroids, train_codebooks
 
@@ -78,12 +87,7 @@ class SSPL(Method):
         self.sharpness = sharpness
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the term `structure`."""
         check_dim(new, self.embeddings.shape[1])

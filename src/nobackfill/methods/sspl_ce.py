@@ -6,10 +6,10 @@ Learning, 2025, compare it beside SSPL (Wu et al., TMM 2024). https://arxiv.org/
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import ClassifyingMethod, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.sspl import landmarks, structure_loss
 from nobackfill.oldspace import Need, OldSpace
 
@@ -75,12 +75,7 @@ class SSPLCE(ClassifyingMethod):
         self.weight, self.sharpness = weight, sharpness
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `structure`."""
         classification = self.classification(new, labels)

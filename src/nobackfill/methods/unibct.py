@@ -13,7 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.losses import known_class_loss
-from nobackfill.methods.base import ClassifyingMethod, Terms, at_least_single
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Terms,
+    at_least_single,
+)
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb.checks import check_prototypes
 
@@ -72,12 +80,7 @@ class UniBCT(ClassifyingMethod):
         self.weight, self.scale, self.margin = weight, scale, margin
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)

@@ -16,6 +16,10 @@ from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
     ItemClasses,
+    Items,
+    Labels,
+    New,
+    OldVectors,
     Prototypes,
     Terms,
 )
@@ -121,12 +125,7 @@ class UniBCTSPR(ClassifyingMethod):
         self.waiting = None
 
     def forward(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-        *,
-        items: Int[Tensor, " batch"] | None = None,
-        old: Float[Tensor, "batch old_dim"] | None = None,
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`, 0 before the first refinement."""
         classification = self.classification(new, labels)
