@@ -107,7 +107,7 @@ def comparison(lines):
         by_method[line["method"]][line["seed"]] = line
     base, ceiling = by_method.get("prototype_alignment", {}), by_method.get("independent", {})
     rows = []
-    for method in sorted(by_method, key=list(METHODS).index):
+    for method in [name for name in METHODS if name in by_method]:
         runs = by_method[method]
         cells = [f"`{method}`", str(len(runs))]
         cells += [
@@ -120,7 +120,7 @@ def comparison(lines):
         scores = [
             p_scores(run["new_new"], run["new_old"], run["old_old"], ceiling[seed]["new_new"])
             for seed, run in runs.items()
-            if seed in ceiling
+            if seed in ceiling and ceiling[seed]["new_new"] > run["old_old"]
         ]
         cells += [
             f"{mean(getattr(p, key) for p in scores):.1f}" if scores else "–"

@@ -54,16 +54,20 @@ def main(suite, *, module, seeds):
                 for line in pool.imap_unordered(one_run, tasks):
                     if line is None or line["method"] not in wanted:
                         continue
-                    if (line["method"], line["seed"]) not in done:
+                    if key_of(line) not in done:
                         file.write(json.dumps({"suite": suite, **line}) + "\n")
                         file.flush()
                         show(line)
 
 
 def lines_there(path, changes):
-    """The methods and seeds that a file has lines for, in this setting."""
+    """The methods, seeds and devices that a file has lines for, in this setting."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {(line["method"], line["seed"]) for line in lines if line["changes"] == changes}
+    return {key_of(line) for line in lines if line["changes"] == changes}
+
+
+def key_of(line):
+    return line["method"], line["seed"], line["device"]
 
 
 def stages(wanted):

@@ -126,11 +126,11 @@ def trained(monkeypatch, tmp_path):
             return map(function, tasks)
 
     def one_run(task):
-        _, name, seed, changes, _, folder = task
+        _, name, seed, changes, device, folder = task
         trained.append((folder.name, name))
         numbers = {"old_old": 0.1, "new_old": 0.2, "new_new": 0.3, "seconds": 1.0}
-        is_old = name == "old"
-        return None if is_old else {"method": name, "seed": seed, "changes": changes, **numbers}
+        said = {"method": name, "seed": seed, "changes": changes, "device": device}
+        return None if name == "old" else said | numbers
 
     trained = []
     monkeypatch.setattr(suite, "one_run", one_run)
@@ -163,7 +163,8 @@ def test_what_goes_on_writes_no_line_twice(trained, monkeypatch, tmp_path):
     assert run_suite(monkeypatch, output, *work) == once
     other = run_suite(monkeypatch, output, *work, "--set", "train.epochs=3")
     assert other == once + [(*line, "train.epochs=3") for line in once]
-    assert len(run_suite(monkeypatch, output)) == 12  # without a place to go on from, all anew
+    assert len(run_suite(monkeypatch, output, *work, "--device", "meta")) == 12  # another machine
+    assert len(run_suite(monkeypatch, output)) == 16  # without a place to go on from, all anew
 
 
 def lines_of(method, numbers, **more):

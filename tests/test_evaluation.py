@@ -289,6 +289,7 @@ def test_mapped_queries_alone_do_not_measure_new_new():
     gallery = STRANGER.select(STRANGER.columns["is_gallery"])
     result = evaluate(OLD, gallery, query_for_old=NEW)
     assert result.new_new is None
+    assert any("lacks queries" in note for note in result.notes)
     assert result.new_old.mean_average_precision == mean_ap(NEW, OLD)
 
 

@@ -187,6 +187,7 @@ def evaluate(
             "query. Check the column `label`, and that queries and gallery are of the same classes."
         )
     asks_itself = bool(np.isin(plan.query_ids, asks.ids).all())
+    lacking = () if asks_itself else ("new/new is not measured: the new file lacks queries",)
     return Evaluation(
         old_old=old_old,
         new_old=search(asks_old, old, dim=asks_old.compatible_dim),
@@ -195,7 +196,12 @@ def evaluate(
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
-        notes=(*plan.notes, *_space_notes(old, asks_old), *_query_notes(new, query_for_old)),
+        notes=(
+            *plan.notes,
+            *lacking,
+            *_space_notes(old, asks_old),
+            *_query_notes(new, query_for_old),
+        ),
     ).explained()
 
 

@@ -17,7 +17,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 supervised = pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.supervised])
 unsupervised = pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.supervised])
 looks_at_single_old_vectors = pytest.mark.parametrize(
-    "name", [n for n, m in METHODS.items() if "embeddings" in m.needs and n != "unibct_spr"]
+    "name", [n for n, m in METHODS.items() if "embeddings" in m.needs and m.compares_items]
 )
 bound_to_the_old_dimension = pytest.mark.parametrize(
     "name", [n for n, m in METHODS.items() if m.needs and m.dimension != "any"]
@@ -157,6 +157,18 @@ class CountOperations(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.count += 1
         return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, m in METHODS.items() if "embeddings" in m.needs and not m.compares_items]
+)
+def test_who_does_not_compare_items_does_not_look_at_their_view(name):
+    method = make(name)
+    start(method, 5)
+    new, labels, items = batch()
+    method(new, labels, items=items)
+    other = method(new, labels, items=items, old=torch.randn(len(new), DIM))
+    assert method(new, labels, items=items) == other
 
 
 @every_method
@@ -370,6 +382,11 @@ def test_labels_are_those_of_the_same_items(name):
         labels = torch.zeros(wrong, dtype=torch.int64)
         with pytest.raises(OldSpaceError, match=f"each of the {ITEMS} rows.*got {wrong}"):
             METHODS[name](OldSpace(**known, labels=labels), NUM_CLASSES)
+    for label in (-1, NUM_CLASSES):
+        labels = torch.full((ITEMS,), label)
+        with pytest.raises(DataError, match=f"from 0 to {NUM_CLASSES - 1}.*found {label}"):
+            METHODS[name](OldSpace(**known, labels=labels), NUM_CLASSES)
+    METHODS[name](OldSpace(**known, labels=torch.full((ITEMS,), NUM_CLASSES - 1)), NUM_CLASSES)
 
 
 def test_all_that_is_known_moves_to_a_device():

@@ -1,3 +1,4 @@
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -225,3 +226,19 @@ def test_the_pass_over_the_training_set_is_made_once_an_epoch_and_only_if_asked(
     list(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))
     assert len(passes) == 2
     assert not torch.equal(got[0][0], got[1][0])  # each epoch anew
+
+
+def test_new_embeddings_are_let_go_before_the_batches(collection):
+    class Spy(METHODS["independent"]):
+        def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
+            kept.append(weakref.ref(new_embeddings()))
+
+        def forward(self, new, labels, *, items=None, old=None):
+            assert kept[-1]() is None
+            return super().forward(new, labels, items=items)
+
+    kept = []
+    model, _ = make()
+    rows = collection.training_rows(-1)
+    next(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))
+    assert len(kept) == 1

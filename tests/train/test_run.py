@@ -440,7 +440,7 @@ def test_the_old_model_may_see_the_augmented_view(old_run, tmp_path):
     assert not same(weights(tmp_path / "test"), weights(tmp_path / "same"))
 
 
-@pytest.mark.parametrize("name", ["ndpp", "bct", "independent"])
+@pytest.mark.parametrize("name", ["ndpp", "bct", "independent", "unibct_spr"])
 def test_a_view_that_no_one_looks_at_is_refused(old_run, tmp_path, name):
     recipe = new_recipe(old_run, name)
     recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
@@ -644,16 +644,6 @@ def test_the_classifier_of_bt2_is_not_one_of_its_gallery(old_run, tmp_path):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
-def test_an_independent_run_gives_the_p_scores(old_run, tmp_path):
-    list(train_run(new_recipe(old_run, "independent"), tmp_path / "free", device=CPU))
-    recipe = new_recipe(old_run, "mimic")
-    told = replace(recipe, old=replace(recipe.old, independent=str(tmp_path / "free")))
-    list(train_run(told, tmp_path / "new", device=CPU))
-    result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
-    free = json.loads((tmp_path / "free" / "evaluation.json").read_text())
-    assert result["independent"] == free["new_new"]
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -696,3 +686,12 @@ def test_a_run_is_compared_with_an_independent_model_if_there_is_one(old_run, tm
     vectors = nb.load_vectors(tmp_path / "alone" / "validation.parquet")
     assert result["independent"] == nb.evaluate(vectors, vectors).summary()["old_old"]
     assert result["independent"] not in (result["old_old"], result["new_new"])
+
+
+def test_first_dimensions_meet_the_gallery_of_a_file_too(old_run, tmp_path):
+    recipe, _ = with_vectors(old_run, tmp_path)
+    old = replace(recipe.old, independent=str(old_run))
+    longer = replace(recipe, model=longer_model(16), method=Choice("bt2"), old=old)
+    list(train_run(longer, tmp_path / "new", device=CPU))
+    vectors = nb.load_vectors(tmp_path / "new" / "validation.parquet")
+    assert (vectors.dim, vectors.compatible_dim) == (40, 8)

@@ -49,6 +49,7 @@ class Method(nn.Module):
             dimensions then meet the old gallery), or "any".
         known_only: Whether classes that the old model never saw are left out of some term.
         supervised: Whether labels are looked at.
+        compares_items: Whether old embeddings are looked at one by one, so that the view matters.
         maps_queries: Whether the old gallery is asked with other vectors than are stored.
         same_kind: Whether the old model must have been trained by this very method.
         moves_only: Terms that leave the embedding alone, and the parameter that they move.
@@ -65,6 +66,7 @@ class Method(nn.Module):
     dimension: ClassVar[str] = "same"
     known_only: ClassVar[bool] = False
     supervised: ClassVar[bool] = True
+    compares_items: ClassVar[bool] = True
     maps_queries: ClassVar[bool] = False
     same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
@@ -198,11 +200,8 @@ class ItemClasses(nn.Module):
                 f"wanted one label for each of the {len(embeddings)} rows of `embeddings`, but got "
                 f"{len(labels)}. Take both from the same items."
             )
-        if labels is not None and (labels.min() < -1 or labels.max() >= num_classes):
-            raise OldSpaceError(
-                f"wanted `labels` from 0 to {num_classes - 1}, or -1 where one is not known, but "
-                f"found {int(labels.min())} to {int(labels.max())}. Number the classes from 0."
-            )
+        if labels is not None:
+            check_labels(labels, num_classes)
         self.told = labels is not None
         known = torch.full((len(embeddings),), -1) if labels is None else labels
         self.register_buffer("known", known.to(embeddings.device, torch.int64))

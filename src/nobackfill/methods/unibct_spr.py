@@ -70,6 +70,7 @@ class UniBCTSPR(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
     paper: ClassVar[str] = "Zhang et al., IJCAI"
     year: ClassVar[int | None] = 2022
+    compares_items: ClassVar[bool] = False
     old: Float[Tensor, "classes dim"]
 
     def __init__(

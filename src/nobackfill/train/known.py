@@ -118,11 +118,12 @@ def check_old(recipe: Recipe) -> None:
                 f"but {old.run} was trained by `{theirs}`. Train an old model by `{name}`, or "
                 f"choose another method."
             )
-    if recipe.train.old_view == "same" and ("embeddings" not in needs or old.run is None):
+    compares = "embeddings" in needs and METHODS[name].compares_items
+    if recipe.train.old_view == "same" and not (compares and old.run is not None):
         raise ConfigError(
             f'wanted `old_view = "same"` with an old run and a method that looks at single old '
             f"vectors, but got `{name}` "
-            f"{'without an old run' if 'embeddings' in needs else 'which does not'}. Leave "
+            f"{'without an old run' if compares else 'which does not'}. Leave "
             f'`old_view` at "test".'
         )
     _check_dimension(recipe)
