@@ -9,7 +9,7 @@ ROOMS = """
     errors config randomness files space vectors
     data models embed
     search merge quantize ranking relevance metrics prototypes oldspace
-    perturb losses methods train
+    perturb losses given itemclasses methods train
     matching scores evaluation analysis
     report upgrade demo demo_report cli __main__
 """.split()

@@ -12,17 +12,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from nobackfill.given import check_not_alone
+from nobackfill.itemclasses import ItemClasses
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
-    ItemClasses,
     Items,
     Labels,
     New,
     OldVectors,
     Prototypes,
     Terms,
-    check_not_alone,
 )
 from nobackfill.oldspace import Need, OldSpace
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
+from nobackfill.given import check_dim, check_given, check_items
 from nobackfill.oldspace import MEANING, Need, OldSpace
 from nobackfill.prototypes import check_labels
 
@@ -171,105 +171,6 @@ class ClassifyingMethod(Method):
         if self.classifier.in_features:  # 0 while it waits for its first batch
             check_dim(new, self.classifier.in_features)
         return F.cross_entropy(self.classifier(new), labels, label_smoothing=smoothing)
-
-
-class ItemClasses(nn.Module):
-    """The class of each training item: told at once, or learned from the batches.
-
-    Attributes:
-        told: Whether all are known from the start.
-        known: One class per item, -1 where it is not known yet.
-
-    Args:
-        labels: Where they are known.
-        embeddings: Of the items.
-        num_classes: How many classes there are.
-    """
-
-    known: Int[Tensor, " items"]
-
-    def __init__(
-        self,
-        labels: Int[Tensor, " labels"] | None,
-        embeddings: Float[Tensor, "items dim"],
-        num_classes: int,
-    ):
-        super().__init__()
-        if labels is not None and len(labels) != len(embeddings):
-            raise OldSpaceError(
-                f"wanted one label for each of the {len(embeddings)} rows of `embeddings`, but got "
-                f"{len(labels)}. Take both from the same items."
-            )
-        if labels is not None:
-            check_labels(labels, num_classes)
-        self.told = labels is not None
-        known = torch.full((len(embeddings),), -1) if labels is None else labels
-        self.register_buffer("known", known.to(embeddings.device, torch.int64))
-
-    def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
-        """Remembers the classes of a batch."""
-        if not self.told:
-            self.known[check_given(items)] = labels
-
-
-def at_least_single(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """Half precision as float32; all else as it is."""
-    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-
-
-def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
-    """Raises where an embedding has not the length that the method was made for."""
-    if new.shape[1] != dim:
-        raise SpaceMismatch(
-            f"wanted new embeddings of {dim} dimensions, for which this method was made, but got "
-            f"{new.shape[1]}. Where the old vectors set the dimension, give the new model a "
-            f"projection to {dim}; where the method takes `dim`, pass dim={new.shape[1]}."
-        )
-
-
-def check_not_alone(new: Float[Tensor, "batch dim"]) -> None:
-    """Raises where a batch of one would meet a BatchNorm."""
-    if len(new) < 2:
-        raise DataError(
-            "wanted at least two items in a batch, as this method normalises over it, but got one. "
-            "Drop the last batch of an epoch where it is that small (`drop_last=True`)."
-        )
-
-
-def check_given(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
-    """Returns the rows of a batch's items; raises where they were not given."""
-    if items is None:
-        raise DataError(
-            "wanted to know which training items this batch is made of, but got no `items`. Pass "
-            "`items=`, their rows in OldSpace.embeddings."
-        )
-    return items
-
-
-def check_items(vectors: Float[Tensor, "items dim"], need: Need) -> Float[Tensor, "items dim"]:
-    """Returns vectors of the training items; raises where one has no direction."""
-    bad = ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)
-    if bad.any():
-        row = int(bad.nonzero()[0])
-        kind = "is all zeros" if vectors[row].isfinite().all() else "holds NaN or infinity"
-        raise OldSpaceError(
-            f"wanted {MEANING[need]}, finite and with a direction, but row {row} of `{need}` "
-            f"{kind} ({int(bad.sum())} such rows). Drop these items, or embed them again."
-        )
-    return vectors
-
-
-def check_classifier(old: OldSpace, num_classes: int) -> Float[Tensor, "old_classes dim"]:
-    """Returns the old classifier; raises where it cannot be one of the first classes."""
-    rows = at_least_single(old.get("classifier"))
-    finite = bool(rows.isfinite().all())
-    if len(rows) > num_classes or not finite:
-        raise OldSpaceError(
-            f"wanted the finite weights of at most {num_classes} old classes, the first of the "
-            f"new, but got {len(rows)} rows{'' if finite else ' with NaN or infinity'}. Number the "
-            f"classes again, those of the old model first."
-        )
-    return rows
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:

@@ -9,16 +9,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.given import check_classifier
 from nobackfill.losses import first_dims, known_class_loss
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Terms,
-    check_classifier,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 

@@ -14,19 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
+from nobackfill.given import check_class_prototypes, check_given, check_items
 from nobackfill.losses import mimic_loss
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Sides,
-    Terms,
-    check_given,
-    check_items,
-)
-from nobackfill.methods.prototype_alignment import check_class_prototypes
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms, check_dim
+from nobackfill.given import check_dim
+from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
 from nobackfill.oldspace import OldSpace
 from nobackfill.prototypes import check_labels
 

@@ -10,17 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.given import check_class_prototypes, check_classifier
 from nobackfill.losses import first_dims, known_class_loss, prototype_loss
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Terms,
-    check_classifier,
-)
-from nobackfill.methods.prototype_alignment import check_class_prototypes
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 

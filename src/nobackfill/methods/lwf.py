@@ -9,16 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.given import check_classifier
 from nobackfill.losses import first_dims
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Terms,
-    check_classifier,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 

@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
+from nobackfill.given import check_dim
 from nobackfill.losses import mimic_loss
-from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms, check_dim
+from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
 from nobackfill.oldspace import Need
 
 

@@ -9,20 +9,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.errors import OldSpaceError
+from nobackfill.given import check_class_prototypes
 from nobackfill.losses import prototype_loss
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Terms,
-    at_least_single,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
-from nobackfill.perturb.checks import check_prototypes
 
 
 class PrototypeAlignment(ClassifyingMethod):
@@ -75,16 +66,3 @@ class PrototypeAlignment(ClassifyingMethod):
         classification = self.classification(new, labels)
         contrast = prototype_loss(new, labels, self.target, self.old, temperature=self.temperature)
         return {"classification": classification, "compatibility": self.weight * contrast}
-
-
-def check_class_prototypes(old: OldSpace, num_classes: int) -> Float[Tensor, "classes dim"]:
-    """Returns the prototypes; raises where they are not those of the classes, or no directions."""
-    prototypes = at_least_single(old.get("prototypes"))
-    if len(prototypes) != num_classes:
-        raise OldSpaceError(
-            f"wanted one old prototype for each of the {num_classes} classes that are trained on, "
-            f"but got {len(prototypes)}. Embed the *new* training set with the old model and take "
-            f"its class means (`nobackfill.class_means`)."
-        )
-    check_prototypes(prototypes)
-    return prototypes

@@ -12,17 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nobackfill.given import check_not_alone
 from nobackfill.losses import mimic_loss, same_class, supervised_contrast
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Sides,
-    Terms,
-    check_not_alone,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
 from nobackfill.oldspace import Need, OldSpace
 
 

@@ -12,16 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.given import at_least_single
 from nobackfill.losses import known_class_loss
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    New,
-    OldVectors,
-    Terms,
-    at_least_single,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 from nobackfill.perturb.checks import check_prototypes
 

@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
+from nobackfill.itemclasses import ItemClasses
 from nobackfill.losses import known_class_loss
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
-    ItemClasses,
     Items,
     Labels,
     New,
