@@ -312,6 +312,19 @@ def test_vectors_stay_as_they_are_unless_the_table_says_what_they_cost(name):
 
 
 @every_method
+def test_a_saved_state_loads_into_a_method_that_has_seen_nothing(name):
+    one, other = make(name), make(name)
+    new, labels, items = batch()
+    start(one)
+    one(new, labels, items=items)
+    other.load_state_dict(one.state_dict())
+    for method in (one, other):
+        torch.manual_seed(3)
+        start(method, 1)
+    assert one(new, labels, items=items) == other(new, labels, items=items)
+
+
+@every_method
 def test_each_vector_is_turned_into_a_query_for_itself(name):
     method = make(name)
     new, labels, items = batch()

@@ -4,7 +4,7 @@ Compatible methods add a contrast among class prototypes, and at times beat the 
 its own gallery. Whether that comes from compatibility or from the contrast, this method tells.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +36,7 @@ class IndependentContrastive(ClassifyingMethod):
         weight: Share of the contrast.
         temperature: Of the contrast.
         momentum: How much of a prototype stays when its class is seen again.
-        dim: Of the new embedding; found at the first batch where it is not given. Give it where a
-            saved state shall be loaded.
+        dim: Of the new embedding; found at the first batch where it is not given.
     """
 
     paper: ClassVar[str] = "a control of ours"
@@ -57,6 +56,13 @@ class IndependentContrastive(ClassifyingMethod):
         super().__init__(old, num_classes, dim=dim)
         self.weight, self.temperature, self.momentum = weight, temperature, momentum
         self.register_buffer("running", None if dim is None else torch.zeros(num_classes, dim))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Takes the dimension from the saved prototypes where it is not known yet."""
+        saved = state_dict.get(f"{prefix}running")
+        if self.running is None and saved is not None:
+            self.running = torch.zeros_like(saved)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(
         self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
