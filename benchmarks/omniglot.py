@@ -63,7 +63,8 @@ def omniglot(*, shares: tuple[float, ...] = (0.1, 1.0), seed: int = 0):
         labels=labels,
         columns={"split": np.where(is_training[original], "train", "validation")},
         class_counts=order.counts,
-        load=lambda rows: images[rows.to(images.device)].float() / 4.5 - 1,
+        load=lambda rows, generator: images[rows.to(images.device)],
+        prepare=lambda pixels: pixels.float() / 4.5 - 1,
         augment=lambda batch, generator: augment(batch, generator, paper=-1.0),
         preprocessing="Omniglot, 35 px, -1 to 1",
     )

@@ -98,8 +98,9 @@ def omniglot(changes):
         "it (`mimic`, `sspl`) end above it. Our reading, not proven: they see ten times as many "
         "images. (Trained on the old model's images alone, on glyphs, they end below it, but in "
         "fewer steps too: the table with `train.step=0`.) A first try with a 3 × 3 stem had an old "
-        "model of 15.7 on seed 0; it was stopped for that, and its 29 runs are not shown. An earlier "
-        "run of these seeds lacked `bt2` and some others; all were trained anew, and old/old moved "
+        "model of 15.7 on seed 0; it was stopped for that, and its 29 runs are not shown. "
+        "An earlier run of these seeds lacked `bt2` and some others; all were trained anew, and "
+        "old/old moved "
         "from 25.5 to 25.1, ODPP's Δ new/old from −0.40 to −0.30: what a GPU's rounding does.",
         "",
         "    python benchmarks/omniglot.py --seeds 3 --device cuda",

@@ -10,11 +10,12 @@ import argparse
 import json
 import multiprocessing
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 
-def main(suite, *, module, seeds):
+def main(suite, *, module, seeds, methods=None):
     """Runs a suite from the command line.
 
     Args:
@@ -22,11 +23,12 @@ def main(suite, *, module, seeds):
         module: Where `make_recipe(name, old_run, *, seed, changes)` and `SIZES` are found again by
             the processes that train.
         seeds: How many by default.
+        methods: Which by default; all where none is given.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--methods", nargs="*", default=None, help="all by default")
+    parser.add_argument("--methods", nargs="*", default=None, help="those of the suite by default")
     parser.add_argument("--set", nargs="*", default=[], help="changes such as train.epochs=3")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--device", default="auto")
@@ -38,7 +40,7 @@ def main(suite, *, module, seeds):
 
     from nobackfill import METHODS
 
-    wanted = list(options.methods or METHODS)
+    wanted = list(options.methods or methods or METHODS)
     with tempfile.TemporaryDirectory() as scratch:
         work = options.work or Path(scratch)
         seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -90,7 +92,7 @@ def one_run(task):
 
     import torch
 
-    from nobackfill.upgrade import choose_device, train_run
+    from nobackfill.upgrade import Decoding, choose_device, train_run
 
     module, name, seed, changes, device, folder = task
     torch.set_num_threads(1)
@@ -102,7 +104,8 @@ def one_run(task):
         changes=[*own_changes(name, folder, **suite.SIZES), *changes],
     )
     start, where = datetime.now(UTC), choose_device(device)
-    for _ in train_run(recipe, folder / name, device=where, resume=True):
+    decoding = Decoding(workers=getattr(suite, "WORKERS", 0), keep=True)
+    for _ in train_run(recipe, folder / name, device=where, resume=True, decoding=decoding):
         pass
     if name in ("old", "cores_old"):
         return None
@@ -118,7 +121,30 @@ def one_run(task):
         "recall_at_1": {
             key: result["recall_at_1"][key] for key in ("old_old", "new_old", "new_new")
         },
+        **tests_of(result),
     }
+
+
+def tests_of(result):
+    """What came out on the recipe's other tests, if it has any."""
+    tests = {
+        name: {key: one[key] for key in ("old_old", "new_old", "new_new")}
+        for name, one in result.get("tests", {}).items()
+    }
+    return {"tests": tests} if tests else {}
+
+
+def recipe_of(folder, name, old_run, *, seed, changes=()):
+    """A recipe of recipes/<folder>, with the seed of the run and the old model that is there."""
+    from nobackfill.config import read_recipe
+
+    told = [f"data.seed={seed}", f"train.seed={seed + (1000 if name == 'old' else 0)}"]
+    path = Path(__file__).parent.parent / "recipes" / folder / f"{name}.toml"
+    recipe = read_recipe(path, [*told, *changes])
+    old = {"recipe": None, "independent_recipe": None}
+    if name != "old":
+        old["run"] = str(old_run)
+    return replace(recipe, old=replace(recipe.old, **old))
 
 
 def own_changes(name, folder, *, embedding_dim, train_classes):

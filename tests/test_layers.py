@@ -6,12 +6,12 @@ from pathlib import Path
 import nobackfill
 
 ROOMS = """
-    errors config randomness files space vectors
+    errors config randomness distributed files space vectors
     data models embed
     search merge quantize ranking relevance metrics prototypes oldspace
     perturb losses given itemclasses methods train
     matching scores evaluation analysis
-    report upgrade demo demo_report cli __main__
+    report upgrade jobs sequence plan demo demo_report cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from nobackfill.config import Recipe, build_recipe, change_tables
-from nobackfill.data.collection import Batch, Batches, Collection
+from nobackfill.data.batches import Batch, Batches
+from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
@@ -144,10 +145,7 @@ def run_demo(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     runs = {name: Run.open(folder / name) for name in recipes}
-    vectors = {
-        name: searched_vectors(run, collection, run.recipe.data, device=device)
-        for name, run in runs.items()
-    }
+    vectors = {name: searched_vectors(run, collection, device=device) for name, run in runs.items()}
     demo = Demo(
         folder=folder,
         collection=collection,

@@ -123,7 +123,7 @@ def families_section(
 
 def family_pictures(demo: Demo, rows: Int[Tensor, " classes"]) -> str:
     """One image of each class, in a frame of its colour."""
-    grey = [np.asarray((image[0] + 1) * 127.5) for image in demo.collection.load(rows)]
+    grey = [np.asarray((image[0] + 1) * 127.5) for image in demo.collection.view(rows)]
     return pictures(grey, [COLORS[index % len(COLORS)] for index in range(len(grey))])
 
 

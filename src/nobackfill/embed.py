@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.data.collection import Batch, Batches, Collection
+from nobackfill.data.batches import Batch, Batches
+from nobackfill.data.collection import Collection
+from nobackfill.distributed import gather, part
 from nobackfill.errors import DataError
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors
@@ -25,6 +27,8 @@ def embed(
 ) -> Float[Tensor, "rows dim"]:
     """Returns the embedding of every row, on the model's device; the model is left as it was.
 
+    Under torchrun the processes share the work, and each gets all embeddings.
+
     Args:
         model: Images in, embeddings out; run in eval mode.
         collection: Where the images are; loaded as for a test, without augmentation.
@@ -38,8 +42,8 @@ def embed(
     was_training = model.training
     model.eval()
     try:
-        steps = watch(Batches(collection, rows, batch_size))
-        return torch.cat([model(batch.images.to(device)) for batch in steps])
+        steps = watch(Batches(collection, rows, batch_size, device=device, part=part()))
+        return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
     finally:
         model.train(was_training)
 

@@ -1,13 +1,14 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nobackfill.config import suggest
+from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.matching import plan_search, rows_of
 from nobackfill.methods import METHODS
@@ -27,12 +28,14 @@ class Protocol:
         at: Cut-off of the average precision, or None.
         same_camera: Whether items of the query's label and camera count; they do not in re-id.
         leave_one_out: Whether every item queries all others, whatever the columns say.
+        area: Under the precision-recall curve, by "step" or by "trapezoid".
     """
 
     says: str
     at: int | None = None
     same_camera: bool = True
     leave_one_out: bool = False
+    area: Literal["step", "trapezoid"] = "step"
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -40,6 +43,7 @@ PROTOCOLS: dict[str, Protocol] = {
     "leave-one-out": Protocol("every item queries all others", leave_one_out=True),
     "market1501": Protocol("the query's label in its own camera is ignored", same_camera=False),
     "gldv2": Protocol("average precision cut at 100", at=100),
+    "roxford_rparis": Protocol("area by trapezoids, as its lists are counted", area="trapezoid"),
 }
 
 
@@ -132,6 +136,7 @@ def evaluate(
     query_for_old: Vectors | None = None,
     independent: Vectors | None = None,
     protocol: str | None = None,
+    ground_truth: GroundTruth | None = None,
     intersect: bool = False,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
@@ -151,6 +156,7 @@ def evaluate(
             `rm`): new/old asks with these, new/new does not.
         independent: Vectors of a new model trained without constraint: the ceiling.
         protocol: A name of `PROTOCOLS`; "plain" by default.
+        ground_truth: What each query shall find, where labels do not say it.
         intersect: Whether items that only one file has are left out instead of being an error.
         device: Where to search.
     """
@@ -166,6 +172,7 @@ def evaluate(
         same_camera=PROTOCOLS[name].same_camera,
         leave_one_out=PROTOCOLS[name].leave_one_out,
         intersect=intersect,
+        ground_truth=ground_truth,
     )
 
     def search(query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
@@ -176,8 +183,10 @@ def evaluate(
             plan.gallery_labels,
             query_camera=plan.query_camera,
             gallery_camera=plan.gallery_camera,
-            ignored=plan.itself,
+            relevant=plan.relevant,
+            ignored=plan.ignored,
             at=PROTOCOLS[name].at,
+            area=PROTOCOLS[name].area,
         )
 
     old_old = search(old, old)

@@ -44,6 +44,24 @@ def replacing(path: Path | str) -> Iterator[Path]:
         raise
 
 
+def find_given(path: str | Path, what: str) -> Path:
+    """Where something lies that a recipe names: from here, or from the folder NOBACKFILL_DATA.
+
+    Args:
+        path: As the recipe has it.
+        what: It is, in words, for the error: "a collection".
+    """
+    below = os.environ.get("NOBACKFILL_DATA")
+    for place in (Path(path).expanduser(), *([Path(below) / path] if below else [])):
+        if place.exists():
+            return place
+    raise DataError(
+        f"wanted {what} at {path}, but there is none{f' (nor below {below})' if below else ''}. "
+        f"Write where it lies, or set the environment variable NOBACKFILL_DATA to the folder that "
+        f"holds it."
+    )
+
+
 def flush_to_disk(path: Path) -> None:
     """Waits until the contents of a file are on the disk, not only in the system's memory."""
     with path.open("rb+") as file:

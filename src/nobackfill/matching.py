@@ -1,5 +1,6 @@
 """Two files of vectors, matched by id: who asks, who is searched, and what counts as found."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.vectors import Vectors
 
@@ -22,23 +24,26 @@ class SearchPlan:
     Attributes:
         query_ids: Who asks.
         gallery_ids: Who is searched.
-        query_labels: The class of each query, as a number.
-        gallery_labels: The class of each gallery item.
+        query_labels: The class of each query, as a number; None where relevance is listed.
+        gallery_labels: The class of each gallery item, likewise.
+        relevant: For each query, the places in the gallery of what it shall find, where that is
+            listed.
         query_camera: The camera of each query, where the protocol asks for it.
         gallery_camera: The camera of each gallery item, likewise.
-        itself: For each query, its own place in the gallery, which it must not find; None where no
-            query is in the gallery.
+        ignored: For each query, the places in the gallery of what counts neither way: itself,
+            and what the lists say. None where no query has any.
         new_has_gallery: Whether the new file covers the gallery.
         notes: What a reader should know.
     """
 
     query_ids: Ids
     gallery_ids: Ids
-    query_labels: Int[Tensor, " query"]
-    gallery_labels: Int[Tensor, " gallery"]
+    query_labels: Int[Tensor, " query"] | None
+    gallery_labels: Int[Tensor, " gallery"] | None
+    relevant: list[list[int]] | None
     query_camera: Int[Tensor, " query"] | None
     gallery_camera: Int[Tensor, " gallery"] | None
-    itself: list[list[int]] | None
+    ignored: list[list[int]] | None
     new_has_gallery: bool
     notes: tuple[str, ...]
 
@@ -51,6 +56,7 @@ def plan_search(
     same_camera: bool = True,
     leave_one_out: bool = False,
     intersect: bool = False,
+    ground_truth: GroundTruth | None = None,
 ) -> SearchPlan:
     """Decides from the columns of both files who asks and who is searched.
 
@@ -61,6 +67,7 @@ def plan_search(
         same_camera: Whether items of the query's label and camera count.
         leave_one_out: Whether every item queries all others, whatever the columns say.
         intersect: Whether items that only one file has are left out instead of being an error.
+        ground_truth: What each query shall find, where labels do not say it.
     """
     _check_dimensions(old, new_query)
     _check_kind_of_ids(old, new_query)
@@ -74,23 +81,31 @@ def plan_search(
             f"items are left. Check the columns is_query and is_gallery, and that both files name "
             f"their items alike."
         )
-    query_labels, gallery_labels = _numbers(_labels(old, new_query), queries, gallery)
-    if len(torch.cat([query_labels, gallery_labels]).unique()) < 2:
-        raise DataError(
-            "wanted at least two classes, but all queries and gallery items have the same label: "
-            "whatever is found is right. Check the column `label`."
-        )
+    labels: tuple[Int[Tensor, " _"], ...] | tuple[None, None] = (None, None)
+    relevant, ignored = None, _places(queries, gallery)
+    if ground_truth is None:
+        labels = _numbers(_labels(old, new_query), queries, gallery)
+        if len(torch.cat(labels).unique()) < 2:
+            raise DataError(
+                "wanted at least two classes, but all queries and gallery items have the same "
+                "label: whatever is found is right. Check the column `label`."
+            )
+    else:
+        relevant = _listed(ground_truth.relevant, queries, gallery, must_be_there=not intersect)
+        also = _listed(ground_truth.ignored, queries, gallery, must_be_there=False)
+        ignored = [a + b for a, b in zip(also, ignored or [[]] * len(also), strict=True)]
     query_camera, gallery_camera = (
         (None, None) if same_camera else _numbers(_cameras(old, new_query), queries, gallery)
     )
     return SearchPlan(
         query_ids=queries,
         gallery_ids=gallery,
-        query_labels=query_labels,
-        gallery_labels=gallery_labels,
+        query_labels=labels[0],
+        gallery_labels=labels[1],
+        relevant=relevant,
         query_camera=query_camera,
         gallery_camera=gallery_camera,
-        itself=_places(queries, gallery),
+        ignored=ignored,
         new_has_gallery=bool(np.isin(gallery, new_gallery.ids).all()),
         notes=notes,
     )
@@ -244,6 +259,24 @@ def _find(ids: Ids, wanted: Ids) -> NDArray[np.int64]:
             f"{wanted[lost][0].item()!r}. Embed them too."
         )
     return rows
+
+
+def _listed(
+    lists: Mapping[str, Sequence[str]], queries: Ids, gallery: Ids, *, must_be_there: bool
+) -> list[list[int]]:
+    """For each query, the places in the gallery of what a list names for it."""
+    place = {str(item): row for row, item in enumerate(gallery.tolist())}
+    found = []
+    for query in queries.tolist():
+        wanted = lists.get(str(query), ())
+        if must_be_there and (lost := [item for item in wanted if item not in place]):
+            raise DataError(
+                f"wanted everything that the ground truth lists in the gallery, but of query "
+                f"{query!r} {len(lost)} items are not, the first being {lost[0]!r}. Embed them "
+                f"too, or leave them out with --intersect."
+            )
+        found.append([place[item] for item in wanted if item in place])
+    return found
 
 
 def _places(queries: Ids, gallery: Ids) -> list[list[int]] | None:

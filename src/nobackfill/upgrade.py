@@ -1,21 +1,28 @@
 """One upgrade from recipe to verdict: train, embed what is searched, evaluate."""
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nobackfill.config import Choice, Recipe, read_recipe, suggest
+from nobackfill import distributed
+from nobackfill.config import Choice, ImagesConfig, Recipe, read_sequence, suggest
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
+from nobackfill.distributed import is_main, wait
 from nobackfill.embed import Watch, embed, to_vectors
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
 from nobackfill.train.known import know_old_space, lineage_of, old_model_for
+from nobackfill.train.lock import in_use
 from nobackfill.train.loop import Epoch
 from nobackfill.train.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
@@ -36,6 +43,34 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """How image files are read: nothing of a result depends on it.
+
+    Attributes:
+        workers: How many processes decode.
+        keep: Whether decoded images stay in memory.
+    """
+
+    workers: int = 0
+    keep: bool = False
+
+    def open(self, choice: Choice, images: ImagesConfig) -> Collection:
+        """Opens a collection."""
+        return make_collection(choice, images, workers=self.workers, keep=self.keep)
+
+
+AS_IT_COMES = Decoding()
+
+
+def decode_with(workers: int | None, *, keep: bool = False) -> Decoding:
+    """As many processes as are asked for, or as there are cores for each process of training."""
+    if workers is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        workers = min(16, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return Decoding(workers, keep)
+
+
 def train_run(
     recipe: Recipe,
     folder: Path,
@@ -43,38 +78,78 @@ def train_run(
     device: torch.device,
     resume: bool = False,
     collection: Collection | None = None,
+    decoding: Decoding = AS_IT_COMES,
     watch: Watch = iter,
 ) -> Iterator[Epoch]:
     """Trains a recipe in a folder, and leaves the vectors of what is searched beside the model.
 
     Yields after each epoch. Where the recipe names an old run, the folder gets `evaluation.json`.
+    Under torchrun all processes train, and the first does the rest.
     """
     run = Run.start(recipe, folder, resume=resume)
-    collection = collection or make_collection(run.recipe.data)
-    if not run.finished:
-        old = know_old_space(run.recipe, collection, device=device, watch=watch)
-        yield from run.train(
-            collection,
-            old,
-            device=device,
-            lineage=lineage_of(run.recipe, collection),
-            old_model=old_model_for(run.recipe, device),
-            watch=watch,
-        )
-    searched_vectors(run, collection, run.recipe.data, device=device)
-    if run.recipe.old.run is not None:
-        save_evaluation(folder, evaluate_run(run, collection, device=device))
+    recipe = run.recipe
+    collection = collection or decoding.open(recipe.data, recipe.images)
+    old = None if run.finished else know_old_space(recipe, collection, device=device, watch=watch)
+    with in_use(folder) if is_main() else nullcontext():
+        if old is not None:
+            yield from run.train(
+                collection,
+                old,
+                device=device,
+                lineage=lineage_of(recipe, collection),
+                old_model=old_model_for(recipe, device),
+                watch=watch,
+            )
+        if is_main():
+            with distributed.alone():
+                search_all(run, collection, device=device, decoding=decoding)
+        wait()
 
 
-def evaluate_run(run: Run, collection: Collection, *, device: torch.device) -> Evaluation:
+def search_all(
+    run: Run, collection: Collection, *, device: torch.device, decoding: Decoding = AS_IT_COMES
+) -> None:
+    """Embeds all that a finished run's recipe searches, and compares it with the old run."""
+    recipe = run.recipe
+    tests = {name: decoding.open(choice, recipe.images) for name, choice in recipe.tests.items()}
+    if len(collection.validation_rows()):
+        tests = {"": collection, **tests}
+    results = {}
+    for name, one in tests.items():
+        if recipe.old.run is None:
+            searched_vectors(run, one, test=name, device=device)
+            continue
+        results[name] = evaluate_run(run, one, test=name, device=device)
+        for level in one.ground_truth if len(one.ground_truth) > 1 else ():
+            results[f"{name}_{level}"] = evaluate_run(
+                run, one, test=name, level=level, device=device
+            )
+    if results:
+        first, *others = results
+        summary = results[first].summary()
+        if others:
+            summary["tests"] = {name: results[name].summary() for name in others}
+        save_evaluation(run.folder, summary)
+
+
+def evaluate_run(
+    run: Run, collection: Collection, *, test: str = "", level: str = "", device: torch.device
+) -> Evaluation:
     """Compares a finished run with the old run that its recipe names.
 
     With P-scores, where the recipe names the run of an independent model too.
+
+    Args:
+        run: Of the new model.
+        collection: What is searched.
+        test: Its name among the recipe's tests; empty for the recipe's own data.
+        level: Which way to count, where the collection has several.
+        device: What to work on.
     """
     old = run.recipe.old
 
     def searched(one: Run, side: str = "gallery") -> Vectors:
-        return searched_vectors(one, collection, run.recipe.data, device=device, side=side)
+        return searched_vectors(one, collection, test=test, of=run, device=device, side=side)
 
     is_run = old.independent is not None and Path(old.independent).is_dir()
     return evaluate(
@@ -82,26 +157,37 @@ def evaluate_run(run: Run, collection: Collection, *, device: torch.device) -> E
         searched(run),
         query_for_old=searched(run, "query") if run.maps_queries else None,
         independent=searched(Run.open(Path(str(old.independent)))) if is_run else None,
+        protocol=collection.protocol,
+        ground_truth=collection.truth(level),
         device=device,
     )
 
 
 def searched_vectors(
-    run: Run, collection: Collection, data: Choice, *, device: torch.device, side: str = "gallery"
+    run: Run,
+    collection: Collection,
+    *,
+    test: str = "",
+    of: Run | None = None,
+    device: torch.device,
+    side: str = "gallery",
 ) -> Vectors:
     """The validation vectors that a finished run's model makes of a collection.
 
-    Those of the collection it was trained on are made once, then read from its folder.
+    Those of the collections that its own recipe names are made once, then read from its folder.
 
     Args:
         run: Of the model.
         collection: What to embed.
-        data: What the collection was made from, with every default written out.
+        test: Its name among the recipe's tests; empty for the recipe's own data.
+        of: The run whose recipe named the collection, where it is not this one.
         device: What to work on.
         side: "gallery", or "query" for what asks the old gallery.
     """
-    path = run.folder / ("validation.parquet" if side == "gallery" else "validation_query.parquet")
-    is_its_own = data == run.recipe.data
+    named = of or run
+    stem = f"test_{test}" if test else "validation"
+    path = run.folder / (f"{stem}.parquet" if side == "gallery" else f"{stem}_query.parquet")
+    is_its_own = named.searches(test) == run.searches(test)
     if is_its_own and path.exists():
         return load_vectors(path)
     vectors = run_model(run, collection, collection.validation_rows(), device=device, side=side)
@@ -119,6 +205,7 @@ def run_model(
     side: str = "gallery",
 ) -> Vectors:
     """Some rows of a collection as a finished run's model sees them."""
+    collection = collection.seen_as(run.recipe.images)
     embeddings = embed(run.encoder(device, side), collection, rows)
     dim = embeddings.shape[1]
     meets_old_gallery = side == "query" or not run.maps_queries
@@ -133,13 +220,19 @@ def run_model(
     )
 
 
-def save_evaluation(folder: Path, evaluation: Evaluation) -> None:
+def save_evaluation(folder: Path, summary: dict[str, Any]) -> None:
     """Leaves the numbers in the run's folder."""
-    write_text(folder / "evaluation.json", json.dumps(evaluation.summary(), indent=2) + "\n")
+    write_text(folder / "evaluation.json", json.dumps(summary, indent=2) + "\n")
 
 
 def embed_collection(
-    model: Path, data: Path, *, split: str = "all", side: str = "gallery", device: torch.device
+    model: Path,
+    data: Path,
+    *,
+    split: str = "all",
+    side: str = "gallery",
+    decoding: Decoding = AS_IT_COMES,
+    device: torch.device,
 ) -> Vectors:
     """Runs the model of a finished run over the [data] of a recipe or of another run.
 
@@ -148,13 +241,14 @@ def embed_collection(
         data: A recipe, or a run's folder.
         split: "train", "validation" or "all".
         side: "gallery", or "query" for what asks the old gallery: the same but for RM.
+        decoding: How image files are read.
         device: What to work on.
     """
     if side not in ("query", "gallery"):
         raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
     run = Run.open(model)
-    recipe = read_recipe(data / "config.toml" if data.is_dir() else data)
-    collection = make_collection(recipe.data)
+    recipe = read_sequence(data / "config.toml" if data.is_dir() else data)[-1]
+    collection = decoding.open(recipe.data, run.recipe.images)
     rows = torch.arange(len(collection.ids))
     if split != "all":
         known = sorted(set(collection.columns["split"].tolist()))

@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from nobackfill.data.collection import Batches, Collection
+from nobackfill.data.batches import Batches
+from nobackfill.data.collection import Collection
 from nobackfill.data.collections import glyph_collection
 from nobackfill.data.glyphs import glyphs
 from nobackfill.embed import to_vectors
@@ -14,7 +15,8 @@ COLLECTION = Collection(
     labels=torch.arange(10) * 10,
     columns={"split": np.array(["train"] * 10)},
     class_counts=(100,),
-    load=lambda rows: rows.float()[:, None, None, None],  # one pixel: the number of the row
+    load=lambda rows, generator: rows[:, None, None, None],  # one pixel: the number of the row
+    prepare=lambda pixels: pixels.float(),
     augment=lambda images, generator: images + 0.5,
     preprocessing="none",
 )

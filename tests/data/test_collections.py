@@ -10,5 +10,5 @@ SMALL = Choice(
 
 def test_a_shifted_glyph_is_still_ink_on_paper():
     collection = make_collection(SMALL)
-    blank = torch.full((4, 1, 16, 16), collection.load(torch.arange(9)).min().item())
+    blank = torch.full((4, 1, 16, 16), collection.view(torch.arange(9)).min().item())
     assert torch.equal(collection.augment(blank, torch.Generator().manual_seed(0)), blank)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nobackfill.config import Choice, TrainConfig
-from nobackfill.data.collection import Batches
+from nobackfill.data.batches import Batches
 from nobackfill.data.collections import make_collection
 from nobackfill.embed import embed
 from nobackfill.errors import ConfigError, TrainingDiverged
@@ -81,7 +81,7 @@ def test_new_prototypes_are_those_of_the_model_in_eval_mode(collection):
     rows = collection.training_rows(-1)
     model.eval()
     with torch.no_grad():
-        expected = model(collection.load(rows))
+        expected = model(collection.view(rows))
     model.train()
     next(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))
     epoch, epochs, prototypes, embeddings, training = got[0]
@@ -201,7 +201,7 @@ def test_the_old_model_sees_the_very_images_of_the_new_one_and_learns_nothing(co
 
 def test_what_the_old_model_sees_carries_no_gradient(collection):
     old_model = make_model(MODEL, seed=5).train()
-    images = collection.load(torch.arange(4))
+    images = collection.view(torch.arange(4))
     seen = seen_by(old_model, images)
     assert not seen.requires_grad
     assert not old_model.training

@@ -138,7 +138,7 @@ def test_prototypes_are_the_old_models_of_all_new_classes(old_run):
     known = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
     rows = collection.training_rows(1)
     with torch.no_grad():
-        embeddings = Run.open(old_run).model(CPU)(collection.load(rows))
+        embeddings = Run.open(old_run).model(CPU)(collection.view(rows))
     expected = nb.class_means(embeddings, collection.labels[rows], 10)
     torch.testing.assert_close(known.prototypes, expected)
 
@@ -319,7 +319,7 @@ def test_the_old_space_can_be_moved_to_a_device():
 
 
 def test_glyphs_are_loaded_from_minus_one_to_one():
-    images = make_collection(DATA).load(torch.arange(60))
+    images = make_collection(DATA).view(torch.arange(60))
     assert images.min() == -1
     assert 0.5 < images.max() <= 1
 
@@ -352,7 +352,7 @@ def test_mapped_queries_ask_the_old_gallery_and_nothing_else(old_run, mapped_run
     assert nb.evaluate(old, new, query_for_old=query).summary() == result
     run = Run.open(mapped_run)
     collection = make_collection(DATA)
-    images = collection.load(collection.validation_rows())
+    images = collection.view(collection.validation_rows())
     with torch.no_grad():
         torch.testing.assert_close(query.vectors, run.sides().query.eval()(run.model(CPU)(images)))
 
@@ -506,7 +506,7 @@ def test_an_old_model_is_known_and_seen_by_what_it_stores(old_run, mapped_run, t
     collection = make_collection(DATA)
     known = know_old_space(recipe, collection, device=CPU)
     torch.testing.assert_close(known.embeddings, stored)
-    images = collection.load(collection.training_rows(1))
+    images = collection.view(collection.training_rows(1))
     torch.testing.assert_close(seen_by(old_model_for(recipe, CPU), images), stored)
 
 

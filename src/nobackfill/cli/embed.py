@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, Seed
+from nobackfill.cli.options import Device, Json, Seed, Workers
 
 
 def embed(
@@ -18,15 +18,23 @@ def embed(
     side: Annotated[
         str, typer.Option(help="gallery, or query: what asks the old gallery (differs for rm).")
     ] = "gallery",
+    workers: Workers = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Run a trained model over a collection, into a file of vectors."""
     from nobackfill.cli.show import print_object
-    from nobackfill.upgrade import choose_device, embed_collection
+    from nobackfill.upgrade import choose_device, decode_with, embed_collection
 
-    vectors = embed_collection(model, data, split=split, side=side, device=choose_device(device))
+    vectors = embed_collection(
+        model,
+        data,
+        split=split,
+        side=side,
+        decoding=decode_with(workers),
+        device=choose_device(device),
+    )
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     print_object(written, as_json=json, text=f"{vectors} written to {output}")

@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from nobackfill import __version__
+from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.embed import embed
 from nobackfill.cli.evaluate import evaluate
@@ -37,7 +38,7 @@ def nobackfill(
     """Upgrade an embedding model without re-embedding the gallery."""
 
 
-for command in (demo, train, embed, evaluate, methods):
+for command in (demo, train, embed, evaluate, methods, datasets):
     app.command()(command)
 
 

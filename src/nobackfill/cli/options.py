@@ -17,3 +17,10 @@ OldFile = Annotated[
 NewFile = Annotated[
     Path, typer.Option("--new", help="Vectors of the new model, of the same items.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes that decode images; as many as there are cores, up to 16."),
+]
+Keep = Annotated[
+    bool, typer.Option("--keep-images", help="Keep decoded images in memory, if they fit.")
+]

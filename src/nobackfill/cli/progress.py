@@ -2,13 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
-    from nobackfill.data.collection import Batch, Batches
+    from nobackfill.data.batches import Batch, Batches
     from nobackfill.train.loop import Epoch
 
 console = Console(stderr=True, highlight=False)
@@ -26,6 +33,7 @@ class TrainingProgress:
     def __init__(self, progress: Progress, name: str, epochs: int):
         self.progress, self.epochs = progress, epochs
         self.task = progress.add_task(name, total=None, note="getting ready")
+        self.images, self.rate, self.note = 0, "", "epoch 1"
 
     def watch(self, batches: "Batches") -> Iterator["Batch"]:
         """Moves the bar on with every training batch."""
@@ -33,30 +41,41 @@ class TrainingProgress:
             yield from batches
             return
         self.progress.update(self.task, total=self.epochs * len(batches))
+        start, images = perf_counter(), 0
         for batch in batches:
             yield batch
-            self.progress.advance(self.task)
+            images += len(batch.items)
+            self.rate = f"{images / (perf_counter() - start):,.0f} images/s"
+            self.progress.update(self.task, advance=1, note=f"{self.note}  {self.rate}")
 
     def follow(self, epochs: Iterable["Epoch"]) -> None:
         """Trains to the end, showing each epoch's loss."""
-        note = "was trained before"
+        last = "was trained before"
         for epoch in epochs:
-            loss = sum(epoch.terms.values())
-            note = f"epoch {epoch.epoch + 1}/{self.epochs}  loss {loss:.3f}"
-            self.progress.update(self.task, note=note)
-        self.progress.update(self.task, note=note)
+            terms = "  ".join(f"{name} {mean:.3f}" for name, mean in epoch.terms.items())
+            loss = f"loss {sum(epoch.terms.values()):.3f}"
+            detail = f"{loss} ({terms})" if len(epoch.terms) > 1 else loss
+            self.note = f"epoch {epoch.epoch + 1}/{self.epochs}  {detail}"
+            last = f"{self.note}  {self.rate}"
+            done = (epoch.epoch + 1) / self.epochs
+            total = self.progress.tasks[self.task].total
+            self.progress.update(
+                self.task, note=last, completed=None if total is None else done * total
+            )
         total = self.progress.tasks[self.task].total or 1
-        self.progress.update(self.task, total=total, completed=total)
+        self.progress.update(self.task, note=last, total=total, completed=total)
 
 
 @contextmanager
-def training_progress() -> Iterator[Progress]:
+def training_progress(*, quiet: bool = False) -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
     with Progress(
         TextColumn("{task.description:<19}"),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[note]}"),
         console=console,
+        disable=quiet,
     ) as progress:
         yield progress

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json
+from nobackfill.cli.options import Device, Json, Keep, Workers
 
 
 def train(
@@ -17,27 +17,56 @@ def train(
     seed: Annotated[int | None, typer.Option(help="The same as --set train.seed=…")] = None,
     resume: Annotated[bool, typer.Option(help="Go on where a stopped run ended.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the recipe with every default, and stop.")
+        bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write losses for TensorBoard, too.")
+    ] = False,
+    workers: Workers = None,
+    keep: Keep = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train a model from a recipe; against an old one if the recipe names it."""
-    from dataclasses import asdict
-
+    """Train a model from a recipe, after the old one that it names; or a sequence of them."""
+    from nobackfill import distributed
     from nobackfill.cli.progress import TrainingProgress, training_progress
-    from nobackfill.cli.show import print_object, print_run
-    from nobackfill.config import read_recipe, to_toml
-    from nobackfill.train.run import resolve
-    from nobackfill.upgrade import choose_device, train_run
+    from nobackfill.cli.show import print_run
+    from nobackfill.cli.show_plan import print_plan, print_sequence
+    from nobackfill.jobs import plan_jobs
+    from nobackfill.plan import plan_job
+    from nobackfill.sequence import summarize_sequence
+    from nobackfill.train.logs import with_tensorboard
+    from nobackfill.train.run import Run
+    from nobackfill.upgrade import choose_device, decode_with, train_run
 
     changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
-    settings = resolve(read_recipe(recipe, changes))
+    jobs = plan_jobs(recipe, output, changes)
+    decoding = decode_with(workers, keep=keep)
     if dry_run:
-        print_object(asdict(settings), as_json=json, text=to_toml(settings))
+        print_plan([(job, plan_job(job, decoding=decoding)) for job in jobs], as_json=json)
         return
-    with training_progress() as progress:
-        bar = TrainingProgress(progress, settings.method.name, settings.train.epochs)
-        where = choose_device(device)
-        bar.follow(train_run(settings, output, device=where, resume=resume, watch=bar.watch))
-    print_run(output, as_json=json)
+    where = choose_device(distributed.start(device))
+    with training_progress(quiet=not distributed.is_main()) as progress:
+        for job in jobs:
+            bar = TrainingProgress(progress, job.name, job.recipe.train.epochs)
+            epochs = train_run(
+                job.recipe,
+                job.folder,
+                device=where,
+                resume=resume or not job.is_asked_for,
+                decoding=decoding,
+                watch=bar.watch,
+            )
+            bar.follow(with_tensorboard(epochs, job.folder) if tensorboard else epochs)
+    if not distributed.is_main():
+        return
+    if len(asked := [job for job in jobs if job.is_asked_for]) == 1:
+        print_run(output, as_json=json)
+        return
+    runs = [Run.open(job.folder) for job in asked]
+    with distributed.alone():
+        print_sequence(
+            output,
+            summarize_sequence(output, runs, device=where, decoding=decoding),
+            as_json=json,
+        )

@@ -1,26 +1,21 @@
 """A collection: labelled images by row, whoever stores them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.config import ImagesConfig, suggest
+from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
 
 Images = Float[Tensor, "batch channels height width"]
+Pixels = Shaped[Tensor, "batch channels height width"]  # as stored: mostly bytes
 Rows = Int[Tensor, " rows"]
-
-
-class Batch(NamedTuple):
-    """Some images, their labels, and their places among the rows that were asked for."""
-
-    images: Float[Tensor, "batch channels height width"]
-    labels: Int[Tensor, " batch"]
-    items: Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,18 +27,52 @@ class Collection:
         labels: Class numbers: training classes first, and among them those of earlier models.
         columns: What else is known of each item: `split`, `is_query`, `is_gallery`, …
         class_counts: How many training classes each step of the upgrade knows.
-        load: Rows in, images out, as the model wants them.
-        augment: Images in, images of the same kind out: a training view.
-        preprocessing: What `load` does, in words: part of a vector's fingerprint.
+        load: Rows in, pixels out, by the processor. With a generator, a random part of each image,
+            where the collection cuts parts out.
+        prepare: Pixels in, images as the model wants them out, on any device.
+        augment: Images in, images of the same kind out: a training view, on any device.
+        preprocessing: What `load` and `prepare` do, in words: part of a vector's fingerprint.
+        ground_truth: What queries shall find, where that is listed, by the ways to count it.
+        protocol: How it is searched; a name of `nobackfill.evaluation.PROTOCOLS`.
+        workers: How many processes load images.
+        ready: Told which rows will be loaded, before any process starts to.
+        images: What a model sees of image files; None where there are no files.
+        reopen: The same collection, seen in another way; None where there is only one.
     """
 
     ids: list[str]
     labels: Int[Tensor, " items"]
     columns: Mapping[str, NDArray[Any]]
     class_counts: tuple[int, ...]
-    load: Callable[[Rows], Images]
+    load: Callable[[Rows, torch.Generator | None], Pixels]
+    prepare: Callable[[Pixels], Images]
     augment: Callable[[Images, torch.Generator], Images]
     preprocessing: str
+    ground_truth: Mapping[str, GroundTruth] = field(default_factory=dict)
+    protocol: str = "plain"
+    workers: int = 0
+    ready: Callable[[Rows], None] | None = None
+    images: ImagesConfig | None = None
+    reopen: Callable[[ImagesConfig], "Collection"] | None = None
+
+    def seen_as(self, images: ImagesConfig) -> "Collection":
+        """The same collection as a model sees it that was trained on such images."""
+        if self.reopen is None or images == self.images:
+            return self
+        return self.reopen(images)
+
+    def view(self, rows: Rows) -> Images:
+        """Images as for a test."""
+        return self.prepare(self.load(rows, None))
+
+    def truth(self, level: str = "") -> GroundTruth | None:
+        """What queries shall find, where that is listed: in the way of a level, or the main one."""
+        if not self.ground_truth:
+            return None
+        main = "medium" if "medium" in self.ground_truth else next(iter(self.ground_truth))
+        if level and level not in self.ground_truth:
+            raise ConfigError(f"unknown level `{level}`. {suggest(level, self.ground_truth)}")
+        return self.ground_truth[level or main]
 
     def training_rows(self, step: int) -> Rows:
         """The rows that the model of a step is trained on; negative steps count from the end."""
@@ -64,38 +93,3 @@ class Collection:
     def validation_rows(self) -> Rows:
         """The rows that are searched."""
         return torch.from_numpy(self.columns["split"] == "validation").nonzero().flatten()
-
-
-@dataclass(frozen=True, eq=False)
-class Batches:
-    """Rows of a collection in batches whose sizes differ by at most one.
-
-    No batch is left with one item, unless that is all or two are too many.
-
-    Attributes:
-        collection: Where the images are.
-        rows: Which of them.
-        batch_size: How many at a time, at most.
-        generator: With one, the order is random and the images are augmented; without, neither.
-    """
-
-    collection: Collection
-    rows: Rows
-    batch_size: int
-    generator: torch.Generator | None = None
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        order = (
-            torch.arange(len(self.rows))
-            if self.generator is None
-            else torch.randperm(len(self.rows), generator=self.generator)
-        )
-        for items in order.tensor_split(len(self)):
-            rows = self.rows[items]
-            images = self.collection.load(rows)
-            if self.generator is not None:
-                images = self.collection.augment(images, self.generator)
-            yield Batch(images, self.collection.labels[rows], items)

@@ -148,7 +148,12 @@ class ClassifyingMethod(Method):
         old: What is known of the old model.
         num_classes: How many classes the new model is trained on.
         dim: Of what is classified; found at the first batch where it is not given.
+
+    Attributes:
+        smoothing: Of the labels that the new classifier learns.
     """
+
+    smoothing: float = 0.0
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)
@@ -162,15 +167,13 @@ class ClassifyingMethod(Method):
         self,
         new: Float[Tensor, "batch dim"],
         labels: Int[Tensor, " batch"],
-        *,
-        smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
         """Cross entropy of the new classifier on the raw embedding."""
         if labels.device.type == "cpu":  # on a GPU, looking would stop it
             check_labels(labels, self.num_classes)
         if self.classifier.in_features:  # 0 while it waits for its first batch
             check_dim(new, self.classifier.in_features)
-        return F.cross_entropy(self.classifier(new), labels, label_smoothing=smoothing)
+        return F.cross_entropy(self.classifier(new), labels, label_smoothing=self.smoothing)
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:

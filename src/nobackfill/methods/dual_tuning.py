@@ -85,7 +85,7 @@ class DualTuning(ClassifyingMethod):
         self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns `classification`, `compatibility`, `old_classifier` and `new_classifier`."""
-        classification = self.classification(new, labels, smoothing=self.smoothing)
+        classification = self.classification(new, labels)
         shared = first_dims(new, self.old.shape[1])
         contrast = prototype_loss(shared, labels, self.old, self.old, temperature=self.temperature)
         new_on_old = known_class_loss(shared @ self.old_classifier.to(new.dtype).T, labels)

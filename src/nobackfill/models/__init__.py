@@ -1,6 +1,16 @@
 """Models: a backbone that sees, and a projection that gives the embedding its dimension."""
 
-from nobackfill.models.backbones import BACKBONES, Backbone, small
+from nobackfill.models.backbones import BACKBONES, small
+from nobackfill.models.base import Backbone
 from nobackfill.models.heads import Embedder, make_model, resolve_model
+from nobackfill.models.weights import load_weights
 
-__all__ = ["BACKBONES", "Backbone", "Embedder", "make_model", "resolve_model", "small"]
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "Embedder",
+    "load_weights",
+    "make_model",
+    "resolve_model",
+    "small",
+]

@@ -1,24 +1,17 @@
 """Backbones: images in, one feature vector each out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
+from nobackfill.models.base import Backbone
+from nobackfill.models.from_module import module_backbone
+from nobackfill.models.with_timm import timm_backbone
+from nobackfill.models.with_torchvision import torchvision_backbone
+from nobackfill.models.with_transformers import resolve_transformers, transformers_backbone
 
-class Backbone(nn.Module):
-    """Any network that turns images into features, and how many these are."""
-
-    def __init__(self, network: nn.Module, feature_dim: int):
-        super().__init__()
-        self.network, self.feature_dim = network, feature_dim
-
-    def forward(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch features"]:
-        """Returns the features of each image."""
-        features: Tensor = self.network(images)
-        return features
+__all__ = ["BACKBONES", "RESOLVERS", "Backbone", "small"]
 
 
 def small(*, channels: int = 1, width: int = 16) -> Backbone:
@@ -46,4 +39,15 @@ def small(*, channels: int = 1, width: int = 16) -> Backbone:
     return Backbone(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), widths[-1])
 
 
-BACKBONES: dict[str, Callable[..., Backbone]] = {"small": small}
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+    "small": small,
+    "timm": timm_backbone,
+    "torchvision": torchvision_backbone,
+    "transformers": transformers_backbone,
+    "module": module_backbone,
+}
+
+# Of backbones whose options say less than is needed to build them again.
+RESOLVERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "transformers": resolve_transformers
+}

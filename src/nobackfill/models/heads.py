@@ -6,8 +6,11 @@ from torch import Tensor, nn
 
 from nobackfill.config import Choice, resolve_options, suggest
 from nobackfill.errors import ConfigError
-from nobackfill.models.backbones import BACKBONES, Backbone
+from nobackfill.models.backbones import BACKBONES, RESOLVERS
+from nobackfill.models.base import Backbone
 from nobackfill.randomness import seeded
+
+BARE = {"weights": None, "pretrained": False, "path": None}  # options that load weights
 
 
 class Embedder(nn.Module):
@@ -44,15 +47,25 @@ def resolve_model(choice: Choice) -> Choice:
             f"wanted `embedding_dim` in [model] to be a positive int, but got "
             f"{dim['embedding_dim']!r}."
         )
-    return Choice(
-        choice.name, dim | resolve_options(BACKBONES[choice.name], options, where="model")
-    )
+    options = resolve_options(BACKBONES[choice.name], options, where="model")
+    if choice.name in RESOLVERS:
+        options = RESOLVERS[choice.name](options)
+    return Choice(choice.name, dim | options)
 
 
-def make_model(choice: Choice, *, seed: int) -> Embedder:
-    """Builds a model by name; the same seed gives the same weights."""
+def make_model(choice: Choice, *, seed: int, bare: bool = False) -> Embedder:
+    """Builds a model by name; the same seed gives the same weights.
+
+    Args:
+        choice: The [model] table of a recipe.
+        seed: Of the weights that are not loaded.
+        bare: Whether to leave out the weights that the options name: for a model that gets all of
+            its weights from a run, when the file or the network they came from may be gone.
+    """
     options = dict(resolve_model(choice).options)
     embedding_dim = options.pop("embedding_dim")
+    if bare:
+        options |= {key: value for key, value in BARE.items() if key in options}
     with seeded(seed):
         model = Embedder(BACKBONES[choice.name](**options), embedding_dim)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

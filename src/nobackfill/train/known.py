@@ -62,7 +62,7 @@ def lineage_of(recipe: Recipe, collection: Collection) -> Lineage:
     if recipe.old.run is not None:
         old = Run.open(Path(recipe.old.run))
         dim = old.dim
-        space = old.space(collection, None, dim=dim)
+        space = old.space(collection.seen_as(old.recipe.images), None, dim=dim)
         return Lineage(dim, space.fingerprint if fits else None)
     if recipe.old.vectors is None:
         return Lineage()
@@ -75,7 +75,14 @@ def old_model_for(recipe: Recipe, device: torch.device) -> nn.Module | None:
     """The old model, where a recipe asks for it to see each augmented image."""
     if recipe.train.old_view == "test":
         return None
-    return Run.open(Path(str(recipe.old.run))).encoder(device)
+    old = Run.open(Path(str(recipe.old.run)))
+    if old.recipe.images != recipe.images and recipe.data.name != "glyphs":
+        raise ConfigError(
+            f'wanted `old_view = "same"` with an old model that sees images as the new one does, '
+            f'but [images] of {old.folder} differs. Leave `old_view` at "test", or take its '
+            f"[images]."
+        )
+    return old.encoder(device)
 
 
 def check_old(recipe: Recipe) -> None:
@@ -138,7 +145,9 @@ def _embeddings(
 ) -> Float[Tensor, "items dim"]:
     """The embedding of every training item, in their order, by a run or from a file of vectors."""
     if source.is_dir():
-        return embed(Run.open(source).encoder(device), collection, rows, watch=watch)
+        run = Run.open(source)
+        seen = collection.seen_as(run.recipe.images)
+        return embed(run.encoder(device), seen, rows, watch=watch)
     vectors = load_vectors(source)
     row_of = {item: row for row, item in enumerate(vectors.ids.tolist())}
     wanted = [collection.ids[row] for row in rows.tolist()]

@@ -2,19 +2,25 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nobackfill import distributed
 from nobackfill.config import TrainConfig
-from nobackfill.data.collection import Batches, Collection
+from nobackfill.data.batches import Batches
+from nobackfill.data.collection import Collection
 from nobackfill.embed import Watch, embed
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.prototypes import class_means
+from nobackfill.train.precision import in_precision, matrix_products, scaler_for
+from nobackfill.train.running import RunningMeans
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,18 @@ def train(
     *,
     old_model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+    running: RunningMeans | None = None,
     start: int = 0,
     watch: Watch = iter,
 ) -> Iterator[Epoch]:
     """Trains `model` and `method` in place and yields after each epoch.
 
     Progress bars, checkpoints, early stopping and logging are the caller's. All randomness comes
-    from `config.seed` and the epoch's number, so a loop that starts at `start`, with the weights
-    and the optimiser of that moment, goes on exactly as one that was never stopped.
+    from `config.seed` and the epoch's number, so a loop that starts at `start`, with the weights,
+    the optimiser and the rest of that moment, goes on exactly as one that was never stopped.
+
+    Under torchrun every process sees its part of each batch; what the method gets is gathered.
 
     Args:
         model: Images in, embeddings out.
@@ -58,46 +68,79 @@ def train(
         config: How long and how fast.
         old_model: Embeds the same views for the method, where it shall not use stored vectors.
         optimizer: Of the parameters of both; made by `make_optimizer` where it is not given.
+        scaler: Of the gradients, for float16; made where it is not given.
+        running: Takes the place of a pass over the training set where new prototypes are wanted.
         start: The first epoch to train.
         watch: Wraps the batches of each epoch, as a progress bar does.
     """
     device = next(model.parameters()).device
     num_classes = int(collection.labels[rows].max()) + 1
     optimizer = optimizer or make_optimizer(model, method, config)
+    scaler = scaler or scaler_for(config.precision, device)
+    if config.compile:
+        model.compile()
+    seeing = in_precision(model, config.precision)
+    learning = distributed.shared(seeing)
+    parameters = [*model.parameters(), *method.parameters()]
 
     for epoch in range(start, config.epochs):
 
         @cache
         def new_embeddings() -> Float[Tensor, "items dim"]:
-            return embed(model, collection, rows)
+            return embed(seeing, collection, rows)
 
+        @cache
         def new_prototypes() -> Float[Tensor, "classes dim"]:
-            return class_means(new_embeddings(), collection.labels[rows].to(device), num_classes)
+            means = running.take() if running is not None else None
+            if means is None:
+                labels = collection.labels[rows].to(device)
+                means = class_means(new_embeddings(), labels, num_classes)
+            return means
 
-        method.start_epoch(
-            epoch, config.epochs, new_prototypes=new_prototypes, new_embeddings=new_embeddings
-        )
+        with matrix_products(config.precision):
+            method.start_epoch(
+                epoch, config.epochs, new_prototypes=new_prototypes, new_embeddings=new_embeddings
+            )
+        distributed.agree(method)
         new_embeddings.cache_clear()  # as large as the training set
         rate = learning_rate(epoch, config)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
 
-        model.train()
+        learning.train()
         method.train()
         history: list[dict[str, Tensor]] = []
-        generator = torch.Generator().manual_seed(config.seed * 100_003 + epoch)
-        for batch in watch(Batches(collection, rows, config.batch_size, generator)):
-            images = batch.images.to(device)
-            labels, items = batch.labels.to(device), batch.items.to(device)
-            same_view = {} if old_model is None else {"old": seen_by(old_model, images)}
-            terms = method(model(images), labels, items=items, **same_view)
-            optimizer.zero_grad()
-            torch.stack(list(terms.values())).sum().backward()
-            optimizer.step()
-            history.append({name: term.detach() for name, term in terms.items()})
+        batches = Batches(
+            collection,
+            rows,
+            config.batch_size,
+            torch.Generator().manual_seed(config.seed * 100_003 + epoch),
+            items_per_class=config.items_per_class,
+            device=device,
+            part=distributed.part(),
+        )
+        with matrix_products(config.precision), layers_draw_from(batches.generator, device):
+            for number, batch in enumerate(watch(batches)):
+                is_step = (number + 1) % config.accumulate == 0 or number + 1 == len(batches)
+                with nullcontext() if is_step else not_yet(learning):
+                    new = distributed.gather(learning(batch.images), len(batch.items))
+                    same_view = {}
+                    if old_model is not None:
+                        old = seen_by(old_model, batch.images)
+                        same_view = {"old": distributed.gather(old, len(batch.items))}
+                    terms = method(new, batch.labels, items=batch.items, **same_view)
+                    loss = torch.stack(list(terms.values())).sum() / config.accumulate
+                    scaler.scale(loss).backward()
+                if running is not None:
+                    running.add(new, batch.labels)
+                history.append({name: term.detach() for name, term in terms.items()})
+                if is_step:
+                    step = (epoch * len(batches) + number) // config.accumulate
+                    set_rate(optimizer, rate * warmup(step, config))
+                    scaler.step(optimizer)
+                    scaler.update()
+                    optimizer.zero_grad()
 
         means = {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
-        sound = all(parameter.isfinite().all() for parameter in model.parameters())
+        sound = all(parameter.isfinite().all() for parameter in parameters)
         if not sound or not all(math.isfinite(mean) for mean in means.values()):
             raise TrainingDiverged(
                 f"wanted finite weights and losses, but in epoch {epoch + 1} the losses are "
@@ -105,6 +148,27 @@ def train(
                 f"`learning_rate` (now {config.learning_rate}) and train again."
             )
         yield Epoch(epoch, rate, means)
+
+
+@contextmanager
+def layers_draw_from(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """For a while, layers that drop at random draw from the epoch's seed, in each process others.
+
+    They can only draw from torch's global generators, which are left as they were.
+    """
+    assert generator is not None
+    rank, world = distributed.part()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(generator.initial_seed() * world + rank)
+        yield
+
+
+def not_yet(model: nn.Module) -> AbstractContextManager[Any]:
+    """While gradients are only added up, processes need not tell each other theirs."""
+    no_sync: AbstractContextManager[Any] = (
+        model.no_sync() if hasattr(model, "no_sync") else nullcontext()  # type: ignore[operator]
+    )
+    return no_sync
 
 
 @torch.no_grad()
@@ -132,6 +196,31 @@ def learning_rate(epoch: int, config: TrainConfig) -> float:
     else:
         scale = 0.1 ** sum(milestone <= epoch for milestone in config.milestones)
     return config.learning_rate * scale
+
+
+def warmup(step: int, config: TrainConfig) -> float:
+    r"""By how much the learning rate is lowered at one of the first steps.
+
+    .. math::
+        w_s = f + (1 - f) \min(1, s / S)
+
+    with the factor `f` and the number `S` of steps that the settings have.
+
+    Example:
+        >>> config = TrainConfig(warmup_steps=10, warmup_factor=0.5)
+        >>> [warmup(step, config) for step in (0, 5, 10, 99)]
+        [0.5, 0.75, 1.0, 1.0]
+    """
+    if config.warmup_steps == 0:
+        return 1.0
+    share = min(1.0, step / config.warmup_steps)
+    return config.warmup_factor + (1 - config.warmup_factor) * share
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the learning rate of all parameters."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def make_optimizer(

@@ -31,15 +31,20 @@ import nobackfill
 from nobackfill.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import resolve_collection
+from nobackfill.distributed import is_main, wait
 from nobackfill.embed import Watch
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.files import replacing, sha256, write_text
 from nobackfill.methods import METHODS, Method, Sides
+from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.models import Embedder, make_model, resolve_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.randomness import seeded
 from nobackfill.space import Space
 from nobackfill.train.loop import Epoch, make_optimizer, train
+from nobackfill.train.precision import scaler_for
+from nobackfill.train.running import RunningMeans
+from nobackfill.train.state import Keeper, load_state, save_state
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -60,6 +65,10 @@ def resolve(recipe: Recipe) -> Recipe:
     return replace(
         recipe,
         data=resolve_collection(recipe.data),
+        tests={
+            test: resolve_collection(choice, where=f"tests.{test}")
+            for test, choice in recipe.tests.items()
+        },
         model=model,
         method=Choice(name, options),
     )
@@ -162,19 +171,35 @@ class Run:
         method = self._make_method(old.to(device), int(collection.labels[rows].max()) + 1)
         method.to(device)
         optimizer = make_optimizer(model, method, config)
-        history = self._load_state(model, method, optimizer, device)
-        write_text(self.folder / "config.toml", to_toml(self.recipe))
-        write_text(self.folder / "lineage.json", json.dumps(asdict(lineage), indent=2))
-        write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
+        scaler = scaler_for(config.precision, device)
+        running = None
+        keepers: dict[str, Keeper] = {"model": model, "method": method, "optimizer": optimizer}
+        if config.precision == "float16":
+            keepers["scaler"] = scaler
+        if config.new_prototypes == "running":
+            running = RunningMeans(method.num_classes, model.embedding_dim).to(device)
+            keepers["running"] = running
+        history = load_state(self.folder, keepers, device)
+        if is_main():
+            write_text(self.folder / "config.toml", to_toml(self.recipe))
+            write_text(self.folder / "lineage.json", json.dumps(asdict(lineage), indent=2))
+            write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
 
         for epoch in train(
-            model, method, collection, rows, config,
-            old_model=old_model, optimizer=optimizer, start=len(history), watch=watch,
+            model, method, collection, rows, config, old_model=old_model, optimizer=optimizer,
+            scaler=scaler, running=running, start=len(history), watch=watch,
         ):  # fmt: skip
             history.append(epoch)
-            self._save_state(model, method, optimizer, history)
+            if is_main():
+                save_state(self.folder, keepers, history)
             yield epoch
 
+        if is_main():
+            self._save_weights(model, method)
+        wait()
+
+    def _save_weights(self, model: Embedder, method: Method) -> None:
+        """Writes the finished model; from then on, the state to resume from is not needed."""
         tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
         tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
         with replacing(self.weights) as unfinished:
@@ -183,9 +208,13 @@ class Run:
             )
         (self.folder / "state.pt").unlink(missing_ok=True)
 
+    def searches(self, test: str = "") -> Choice | None:
+        """What a test of the recipe searches; its own data where none is named."""
+        return self.recipe.tests.get(test) if test else self.recipe.data
+
     def model(self, device: torch.device) -> Embedder:
         """The finished model."""
-        model = make_model(self.recipe.model, seed=0)
+        model = make_model(self.recipe.model, seed=0, bare=True)
         model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
 
@@ -262,7 +291,11 @@ class Run:
 
     def _make_method(self, old: OldSpace, num_classes: int) -> Method:
         with seeded(self.recipe.train.seed + 1):
-            return METHODS[self.recipe.method.name](old, num_classes, **self.recipe.method.options)
+            kind = METHODS[self.recipe.method.name]
+            method = kind(old, num_classes, **self.recipe.method.options)
+        if isinstance(method, ClassifyingMethod) and not method.smoothing:
+            method.smoothing = self.recipe.train.smoothing
+        return method
 
     def _tensors(self, prefix: str) -> dict[str, torch.Tensor]:
         try:
@@ -273,51 +306,6 @@ class Run:
                 f"Remove it, and train again with --resume."
             ) from None
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-
-    def _save_state(
-        self,
-        model: Embedder,
-        method: Method,
-        optimizer: torch.optim.Optimizer,
-        history: list[Epoch],
-    ) -> None:
-        """Writes what is needed to go on, then what people read."""
-        lines = [json.dumps(asdict(epoch)) for epoch in history]
-        with replacing(self.folder / "state.pt") as unfinished:
-            torch.save(
-                {
-                    "model": model.state_dict(),
-                    "method": method.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "history": lines,
-                },
-                unfinished,
-            )
-        write_text(self.folder / "metrics.jsonl", "\n".join(lines) + "\n")
-
-    def _load_state(
-        self,
-        model: Embedder,
-        method: Method,
-        optimizer: torch.optim.Optimizer,
-        device: torch.device,
-    ) -> list[Epoch]:
-        """Brings everything to where the last finished epoch left it; returns the epochs so far."""
-        path = self.folder / "state.pt"
-        if not path.exists():
-            return []
-        try:
-            state = torch.load(path, map_location=device, weights_only=True)
-        except Exception as error:
-            raise DataError(
-                f"wanted to go on from {path}, but it cannot be read "
-                f"({type(error).__name__}). Remove it and run again with --resume: the training "
-                f"starts over."
-            ) from None
-        model.load_state_dict(state["model"])
-        method.load_state_dict(state["method"])
-        optimizer.load_state_dict(state["optimizer"])
-        return [Epoch(**json.loads(line)) for line in state["history"]]
 
 
 def environment(device: torch.device) -> dict[str, str | int]:

@@ -1,0 +1,102 @@
+"""What `nobackfill datasets` prints, and its progress."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from nobackfill.cli import progress
+from nobackfill.cli.show import console, emit
+
+if TYPE_CHECKING:
+    from nobackfill.data.check import Check
+
+
+def print_datasets(*, as_json: bool) -> None:
+    """Prints each collection: what it is, the files that are expected, what it should hold."""
+    from nobackfill.data.datasets import DATASETS
+
+    if as_json:
+        rows = [
+            {
+                "name": name,
+                "says": dataset.says,
+                "layout": dataset.layout.splitlines(),
+                "counts": dict(dataset.counts),
+            }
+            for name, dataset in DATASETS.items()
+        ]
+        emit({"datasets": rows})
+        return
+    for name, dataset in DATASETS.items():
+        console.print(f"[bold]{name}[/]  ", end="")
+        console.print(dataset.says, markup=False, soft_wrap=True)
+        for line in dataset.layout.splitlines():
+            console.print(f"    {line}", markup=False, soft_wrap=True)
+        if dataset.counts:
+            holds = ", ".join(f"{count:,} {_say(key)}" for key, count in dataset.counts.items())
+            console.print(f"    {holds}", markup=False, soft_wrap=True, style="dim")
+        console.print()
+    console.print("Is yours complete? nobackfill datasets check NAME PATH", markup=False)
+
+
+def print_check(check: "Check", *, as_json: bool) -> None:
+    """Prints counts beside the official ones, the first faulty files, and a verdict."""
+    if as_json:
+        emit(check.summary())
+        return
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column(check.name)
+    table.add_column("here", justify="right")
+    table.add_column("official", justify="right")
+    for key in [*check.counts, *(key for key in check.official if key not in check.counts)]:
+        official = f"{check.official[key]:,}" if key in check.official else "–"
+        style = "red" if key in check.differences else ""
+        table.add_row(_say(key), f"{check.counts.get(key, 0):,}", official, style=style)
+    console.print(table)
+    for line in _findings(check):
+        console.print(line, markup=False, soft_wrap=True)
+    for note in check.notes:
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    opened = f"{check.decoded:,} of {check.counts['images']:,} images opened"
+    if not check.passed:
+        console.print(f"[red]Not as its authors gave it out[/] ({opened}).", soft_wrap=True)
+    elif check.official:
+        console.print(f"[green]As its authors gave it out[/] ({opened}).", soft_wrap=True)
+    else:
+        console.print(
+            f"[green]All files are there[/] ({opened}); there is no official count to compare.",
+            soft_wrap=True,
+        )
+
+
+def watch_files(files: Sequence[str]) -> Iterator[str]:
+    """Passes files on, with a bar on stderr."""
+    with Progress(
+        TextColumn("opening images"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=progress.console,
+        transient=True,
+    ) as bar:
+        yield from bar.track(files)
+
+
+def _findings(check: "Check") -> Iterator[str]:
+    """A line on each kind of file that is not as it should be."""
+    if check.missing.number:
+        yield f"{check.missing.number:,} files are missing, the first: {check.missing.first}"
+    if check.undecodable.number:
+        yield (
+            f"{check.undecodable.number:,} files cannot be opened, the first: "
+            f"{check.undecodable.first} ({check.undecodable.reason})"
+        )
+    if check.unused.number:
+        yield f"{check.unused.number:,} files are not used, the first: {check.unused.first}"
+
+
+def _say(key: str) -> str:
+    """The name of a count, for people."""
+    return "gallery images" if key == "gallery" else key.replace("_", " ")

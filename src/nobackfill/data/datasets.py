@@ -1,0 +1,31 @@
+"""Public collections by name. A new one is a file, a line here, and a test on a tiny folder."""
+
+from nobackfill.data.cars196 import CARS196
+from nobackfill.data.cub200 import CUB200
+from nobackfill.data.flickr8k import FLICKR8K
+from nobackfill.data.folder import FOLDER
+from nobackfill.data.gldv2 import GLDV2
+from nobackfill.data.inshop import INSHOP
+from nobackfill.data.listing import Dataset
+from nobackfill.data.manifest import MANIFEST
+from nobackfill.data.market1501 import MARKET1501
+from nobackfill.data.omniglot import OMNIGLOT
+from nobackfill.data.roxford_rparis import ROXFORD5K, RPARIS6K
+from nobackfill.data.rstpreid import RSTPREID
+from nobackfill.data.stanford_products import STANFORD_PRODUCTS
+
+DATASETS: dict[str, Dataset] = {
+    "cars196": CARS196,
+    "cub200": CUB200,
+    "flickr8k": FLICKR8K,
+    "folder": FOLDER,
+    "gldv2": GLDV2,
+    "inshop": INSHOP,
+    "manifest": MANIFEST,
+    "market1501": MARKET1501,
+    "omniglot": OMNIGLOT,
+    "roxford5k": ROXFORD5K,
+    "rparis6k": RPARIS6K,
+    "rstpreid": RSTPREID,
+    "stanford_products": STANFORD_PRODUCTS,
+}

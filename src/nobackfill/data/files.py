@@ -1,0 +1,165 @@
+"""A collection of image files: its listing, its classes in the order of the upgrade, its pixels."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nobackfill.config import ImagesConfig
+from nobackfill.data.collection import Collection, Pixels, Rows
+from nobackfill.data.images import open_image
+from nobackfill.data.listing import Listing
+from nobackfill.data.splits import ClassOrder, number_classes
+from nobackfill.data.views import augment, cut, describe, normalize, resize
+from nobackfill.errors import ConfigError, DataError
+
+Order = Literal["random", "first", "numpy"]
+
+
+def collect_files(
+    listing: Listing,
+    images: ImagesConfig,
+    *,
+    protocol: str = "plain",
+    shares: Sequence[float] = (1.0,),
+    counts: Sequence[int] = (),
+    order: Order = "random",
+    seed: int = 0,
+    workers: int = 0,
+    keep: bool = False,
+) -> Collection:
+    """A collection of what a listing names.
+
+    Args:
+        listing: The items.
+        images: What a model sees of them.
+        protocol: How it is searched.
+        shares: The share of the training classes that each model knows, ascending.
+        counts: How many classes each knows, where that is told in numbers; `shares` is then
+            passed over.
+        order: Which classes come first: "random" (drawn by torch), "first" (ascending by name, and
+            by number where all names are numbers) or "numpy" (drawn by its `RandomState` from the
+            ascending ones, as published code of the field does).
+        seed: Of the random orders.
+        workers: How many processes decode and cut.
+        keep: Whether decoded images stay in memory.
+    """
+    split = listing.columns["split"]
+    is_train = split == "train"
+    names = _ascending(set(listing.classes[is_train].tolist()))
+    label_of = {}
+    class_counts: tuple[int, ...] = ()
+    if names:
+        numbered = order_names(len(names), shares, counts=counts, order=order, seed=seed)
+        label_of = {names[c]: label for label, c in enumerate(numbered.classes.tolist())}
+        class_counts = numbered.counts
+    for name in _ascending(set(listing.classes[~is_train].tolist())):
+        label_of.setdefault(name, len(label_of))
+    pixels = PixelFiles(listing, images, workers=workers)
+    return Collection(
+        ids=listing.files,
+        labels=torch.tensor([label_of[name] for name in listing.classes.tolist()]),
+        columns=listing.columns,
+        class_counts=class_counts,
+        load=pixels,
+        prepare=partial(normalize, config=images),
+        augment=partial(augment, config=images),
+        preprocessing=describe(images),
+        ground_truth=listing.ground_truth,
+        protocol=protocol,
+        workers=workers,
+        ready=pixels.decode_ahead if keep else None,
+        images=images,
+        reopen=partial(
+            collect_files,
+            listing,
+            protocol=protocol,
+            shares=shares,
+            counts=counts,
+            order=order,
+            seed=seed,
+            workers=workers,
+            keep=keep,
+        ),
+    )
+
+
+def order_names(
+    num_classes: int,
+    shares: Sequence[float],
+    *,
+    counts: Sequence[int],
+    order: Order,
+    seed: int,
+) -> ClassOrder:
+    """Numbers the classes, whose names ascend, by the model that first knows them."""
+    if counts:
+        if counts[-1] > num_classes:
+            raise ConfigError(
+                f"wanted at most the {num_classes} training classes there are, but `counts` in "
+                f"[data] has {counts[-1]}."
+            )
+        shares = [count / num_classes for count in counts]
+    permutation: Int64[Tensor, " classes"]
+    if order == "first":
+        permutation = torch.arange(num_classes)
+    elif order == "numpy":
+        permutation = torch.from_numpy(np.random.RandomState(seed).permutation(num_classes))
+    else:
+        permutation = torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
+    return number_classes(permutation, shares)
+
+
+@dataclass(eq=False)
+class PixelFiles:
+    """Rows in, pixels out: decodes the files of a listing.
+
+    Attributes:
+        listing: Where they are.
+        images: What a model sees of them.
+        workers: How many threads decode ahead.
+        kept: What is decoded and resized already.
+    """
+
+    listing: Listing
+    images: ImagesConfig
+    workers: int = 0
+    kept: dict[int, UInt8[Tensor, "channels height width"]] = field(default_factory=dict)
+
+    def __call__(self, rows: Rows, generator: torch.Generator | None) -> Pixels:
+        """Decodes, resizes and cuts."""
+        return torch.stack(
+            [cut(self._resized(row), self.images, generator) for row in rows.tolist()]
+        )
+
+    def _resized(self, row: int) -> UInt8[Tensor, "channels height width"]:
+        if row in self.kept:
+            return self.kept[row]
+        path = Path(self.listing.root) / self.listing.files[row]
+        box = self.listing.boxes.get(row)
+        image = open_image(path, at_least=None if box else max(self.images.size))
+        if box is not None:
+            image = image.crop(box)
+        if min(image.size) == 0:
+            raise DataError(f"wanted an image in {path}, but its part {box} is empty.")
+        return resize(image, self.images)
+
+    def decode_ahead(self, rows: Rows) -> None:
+        """Decodes rows into memory, once; processes that start later share it."""
+        missing = [row for row in rows.tolist() if row not in self.kept]
+        with ThreadPoolExecutor(max(self.workers, 1)) as pool:
+            self.kept |= dict(zip(missing, pool.map(self._resized, missing), strict=True))
+
+
+def _ascending(names: set[str]) -> list[str]:
+    """Names in their order: by number where all are numbers, else by text."""
+    if all(name.isdecimal() for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)

@@ -1,0 +1,147 @@
+"""What a model sees of an image: resized and cut by the processor, the rest on the device."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from PIL import Image
+from torch import Tensor
+
+from nobackfill.config import ImagesConfig
+
+RESAMPLING = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+}
+NORMALIZATION = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+
+
+def resize(image: Image.Image, config: ImagesConfig) -> UInt8[Tensor, "channels height width"]:
+    """An image in the size that parts are cut from."""
+    if len(config.size) == 2:
+        height, width = config.size
+    else:
+        scale = config.size[0] / min(image.size)
+        width, height = (max(round(scale * side), config.size[0]) for side in image.size)
+    if config.channels == 1:
+        image = image.convert("L")
+    resized = image.resize((width, height), RESAMPLING[config.interpolation])
+    pixels = torch.from_numpy(np.array(resized))
+    return pixels[None] if config.channels == 1 else pixels.permute(2, 0, 1)
+
+
+def cut(
+    pixels: UInt8[Tensor, "channels height width"],
+    config: ImagesConfig,
+    generator: torch.Generator | None,
+) -> UInt8[Tensor, "channels crop_height crop_width"]:
+    """The part of an image that a model sees: the middle, or with a generator any."""
+    if not config.crop:
+        return pixels
+    room = [whole - part for whole, part in zip(pixels.shape[1:], config.crop, strict=True)]
+    if generator is None:
+        top, left = (space // 2 for space in room)
+    else:
+        top, left = (int(torch.randint(space + 1, (), generator=generator)) for space in room)
+    return pixels[:, top : top + config.crop[0], left : left + config.crop[1]]
+
+
+def normalize(
+    pixels: UInt8[Tensor, "batch channels height width"], config: ImagesConfig
+) -> Float[Tensor, "batch channels height width"]:
+    """Bytes as the numbers that a model was made for."""
+    mean, deviation = (
+        torch.tensor(values, device=pixels.device)[:, None, None]
+        for values in NORMALIZATION[config.normalize]
+    )
+    if config.channels == 1:
+        mean, deviation = mean.mean(0, keepdim=True), deviation.mean(0, keepdim=True)
+    return (pixels / 255 - mean) / deviation
+
+
+def augment(
+    images: Float[Tensor, "batch channels height width"],
+    generator: torch.Generator,
+    config: ImagesConfig,
+) -> Float[Tensor, "batch channels height width"]:
+    """A training view: mirrored, shifted, with a rectangle erased, as often as `config` says."""
+    if config.flip:
+        mirrored = torch.rand(len(images), generator=generator) < config.flip
+        images = torch.where(
+            mirrored.to(images.device)[:, None, None, None], images.flip(-1), images
+        )
+    if config.pad:
+        by = torch.randint(-config.pad, config.pad + 1, (2, len(images)), generator=generator)
+        nothing = torch.zeros(1, images.shape[1], 1, 1, dtype=torch.uint8, device=images.device)
+        images = shift(images, *by.to(images.device), black=normalize(nothing, config))
+    if config.erase:
+        images = erase(images, config.erase, generator)
+    return images
+
+
+def shift(
+    images: Float[Tensor, "batch channels height width"],
+    down: Int[Tensor, " batch"],
+    right: Int[Tensor, " batch"],
+    *,
+    black: Float[Tensor, "1 channels 1 1"],
+) -> Float[Tensor, "batch channels height width"]:
+    """Each image moved by whole pixels; what comes in at the edges is black.
+
+    Example:
+        >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> black = torch.zeros(1, 1, 1, 1)
+        >>> shift(image, torch.tensor([1]), torch.tensor([0]), black=black).tolist()
+        [[[[0.0, 0.0], [1.0, 2.0]]]]
+    """
+    height, width = images.shape[-2:]
+    row = torch.arange(height, device=images.device) - down[:, None]
+    column = torch.arange(width, device=images.device) - right[:, None]
+    inside = ((row >= 0) & (row < height))[:, None, :, None] & ((column >= 0) & (column < width))[
+        :, None, None, :
+    ]
+    which = torch.arange(len(images), device=images.device)[:, None, None]
+    moved = images.permute(0, 2, 3, 1)[
+        which, row.clamp(0, height - 1)[:, :, None], column.clamp(0, width - 1)[:, None, :]
+    ].permute(0, 3, 1, 2)
+    return torch.where(inside, moved, black)
+
+
+def erase(
+    images: Float[Tensor, "batch channels height width"],
+    share: float,
+    generator: torch.Generator,
+) -> Float[Tensor, "batch channels height width"]:
+    r"""In a share of the images, a rectangle of the mean colour (0 after normalising).
+
+    Its area is 2 to 40 % of the image's, its shape from 0.3 to 3.33 times as high as wide (Zhong et
+    al., 2020). A side that would not fit is cut to the image's, where the authors draw again.
+    """
+    batch, _, height, width = images.shape
+    chance, area, shape, top, left = torch.rand(5, batch, generator=generator).to(images.device)
+    area = (0.02 + 0.38 * area) * height * width
+    shape = torch.exp((2 * shape - 1) * torch.tensor(1 / 0.3).log().item())
+    high = (area * shape).sqrt().round().clamp(1, height)
+    wide = (area / shape).sqrt().round().clamp(1, width)
+    top, left = (top * (height - high + 1)).floor(), (left * (width - wide + 1)).floor()
+    row = torch.arange(height, device=images.device)
+    column = torch.arange(width, device=images.device)
+    in_rows = (row >= top[:, None]) & (row < (top + high)[:, None])
+    in_columns = (column >= left[:, None]) & (column < (left + wide)[:, None])
+    erased = in_rows[:, None, :, None] & in_columns[:, None, None, :]
+    erased &= (chance < share)[:, None, None, None]
+    return images.masked_fill(erased, 0.0)
+
+
+def describe(config: ImagesConfig) -> str:
+    """What a model sees of an image for a test, in words: part of a vector's fingerprint."""
+    side = (
+        f"short side {config.size[0]}"
+        if len(config.size) == 1
+        else f"{config.size[0]} x {config.size[1]}"
+    )
+    middle = f", middle {config.crop[0]} x {config.crop[1]}" if config.crop else ""
+    kind = "grey" if config.channels == 1 else "RGB"
+    return f"{kind}, {config.interpolation} to {side}{middle}, {config.normalize}"

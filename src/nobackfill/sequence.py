@@ -1,0 +1,111 @@
+"""A sequence of upgrades: how each model serves the galleries of all before it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nobackfill.data.collection import Collection
+from nobackfill.evaluation import PROTOCOLS
+from nobackfill.files import write_text
+from nobackfill.matching import plan_search, rows_of
+from nobackfill.metrics import retrieval
+from nobackfill.scores import compatibility
+from nobackfill.train.run import Run
+from nobackfill.upgrade import AS_IT_COMES, Decoding, searched_vectors
+from nobackfill.vectors import Vectors
+
+
+def summarize_sequence(
+    folder: Path,
+    runs: Sequence[Run],
+    *,
+    device: torch.device,
+    decoding: Decoding = AS_IT_COMES,
+) -> dict[str, Any]:
+    """The compatibility matrix of finished runs, AC and AM, also left in `sequence.json`.
+
+    `matrix[i][j]` is the mAP of queries by model i on the gallery of model j, for j up to i.
+    Several tests are averaged, as the paper does; each stands below `tests` too.
+    """
+    recipe = runs[-1].recipe
+    collections = {
+        name: decoding.open(choice, recipe.images)
+        for name, choice in {"": recipe.data, **recipe.tests}.items()
+    }
+    matrices = {
+        name or "data": compatibility_matrix(runs, one, test=name, device=device)
+        for name, one in collections.items()
+        if len(one.validation_rows())
+    }
+    mean = [
+        [sum(m[i][j] for m in matrices.values()) / len(matrices) for j in range(i + 1)]
+        for i in range(len(runs))
+    ]
+    scores = compatibility(mean)
+    summary = {
+        "models": [
+            {
+                "run": run.folder.name,
+                "method": run.recipe.method.name,
+                "step": run.recipe.train.step,
+                "parent": run.lineage().parent,
+            }
+            for run in runs
+        ],
+        "matrix": mean,
+        "ac": scores.ac,
+        "am": scores.am,
+        "tests": matrices if len(matrices) > 1 else {},
+    }
+    write_text(folder / "sequence.json", json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def compatibility_matrix(
+    runs: Sequence[Run], collection: Collection, *, test: str = "", device: torch.device
+) -> list[list[float]]:
+    """MAP of every model's queries on its own gallery and on those of all before it."""
+    stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]
+    asking = [
+        searched_vectors(run, collection, test=test, device=device, side="query")
+        if run.maps_queries
+        else None
+        for run in runs
+    ]
+    return [
+        [
+            mean_average_precision(
+                stored[i] if i == j else asking[i] or stored[i], stored[j], collection, device
+            )
+            for j in range(i + 1)
+        ]
+        for i in range(len(runs))
+    ]
+
+
+def mean_average_precision(
+    query: Vectors, gallery: Vectors, collection: Collection, device: torch.device
+) -> float:
+    """Of one model's queries on another's gallery, whose dimensions are the query's first."""
+    protocol = PROTOCOLS[collection.protocol]
+    plan = plan_search(
+        gallery, gallery, gallery,
+        same_camera=protocol.same_camera,
+        leave_one_out=protocol.leave_one_out,
+        ground_truth=collection.truth(),
+    )  # fmt: skip
+    return retrieval(
+        rows_of(query, plan.query_ids)[:, : gallery.dim].to(device),
+        rows_of(gallery, plan.gallery_ids).to(device),
+        plan.query_labels,
+        plan.gallery_labels,
+        relevant=plan.relevant,
+        ignored=plan.ignored,
+        query_camera=plan.query_camera,
+        gallery_camera=plan.gallery_camera,
+        at=protocol.at,
+        area=protocol.area,
+    ).mean_average_precision

@@ -1,0 +1,54 @@
+"""In which precision a model works. The loss is always in float32."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Autocast(nn.Module):
+    """A model that works in half precision where that is safe; embeddings come out in float32.
+
+    Args:
+        model: Images in, embeddings out.
+        precision: "bfloat16" or "float16".
+    """
+
+    def __init__(self, model: nn.Module, precision: str):
+        super().__init__()
+        self.model, self.precision = model, precision
+
+    def forward(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch dim"]:
+        """Returns the embedding of each image."""
+        with torch.autocast(images.device.type, HALF[self.precision]):
+            embedding: Tensor = self.model(images)
+        return embedding.float()
+
+
+def in_precision(model: nn.Module, precision: str) -> nn.Module:
+    """The same model, working in that precision; its parameters stay as they are."""
+    return Autocast(model, precision) if precision in HALF else model
+
+
+def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
+    """Keeps gradients in float16 from vanishing; does nothing in other precisions."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "float16")
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """For a while, GPUs may take 10 bits for matrix products, if that is asked for."""
+    before = torch.get_float32_matmul_precision()
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if precision == "tf32":
+            torch.set_float32_matmul_precision(before)

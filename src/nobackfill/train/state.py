@@ -1,0 +1,59 @@
+"""What is needed to go on after the last finished epoch, as one file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from nobackfill.errors import DataError
+from nobackfill.files import replacing, write_text
+from nobackfill.train.loop import Epoch
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """Anything whose state can be taken and put back: models, optimisers, scalers."""
+
+    def state_dict(self) -> Any:
+        """Returns the state."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Puts a state back."""
+
+
+def save_state(folder: Path, keepers: Mapping[str, Keeper], history: list[Epoch]) -> None:
+    """Writes what is needed to go on, then what people read."""
+    lines = [json.dumps(asdict(epoch)) for epoch in history]
+    state = {name: keeper.state_dict() for name, keeper in keepers.items()}
+    try:
+        with replacing(folder / "state.pt") as unfinished:
+            torch.save({**state, "history": lines}, unfinished)
+        write_text(folder / "metrics.jsonl", "\n".join(lines) + "\n")
+    except (OSError, RuntimeError) as error:  # torch says RuntimeError where a disk is full
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise DataError(
+            f"wanted to keep the state after epoch {len(history)} in {folder}, but it could not be "
+            f"written: {reason}. The last state that was written whole is untouched. Make room on "
+            f"the disk, and go on with --resume."
+        ) from None
+
+
+def load_state(folder: Path, keepers: Mapping[str, Keeper], device: torch.device) -> list[Epoch]:
+    """Brings everything to where the last finished epoch left it; returns the epochs so far."""
+    path = folder / "state.pt"
+    if not path.exists():
+        return []
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+        for name, keeper in keepers.items():
+            keeper.load_state_dict(state[name])
+    except Exception as error:
+        raise DataError(
+            f"wanted to go on from {path}, but it cannot be read "
+            f"({type(error).__name__}). Remove it and run again with --resume: the training "
+            f"starts over."
+        ) from None
+    return [Epoch(**json.loads(line)) for line in state["history"]]

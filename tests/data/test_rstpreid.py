@@ -1,0 +1,116 @@
+"""RSTPReid as it is unpacked, in small; and the ways in which a copy can be broken."""
+
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from nobackfill.data.listing import count_items
+from nobackfill.data.rstpreid import RSTPREID, read_rstpreid
+from nobackfill.errors import DataError
+
+
+def entry(person, camera, split):
+    path = f"{person:04d}_c{camera}_0031.jpg"
+    texts = [f"Person {person} in red, seen by {camera}.", f"A bag, seen by {camera}."]
+    return {"id": person, "img_path": path, "captions": texts, "split": split}
+
+
+ENTRIES = [
+    entry(0, 14, "train"), entry(0, 1, "train"), entry(1, 7, "train"),
+    entry(3701, 2, "val"),
+    entry(3901, 3, "test"), entry(3901, 5, "test"), entry(3902, 3, "test"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "imgs").mkdir()
+    for one in ENTRIES:
+        Image.new("RGB", (4, 8)).save(tmp_path / "imgs" / one["img_path"])
+    write(tmp_path, ENTRIES)
+    return tmp_path
+
+
+def write(root, entries):
+    (root / "data_captions.json").write_text(json.dumps(entries))
+
+
+def test_people_are_classes_and_the_test_images_are_searched(root):
+    listing = read_rstpreid(root)
+    assert listing.files[0] == "imgs/0000_c14_0031.jpg"
+    assert all((listing.root / file).exists() for file in listing.files)
+    assert listing.classes.tolist() == ["0", "0", "1", "3701", "3901", "3901", "3902"]
+    split = listing.columns["split"].tolist()
+    assert split == ["train"] * 3 + ["unused"] + ["validation"] * 3
+    assert listing.columns["is_gallery"].tolist() == [False] * 4 + [True] * 3
+
+
+def test_queries_are_texts(root):
+    listing = read_rstpreid(root)
+    assert not listing.columns["is_query"].any()
+    assert listing.captions[1] == ("Person 0 in red, seen by 1.", "A bag, seen by 1.")
+    assert len(listing.captions) == len(listing.files)
+    assert any("texts" in note for note in listing.notes)
+
+
+def test_counts_of_the_small_copy(root):
+    assert count_items(read_rstpreid(root)) == {
+        "images": 7, "train_images": 3, "train_classes": 2,
+        "queries": 0, "gallery": 3, "search_classes": 2, "captions": 14,
+    }  # fmt: skip
+
+
+def test_official_counts_add_up():
+    counts = RSTPREID.counts
+    assert counts["images"] == 5 * (3_701 + 200 + 200)
+    assert counts["train_images"] == 5 * counts["train_classes"]
+    assert counts["captions"] == 2 * counts["images"]
+    assert (counts["gallery"], counts["search_classes"]) == (1_000, 200)
+    assert "queries" not in counts
+
+
+def test_a_missing_list_or_folder_is_named(root):
+    shutil.rmtree(root / "imgs")
+    with pytest.raises(DataError, match=r"wanted the images of RSTPReid at .*imgs"):
+        read_rstpreid(root)
+    (root / "data_captions.json").unlink()
+    with pytest.raises(DataError, match=r"data_captions\.json.*No such file"):
+        read_rstpreid(root)
+
+
+def test_lines_of_json_are_no_list(root):
+    path = root / "data_captions.json"
+    path.write_text("\n".join(json.dumps(one) for one in ENTRIES))
+    with pytest.raises(DataError, match="line 2 of .*data_captions.json is none"):
+        read_rstpreid(root)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"train": []}', '"a"'])
+def test_no_entries_are_told(root, text):
+    (root / "data_captions.json").write_text(text)
+    with pytest.raises(DataError, match="wanted a list of entries"):
+        read_rstpreid(root)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"split": "dev"}, {"captions": "one text"}, {"captions": [1]}, {"img_path": None}, {"id": ""}],
+)
+def test_an_entry_of_another_kind_is_told(root, change):
+    write(root, [*ENTRIES[:2], ENTRIES[2] | change])
+    with pytest.raises(DataError, match="entry 2 is"):
+        read_rstpreid(root)
+
+
+def test_an_entry_without_a_key_is_told(root):
+    write(root, [{key: value for key, value in ENTRIES[0].items() if key != "captions"}])
+    with pytest.raises(DataError, match="entry 0 is"):
+        read_rstpreid(root)
+
+
+def test_an_image_named_twice_is_told(root):
+    write(root, [*ENTRIES, ENTRIES[3]])
+    with pytest.raises(DataError, match=r"imgs/3701_c2_0031\.jpg twice"):
+        read_rstpreid(root)
