@@ -11,6 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import mean, stdev
 
+from suites import OMNIGLOT_SEQUENCE, SUITES
+
 from nobackfill import METHODS, p_scores
 
 HERE = Path(__file__).parent
@@ -27,7 +29,8 @@ def main():
 
 
 def read(name):
-    return [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text().splitlines()]
+    path = HERE / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def render_results():
@@ -55,59 +58,31 @@ def render_results():
             again = number > 0 and not changes
             head = [f"### The same seeds on {device}"] if again else says(changes)
             parts += [*head, "", *comparison(lines), ""]
+            for test in lines[0].get("tests", {}):
+                if test.endswith("_medium"):
+                    continue  # the main way to count, which stands under the test's own name
+                name = test.replace("_", ", ") + ("" if "_" in test else ", medium")
+                parts += [f"### Searched in {name}", "", *comparison(on_test(lines, test)), ""]
+    if lines := read("omniglot_sequence"):
+        parts += [*OMNIGLOT_SEQUENCE, "", *sequences(lines), ""]
+    if lines := read("kills"):
+        parts += ["## Killed and resumed", "", *kills(lines), ""]
     return "\n".join(parts)
 
 
-def glyphs(changes):
-    if changes:
-        return [
-            f"## Built-in glyphs, another setting: `{' '.join(changes)}`",
-            "",
-            f"    python benchmarks/glyphs.py --set {' '.join(changes)}"
-            + (" --methods mimic sspl" if changes == ("train.step=0",) else ""),
-        ]
+def kills(lines):
+    """What came of killing a training at random moments."""
+    last = lines[-1]
+    epochs = sorted({kill["after_epochs"] for kill in last["kills"]})
     return [
-        "## Built-in glyphs",
+        f"`nobackfill train recipes/glyphs/ndpp.toml` was killed (SIGKILL) at "
+        f"{len(last['kills'])} random moments, {last['killed_while_training']} of them before it "
+        f"had ended (after {epochs[0]} to {epochs[-1]} of 12 epochs), and resumed: "
+        f"{last['identical']} of {len(last['kills'])} came to the weights of the unbroken run, "
+        f"bit for bit.",
         "",
-        "200 training classes, of which the old model knew 15 %; 100 others are searched. A small "
-        f"net, 64 dimensions, 12 epochs. A random ranking would have {chance(6, 600):.1f}.",
-        "",
-        "**How the setting was chosen.** About a dozen settings of the glyphs were tried on a few "
-        "seeds, with the numbers of seven methods in view, and this one was taken for the demo "
-        "because plain alignment was compatible on every seed tried then. So `compatible` shows "
-        "what can happen, not how often it will; the third table is of the default glyphs.",
-        "",
-        "    python benchmarks/glyphs.py --seeds 15",
-        "",
-        "Seeds 0 to 10 were trained on the CPU of another machine than 11 to 14; their field "
-        "`device`, recorded wrongly as that machine's GPU, was corrected by hand, and added by "
-        "hand to the older lines of the second table, which had none.",
+        "    python benchmarks/kills.py --times 20",
     ]
-
-
-def omniglot(changes):
-    return [
-        "## Omniglot, 10 % → 100 % of the classes"
-        + (f": `{' '.join(changes)}`" if changes else ""),
-        "",
-        "964 training characters, 659 others are searched, every image asking for all others "
-        "(13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, 30 epochs of SGD. A random "
-        f"ranking would have {chance(19, 13_179):.1f}.",
-        "",
-        "The old model saw 1,920 images in 240 steps, so it is weak, and models that only imitate "
-        "it (`mimic`, `sspl`) end above it. Our reading, not proven: they see ten times as many "
-        "images. (Trained on the old model's images alone, on glyphs, they end below it, but in "
-        "fewer steps too: the table with `train.step=0`.) A first try with a 3 × 3 stem had an old "
-        "model of 15.7 on seed 0; it was stopped for that, and its 29 runs are not shown. "
-        "An earlier run of these seeds lacked `bt2` and some others; all were trained anew, and "
-        "old/old moved "
-        "from 25.5 to 25.1, ODPP's Δ new/old from −0.40 to −0.30: what a GPU's rounding does.",
-        "",
-        "    python benchmarks/omniglot.py --seeds 3 --device cuda",
-    ]
-
-
-SUITES = {"glyphs": glyphs, "omniglot": omniglot}
 
 
 def comparison(lines):
@@ -140,12 +115,20 @@ def comparison(lines):
         cells.append(f"{compatible}/{len(runs)}")
         rows.append(cells)
     head = ["method", "seeds", "old/old", "new/old", "new/new", "Δ new/old", "Δ new/new"]
-    missing = ", ".join(f"`{name}`" for name in METHODS if name not in by_method)
+    missing = [f"`{name}`" for name in METHODS if name not in by_method]
     return [
-        f"Trained on {lines[0]['device']}." + (f" Not run: {missing}." if missing else ""),
+        f"Trained on {lines[0]['device']}." + _not_run(missing),
         "",
         *table([*head, "P_up", "P_comp", "P_1", "compatible"], rows),
     ]
+
+
+def _not_run(missing):
+    """Which methods a table lacks, where it lacks few."""
+    if not missing:
+        return ""
+    many = len(missing) > len(METHODS) / 2
+    return " The other methods were not run." if many else f" Not run: {', '.join(missing)}."
 
 
 def paired(differences):
@@ -157,16 +140,31 @@ def paired(differences):
     return f"{mean(differences):+.2f} ± {stdev(differences) / len(differences) ** 0.5:.2f}"
 
 
-def chance(relevant, gallery):
-    """Expected average precision of a random ranking, in percent.
+def on_test(lines, test):
+    """The same lines, with what came out on another test in place of the first."""
+    return [{**line, **line["tests"][test]} for line in lines]
 
-    Example:
-        >>> round(chance(1, 2), 1)  # first or second: the mean of 1 and 1/2
-        75.0
-    """
-    harmonic = sum(1 / rank for rank in range(1, gallery + 1))
-    expected = ((relevant - 1) / (gallery - 1) * (gallery - harmonic) + harmonic) / gallery
-    return 100 * expected
+
+def sequences(lines):
+    """The mean compatibility matrix of each method, AC and AM."""
+    by_method = defaultdict(list)
+    for line in lines:
+        by_method[line["method"]].append(line)
+    rows = []
+    for method, runs in by_method.items():
+        matrix = [
+            [100 * mean(run["matrix"][i][j] for run in runs) for j in range(i + 1)]
+            for i in range(len(runs[0]["matrix"]))
+        ]
+        entries = [f"{value:.1f}" for row in matrix for value in row]
+        scores = [f"{mean(run[key] for run in runs):.{digits}f}" for key, digits in SCORES]
+        rows.append([f"`{method}`", str(len(runs)), *entries, *scores])
+    size = len(lines[0]["matrix"])
+    heads = [f"{i + 1}/{j + 1}" for i in range(size) for j in range(i + 1)]
+    return table(["method", "seeds", *heads, "AC", "AM"], rows)
+
+
+SCORES = (("ac", 2), ("am", 3))
 
 
 def render_speed(lines):

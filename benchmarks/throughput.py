@@ -24,10 +24,13 @@ CONFIG = ImagesConfig()
 
 
 class InMemory:
+    """Rows in, random parts of decoded images out."""
+
     def __init__(self, pixels):
         self.pixels = pixels
 
     def __call__(self, rows, generator):
+        """Cuts and stacks."""
         return torch.stack([cut(self.pixels[row], CONFIG, generator) for row in rows.tolist()])
 
 

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.distributed import total
 from nobackfill.errors import DataError
 
 
@@ -15,12 +16,21 @@ def class_means(
     vectors: Float[Tensor, "items dim"],
     labels: Int[Tensor, " items"] | Int[np.ndarray, " items"] | Sequence[int],
     num_classes: int,
+    *,
+    over_processes: bool = False,
 ) -> Float[Tensor, "classes dim"]:
     r"""The mean of the unit vectors of each class, made unit again.
 
     .. math::
         p_c = \frac{m_c}{\lVert m_c \rVert}, \qquad
         m_c = \sum_{i : y_i = c} \frac{v_i}{\lVert v_i \rVert}
+
+    Args:
+        vectors: Of any length but zero.
+        labels: Their classes.
+        num_classes: How many there are; each must have a vector.
+        over_processes: Whether the vectors of all processes count, of which these are some: what
+            travels are the sums, not the vectors.
 
     Example:
         >>> import torch
@@ -30,8 +40,12 @@ def class_means(
     labels = torch.as_tensor(labels).to(vectors.device, torch.int64)
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     _check(vectors, labels, num_classes)
+    count = labels.bincount(minlength=num_classes)
     unit = F.normalize(vectors, dim=-1)
     sums = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
+    if over_processes:
+        count, sums = total(count), total(sums)
+    _check_none_is_empty(count)
     if (cancelled := (sums.norm(dim=-1) < 1e-6).nonzero().flatten()).numel():
         raise DataError(
             f"wanted a direction for every class, but the vectors of class {cancelled[0]} cancel "
@@ -57,10 +71,13 @@ def _check(
             f"vectors. Take both from the same items."
         )
     check_labels(labels, num_classes)
-    count = labels.bincount(minlength=num_classes)
+
+
+def _check_none_is_empty(count: Int[Tensor, " classes"]) -> None:
+    """Raises where a class has no vector."""
     if (empty := (count == 0).nonzero().flatten()).numel():
         raise DataError(
-            f"wanted items of all {num_classes} classes, but {len(empty)} have none, the first "
+            f"wanted items of all {len(count)} classes, but {len(empty)} have none, the first "
             f"being class {empty[0]}: they have no prototype. Number the classes again with "
             f"`nobackfill.data.order_classes`, or drop these classes."
         )

@@ -120,7 +120,7 @@ def search_all(
             searched_vectors(run, one, test=name, device=device)
             continue
         results[name] = evaluate_run(run, one, test=name, device=device)
-        for level in one.ground_truth if len(one.ground_truth) > 1 else ():
+        for level in sorted(one.ground_truth.keys() - {one.level}):
             results[f"{name}_{level}"] = evaluate_run(
                 run, one, test=name, level=level, device=device
             )

@@ -100,7 +100,7 @@ def _results(expected: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in expected.items() if key not in skipped)
 
 
-def _bytes(size: float) -> str:
+def _bytes(size: float | int) -> str:
     """A size that people can read."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -65,14 +65,18 @@ class Collection:
         """Images as for a test."""
         return self.prepare(self.load(rows, None))
 
+    @property
+    def level(self) -> str:
+        """The main way to count, where the collection has several."""
+        return "medium" if "medium" in self.ground_truth else next(iter(self.ground_truth), "")
+
     def truth(self, level: str = "") -> GroundTruth | None:
-        """What queries shall find, where that is listed: in the way of a level, or the main one."""
+        """What queries shall find, where that is listed: counted in the way of a level."""
         if not self.ground_truth:
             return None
-        main = "medium" if "medium" in self.ground_truth else next(iter(self.ground_truth))
         if level and level not in self.ground_truth:
             raise ConfigError(f"unknown level `{level}`. {suggest(level, self.ground_truth)}")
-        return self.ground_truth[level or main]
+        return self.ground_truth[level or self.level]
 
     def training_rows(self, step: int) -> Rows:
         """The rows that the model of a step is trained on; negative steps count from the end."""

@@ -92,10 +92,14 @@ def train(
         @cache
         def new_prototypes() -> Float[Tensor, "classes dim"]:
             means = running.take() if running is not None else None
-            if means is None:
-                labels = collection.labels[rows].to(device)
-                means = class_means(new_embeddings(), labels, num_classes)
-            return means
+            if means is not None:
+                return means
+            mine, of = distributed.part()
+            some = rows.tensor_split(of)[mine]
+            with distributed.alone():
+                embeddings = new_embeddings() if of == 1 else embed(seeing, collection, some)
+            labels = collection.labels[some].to(device)
+            return class_means(embeddings, labels, num_classes, over_processes=True)
 
         with matrix_products(config.precision):
             method.start_epoch(
