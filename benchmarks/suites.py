@@ -98,8 +98,8 @@ OMNIGLOT_SEQUENCE = [
     "first one's gallery. ResNet-18 from scratch at 35 × 35, 20 epochs of SGD with a cosine, batch "
     "128, no augmentation. A first try with the schedule of the table above and images shifted "
     "onto black left the first models untrained (loss 4.46 of 96 classes) and was given up. On one "
-    "seed, 10 epochs instead of 20 gave the Baseline 21.4 / 23.0, 40.1 / 22.5, 42.1, 53.5 and AC 1: how "
-    "long the models train decides.",
+    "seed, 10 epochs instead of 20 gave the Baseline 21.4 / 23.0, 40.1 / 22.5, 42.1, 53.5 and AC "
+    "1: how long the models train decides.",
     "",
     "    python benchmarks/omniglot_sequence.py --seeds 3 --processes 12 --device cuda --work WORK",
 ]

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 from collections import Counter
 from dataclasses import replace
 
@@ -217,7 +218,7 @@ def test_kept_images_are_read_once_and_only_those_asked_for(listing, workers, tm
         path.unlink()
     again = all_of(Batches(collection, ROWS, 4, seed(0)))
     assert torch.equal(before[0], again[0])
-    with pytest.raises(DataError, match=r"2\.png, but there is no such file"):
+    with pytest.raises(DataError, match=r"2\.png, but there is no such file"):  # before any worker
         list(Batches(collection, torch.tensor([2, 3]), 2))
 
 
@@ -236,8 +237,9 @@ def test_what_is_asked_for_is_told_once_before_anything_is_loaded(listing):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_broken_image_is_named_whoever_reads_it(listing, workers, tmp_path):
     collection = collection_of(replace(listing, root=tmp_path), workers=workers)
-    with pytest.raises(DataError, match=r"wanted an image at .*3\.png"):
+    with pytest.raises(DataError, match=r"wanted an image at .*3\.png") as caught:
         list(Batches(collection, ROWS, 4))
+    traceback.clear_frames(caught.tb)  # worker processes end now, not when garbage is collected
 
 
 # The thread that loads ahead for a GPU. Pinned memory is a matter of the GPU: here it is left out.
@@ -305,11 +307,10 @@ def test_an_error_comes_where_it_happened():
         yield from ones(2)
         raise DataError("the third is broken")
 
-    seen = []
+    loaded = ahead(each(), threading.Event())
+    assert [next(loaded).item(), next(loaded).item()] == [0, 1]
     with pytest.raises(DataError, match="the third is broken"):
-        for one in ahead(each(), threading.Event()):
-            seen.append(one.item())
-    assert seen == [0, 1]
+        next(loaded)
 
 
 def test_an_error_of_pinning_is_passed_on(monkeypatch):
