@@ -39,7 +39,13 @@ def main():
             for seed in seeds
             for name in options.methods
         ]
+        done = {
+            (line["method"], line["seed"], line["device"], *line["changes"])
+            for line in map(json.loads, options.output.read_text().splitlines())
+        }
         for line in pool.imap_unordered(train_sequence, tasks):
+            if (line["method"], line["seed"], line["device"], *line["changes"]) in done:
+                continue
             file.write(json.dumps({"suite": "omniglot_sequence", **line}) + "\n")
             file.flush()
             print(line["method"], line["seed"], line["ac"], round(line["am"], 4), flush=True)
@@ -63,7 +69,8 @@ def train_sequence(task):
     jobs = plan_jobs(recipe, folder, told)
     decoding, start = Decoding(keep=True), datetime.now(UTC)
     if name != "first" and not (folder / "1").exists():
-        shutil.copytree(work / str(seed) / "first" / "1", folder / "1")
+        shutil.copytree(work / str(seed) / "first" / "1", folder / "unfinished", dirs_exist_ok=True)
+        (folder / "unfinished").rename(folder / "1")
     for job in jobs[:1] if name == "first" else jobs:
         for _ in train_run(job.recipe, job.folder, device=where, resume=True, decoding=decoding):
             pass

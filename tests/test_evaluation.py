@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import nobackfill as nb
+from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation import evaluate
 from nobackfill.space import Space
@@ -313,3 +314,160 @@ def test_queries_that_were_not_mapped_are_told_of():
     foreign = vectors(2, 0.4, space=Space(dim=DIM, weights="c"))
     notes = evaluate(old, of_rm, query_for_old=foreign).notes
     assert any("another model than the new one" in note for note in notes)
+
+
+# Collections that list what each query shall find, instead of labelling
+
+
+def around(angles, ids=None, **more):
+    """Vectors in the plane: a query at 0, and a gallery at angles from it, the nearest first."""
+    angles = torch.tensor([0.0, *angles], dtype=torch.float64)
+    ids = ids if ids is not None else ["q", *(f"g{place}" for place in range(len(angles) - 1))]
+    asks = np.arange(len(angles)) == 0
+    return nb.Vectors(
+        ids,
+        torch.stack([angles.cos(), angles.sin()], dim=1),
+        columns={"is_query": asks, "is_gallery": ~asks},
+        **more,
+    )
+
+
+FIVE = around([0.1, 0.2, 0.3, 0.4, 0.5])
+BACKWARDS = around([0.5, 0.4, 0.3, 0.2, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("relevant", "ignored", "trapezoid", "plain"),
+    [
+        ("g0 g1 g4", "", 0.85, 0.866667),
+        ("g2", "", 0.166667, 0.333333),
+        ("g1 g4", "g0 g2", 0.791667, 0.833333),  # junk, found, junk, wrong, found
+        ("g0 g1 g2 g3 g4", "", 1.0, 1.0),
+    ],
+)
+def test_listed_items_are_found_as_published(relevant, ignored, trapezoid, plain):
+    truth = GroundTruth({"q": relevant.split()}, {"q": ignored.split()})
+    for protocol, expected in (("roxford_rparis", trapezoid), ("plain", plain)):
+        result = evaluate(FIVE, FIVE, protocol=protocol, ground_truth=truth)
+        for pair in (result.old_old, result.new_old, result.new_new):
+            assert pair.mean_average_precision == pytest.approx(expected, abs=1e-6)
+        assert result.old_old.num_relevant.tolist() == [len(relevant.split())]
+
+
+def test_each_pair_has_a_ranking_of_its_own():
+    truth = GroundTruth({"q": ["g0"]})
+    result = evaluate(BACKWARDS, FIVE, ground_truth=truth)  # old: the last of five; new: the first
+    assert result.old_old.ranks.tolist() == result.new_old.ranks.tolist() == [5]
+    assert result.new_new.ranks.tolist() == [1]
+
+
+def trapezoid_by_hand(query, gallery, relevant, ignored):
+    """Trapezoids under precision over recall, one gallery item at a time, from the best on."""
+    score = {item: float(query @ vector) for item, vector in gallery.items()}
+    seen = found = area = 0
+    for item in sorted(score, key=score.get, reverse=True):
+        if item in ignored:
+            continue
+        if item in relevant:
+            before = found / seen if seen else 1.0
+            found += 1
+            area += (before + found / (seen + 1)) / 2
+        seen += 1
+    return area / found if found else float("nan")
+
+
+@pytest.mark.parametrize("both_roles", [False, True])
+def test_lists_are_counted_as_loops_count_them(both_roles):
+    generator = np.random.default_rng(0)
+    names = [f"item-{place}" for place in range(30)]
+    old, new = (
+        nb.Vectors(
+            names,
+            torch.nn.functional.normalize(torch.from_numpy(generator.normal(size=(30, 4)))),
+            columns={
+                "is_query": np.arange(30) < 8,
+                "is_gallery": (np.arange(30) >= 8) | both_roles,
+            },
+        )
+        for _ in range(2)
+    )
+    searched = [name for name, flag in zip(names, old.columns["is_gallery"], strict=True) if flag]
+    truth = GroundTruth(
+        {query: generator.choice(searched, 6, replace=False).tolist() for query in names[:7]},
+        {query: generator.choice(searched, 5, replace=False).tolist() for query in names[1:8]},
+    )
+    if both_roles:
+        truth.relevant[names[0]].append(names[0])  # itself, which is never found
+    result = evaluate(old, new, protocol="roxford_rparis", ground_truth=truth)
+    for pair, asks, holds in (
+        (result.old_old, old, old),
+        (result.new_old, new, old),
+        (result.new_new, new, new),
+    ):
+        gallery = dict(zip(names, holds.vectors, strict=True))
+        expected = [
+            trapezoid_by_hand(
+                asks.vectors[row],
+                {name: gallery[name] for name in searched},
+                set(truth.relevant.get(names[row], ())),
+                {*truth.ignored.get(names[row], ()), names[row]},
+            )
+            for row in range(8)
+        ]
+        torch.testing.assert_close(
+            pair.average_precision, torch.tensor(expected).double(), equal_nan=True
+        )
+        assert np.isnan(expected[7])  # has no list
+        assert pair.mean_average_precision == pytest.approx(np.nanmean(expected))
+
+
+def test_ignored_is_stronger_than_relevant_and_twice_is_once():
+    truth = GroundTruth({"q": ["g0", "g1", "g1"]}, {"q": ["g0", "g0"]})
+    result = evaluate(FIVE, FIVE, ground_truth=truth)
+    assert result.old_old.num_relevant.tolist() == [1]
+    assert result.old_old.ranks.tolist() == [1]
+
+
+def test_where_lists_are_given_labels_play_no_part():
+    truth = GroundTruth({"q": ["g1"]})
+    one_class = around([0.1, 0.2, 0.3], labels=np.zeros(4, dtype=int))
+    others = around([0.1, 0.2, 0.3], labels=np.array([0, 1, 1, 2]))
+    assert evaluate(one_class, others, ground_truth=truth).old_old.ranks.tolist() == [2]
+
+
+def test_what_is_listed_must_be_in_the_gallery():
+    truth = GroundTruth({"q": ["g0", "g7", "g8"], "nobody": ["g9"]}, {"q": ["junk"]})
+    with pytest.raises(DataError, match="of query 'q' 2 items are not, the first being 'g7'"):
+        evaluate(FIVE, FIVE, ground_truth=truth)
+    result = evaluate(FIVE, FIVE, ground_truth=truth, intersect=True)
+    assert result.old_old.num_relevant.tolist() == [1]  # what is not there cannot be missed
+    fine = GroundTruth({"q": ["g0"], "nobody": ["g9"]}, {"q": ["junk"], "nobody": ["g9"]})
+    assert evaluate(FIVE, FIVE, ground_truth=fine).old_old.num_relevant.tolist() == [1]
+
+
+def test_items_that_only_one_file_has_are_left_out_of_the_lists():
+    truth = GroundTruth({"q": ["g0", "g2"]})
+    fewer = FIVE.select(np.array([0, 1, 2, 4, 5]))  # lacks g2
+    with pytest.raises(DataError, match="gallery items that the new file lacks .first: 'g2'"):
+        evaluate(FIVE, fewer, ground_truth=truth)
+    result = evaluate(FIVE, fewer, ground_truth=truth, intersect=True)
+    assert result.num_gallery == 4
+    assert result.old_old.num_relevant.tolist() == [1]
+
+
+def test_items_that_are_numbers_are_listed_as_text():
+    numbered = around([0.1, 0.2, 0.3], ids=np.array([40, 7, 8, 9]))
+    truth = GroundTruth({"40": ["8"]}, {"40": ["7"]})
+    assert evaluate(numbered, numbered, ground_truth=truth).old_old.ranks.tolist() == [1]
+
+
+def test_lists_in_which_nothing_is_found_are_told_of():
+    for truth in (GroundTruth({}), GroundTruth({"q.jpg": ["g0"]}), GroundTruth({"q": []})):
+        with pytest.raises(DataError, match="wanted queries that have something to find"):
+            evaluate(FIVE, FIVE, ground_truth=truth)
+
+
+def test_trapezoids_are_a_matter_of_the_protocol_not_of_lists():
+    labelled = around([0.1, 0.2, 0.3], labels=np.array([1, 2, 2, 1]))
+    result = evaluate(labelled, labelled, protocol="roxford_rparis")
+    assert result.old_old.mean_average_precision == pytest.approx(1 / 6)

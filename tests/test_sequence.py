@@ -77,7 +77,9 @@ def test_the_matrix_is_that_of_the_saved_vectors(three):
     assert [len(row) for row in matrix] == [1, 2, 3]
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
-            assert value == pytest.approx(mean_average_precision(stored(three[i]), stored(three[j])))
+            assert value == pytest.approx(
+                mean_average_precision(stored(three[i]), stored(three[j]))
+            )
     assert len({round(value, 6) for row in matrix for value in row}) == 6  # none is another's
 
 

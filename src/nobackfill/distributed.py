@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 
+PATIENCE = timedelta(days=1)  # while the first process searches a large gallery by itself
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
@@ -59,7 +61,7 @@ def start(device: str = "auto") -> str:
             "wanted accelerate to train with several processes, but it is not installed. "
             "`pip install 'nobackfill[multi]'`, or start without torchrun."
         ) from None
-    return str(PartialState(cpu=device == "cpu").device)
+    return str(PartialState(cpu=device == "cpu", timeout=PATIENCE).device)
 
 
 def shared(model: nn.Module) -> nn.Module:

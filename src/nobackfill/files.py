@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,9 +40,20 @@ def replacing(path: Path | str) -> Iterator[Path]:
         yield unfinished
         flush_to_disk(unfinished)
         os.replace(unfinished, target)
-    except BaseException:
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) or (isinstance(error, Exception) and _is_full(target.parent)):
+            reason = getattr(error, "strerror", None) or "the disk is full"
+            raise DataError(
+                f"wanted to write {path}, but {reason}. What was there before is untouched. Make "
+                f"room, or choose another place."
+            ) from error
         raise
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a disk has no room left: libraries that write for us say so in many ways."""
+    return shutil.disk_usage(folder).free < 2**20
 
 
 def find_given(path: str | Path, what: str) -> Path:

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from nobackfill.config import TrainConfig
-from nobackfill.data.batches import Batches
-from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.jobs import Job
 from nobackfill.methods import METHODS
@@ -72,7 +70,6 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
         if key in ("train_images", "train_classes") and isinstance(value, int)
     }
     problem, counts, shape = "", dict[str, int](), (recipe.images.channels, *recipe.images.shape)
-    steps = {}
     try:
         collection = decoding.open(recipe.data, recipe.images)
         rows = collection.training_rows(config.step)
@@ -87,14 +84,11 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
             counts[f"searched_{name}"] = len(searched)
         if collection.images is None:
             shape = tuple(collection.view(rows[:1]).shape[1:])  # type: ignore[assignment]
-        steps = count_steps(collection, len(rows), config)
     except DataError as error:
         problem = str(error)
     wanted = {**expected, **counts}
     images, classes = wanted.get("train_images", 0), wanted.get("train_classes", 0)
-    if not steps and images:
-        each = -(-images // config.batch_size)
-        steps = {"each_epoch": each, "in_all": each * config.epochs}
+    steps = count_steps(images, config) if images else {}
     model = make_model(recipe.model, seed=0, bare=True)
     method, dim = METHODS[recipe.method.name], model.embedding_dim
     weights = sum(parameter.numel() for parameter in model.parameters()) + classes * dim
@@ -120,14 +114,10 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
     )
 
 
-def count_steps(collection: Collection, items: int, config: TrainConfig) -> dict[str, int]:
+def count_steps(images: int, config: TrainConfig) -> dict[str, int]:
     """How often the optimiser will step."""
-    batches = len(
-        Batches(
-            collection, torch.arange(items), config.batch_size,
-            torch.Generator(), items_per_class=config.items_per_class,
-        )
-    )  # fmt: skip
+    whole = max(images // config.batch_size, 1)
+    batches = whole if config.items_per_class else -(-images // config.batch_size)
     each = -(-batches // config.accumulate)
     return {"each_epoch": each, "in_all": each * config.epochs}
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from nobackfill.data.collection import Collection
+from nobackfill.errors import DataError
 from nobackfill.evaluation import PROTOCOLS
 from nobackfill.files import write_text
 from nobackfill.matching import plan_search, rows_of
@@ -38,8 +39,13 @@ def summarize_sequence(
     matrices = {
         name or "data": compatibility_matrix(runs, one, test=name, device=device)
         for name, one in collections.items()
-        if len(one.validation_rows())
+        if one.is_searched
     }
+    if not matrices:
+        raise DataError(
+            "wanted something to search, but neither [data] nor a test of the recipe has queries "
+            "and a gallery of images. Add a table such as [tests.paris]."
+        )
     mean = [
         [sum(m[i][j] for m in matrices.values()) / len(matrices) for j in range(i + 1)]
         for i in range(len(runs))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from nobackfill.embed import Watch, embed, to_vectors
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
-from nobackfill.train.known import know_old_space, lineage_of, old_model_for
+from nobackfill.train.known import check_old, know_old_space, lineage_of, old_model_for
 from nobackfill.train.lock import in_use
 from nobackfill.train.loop import Epoch
 from nobackfill.train.run import Lineage, Run
@@ -84,52 +84,67 @@ def train_run(
     """Trains a recipe in a folder, and leaves the vectors of what is searched beside the model.
 
     Yields after each epoch. Where the recipe names an old run, the folder gets `evaluation.json`.
-    Under torchrun all processes train, and the first does the rest.
+    Under torchrun all processes train and embed, and the first searches and writes.
     """
     run = Run.start(recipe, folder, resume=resume)
+    wait()  # until all have seen what is there
     recipe = run.recipe
     collection = collection or decoding.open(recipe.data, recipe.images)
-    old = None if run.finished else know_old_space(recipe, collection, device=device, watch=watch)
-    with in_use(folder) if is_main() else nullcontext():
-        if old is not None:
+    tests = {name: decoding.open(one, recipe.images) for name, one in recipe.tests.items()}
+    tests = {name: one for name, one in {"": collection, **tests}.items() if one.is_searched}
+    if not run.finished:
+        check_old(recipe)
+        collection.training_rows(recipe.train.step)  # raises where there is nothing to train on
+        with in_use(folder) if is_main() else nullcontext():
+            run = Run.start(recipe, folder, resume=resume)  # as it is now that it is ours
             yield from run.train(
                 collection,
-                old,
+                know_old_space(recipe, collection, device=device, watch=watch),
                 device=device,
                 lineage=lineage_of(recipe, collection),
                 old_model=old_model_for(recipe, device),
                 watch=watch,
             )
-        if is_main():
-            with distributed.alone():
-                search_all(run, collection, device=device, decoding=decoding)
-        wait()
+    for name, one in tests.items():
+        make_vectors(run, one, test=name, device=device, watch=watch)
+    if is_main() and recipe.old.run is not None and tests:
+        with distributed.alone():
+            save_evaluation(folder, search_all(run, tests, device=device))
+    wait()
 
 
 def search_all(
-    run: Run, collection: Collection, *, device: torch.device, decoding: Decoding = AS_IT_COMES
-) -> None:
-    """Embeds all that a finished run's recipe searches, and compares it with the old run."""
-    recipe = run.recipe
-    tests = {name: decoding.open(choice, recipe.images) for name, choice in recipe.tests.items()}
-    if len(collection.validation_rows()):
-        tests = {"": collection, **tests}
+    run: Run, tests: Mapping[str, Collection], *, device: torch.device
+) -> dict[str, Any]:
+    """Compares a finished run with its old run on all that its recipe searches.
+
+    The first test's numbers stand at the top, those of others, and of other ways to count, below
+    `tests`. Several tests have a `mean`, of the P-scores too, as the paper has it.
+    """
     results = {}
     for name, one in tests.items():
-        if recipe.old.run is None:
-            searched_vectors(run, one, test=name, device=device)
-            continue
         results[name] = evaluate_run(run, one, test=name, device=device)
         for level in sorted(one.ground_truth.keys() - {one.level}):
-            results[f"{name}_{level}"] = evaluate_run(
+            results[f"{name}_{level}".removeprefix("_")] = evaluate_run(
                 run, one, test=name, level=level, device=device
             )
-    if results:
-        first, *others = results
-        summary = results[first].summary()
-        if others:
-            summary["tests"] = {name: results[name].summary() for name in others}
-        save_evaluation(run.folder, summary)
+    first, *others = results
+    summary = results[first].summary()
+    if others:
+        summary["tests"] = {name: results[name].summary() for name in others}
+    if len(tests) > 1:
+        summary["mean"] = mean_over([results[name].summary() for name in tests])
+    return summary
+
+
+def mean_over(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The mean of each number over several tests; None where one of them lacks it."""
+    keys = ("old_old", "new_old", "new_new", "independent", "p_up", "p_comp", "p_1")
+    values = {key: [summary[key] for summary in summaries] for key in keys}
+    return {
+        key: None if any(value is None for value in each) else sum(each) / len(each)
+        for key, each in values.items()
+    }
 
 
 def evaluate_run(
@@ -171,6 +186,7 @@ def searched_vectors(
     of: Run | None = None,
     device: torch.device,
     side: str = "gallery",
+    watch: Watch = iter,
 ) -> Vectors:
     """The validation vectors that a finished run's model makes of a collection.
 
@@ -183,17 +199,35 @@ def searched_vectors(
         of: The run whose recipe named the collection, where it is not this one.
         device: What to work on.
         side: "gallery", or "query" for what asks the old gallery.
+        watch: Wraps the batches, as a progress bar does.
     """
-    named = of or run
-    stem = f"test_{test}" if test else "validation"
-    path = run.folder / (f"{stem}.parquet" if side == "gallery" else f"{stem}_query.parquet")
-    is_its_own = named.searches(test) == run.searches(test)
+    path = vectors_path(run, test, side)
+    is_its_own = (of or run).searches(test) == run.searches(test)
     if is_its_own and path.exists():
         return load_vectors(path)
-    vectors = run_model(run, collection, collection.validation_rows(), device=device, side=side)
-    if is_its_own:
+    rows = collection.validation_rows()
+    vectors = run_model(run, collection, rows, device=device, side=side, watch=watch)
+    if is_its_own and is_main():
         vectors.save(path)
     return vectors
+
+
+def make_vectors(
+    run: Run, collection: Collection, *, test: str, device: torch.device, watch: Watch = iter
+) -> None:
+    """Embeds what a test of a run searches, all processes together, where that is not done yet."""
+    for side in ("gallery", "query") if run.maps_queries else ("gallery",):
+        missing = not vectors_path(run, test, side).exists()
+        wait()  # until all have looked
+        if missing:
+            searched_vectors(run, collection, test=test, device=device, side=side, watch=watch)
+    wait()
+
+
+def vectors_path(run: Run, test: str = "", side: str = "gallery") -> Path:
+    """Where a run keeps the vectors of what it searches."""
+    stem = f"test_{test}" if test else "validation"
+    return run.folder / (f"{stem}.parquet" if side == "gallery" else f"{stem}_query.parquet")
 
 
 def run_model(
@@ -203,10 +237,11 @@ def run_model(
     *,
     device: torch.device,
     side: str = "gallery",
+    watch: Watch = iter,
 ) -> Vectors:
     """Some rows of a collection as a finished run's model sees them."""
     collection = collection.seen_as(run.recipe.images)
-    embeddings = embed(run.encoder(device, side), collection, rows)
+    embeddings = embed(run.encoder(device, side), collection, rows, watch=watch)
     dim = embeddings.shape[1]
     meets_old_gallery = side == "query" or not run.maps_queries
     lineage = run.lineage() if meets_old_gallery else Lineage()

@@ -12,8 +12,10 @@ from rich.console import Console
 import nobackfill as nb
 from nobackfill.cli import main as cli
 from nobackfill.cli import show
+from nobackfill.config import read_recipe
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
+from nobackfill.train.run import resolve
 
 TINY = [
     "--set", "data.train_classes=20", "--set", "data.test_classes=5",
@@ -214,14 +216,155 @@ def test_the_whole_journey(command, tmp_path, monkeypatch):
     assert "--resume" in err
 
 
-def test_dry_run_writes_out_every_default_and_nothing_else(command, tmp_path, monkeypatch):
+def test_dry_run_plans_for_people_and_trains_nothing(command, tmp_path, monkeypatch):
+    (tmp_path / "recipe.toml").write_text(
+        '[method]\nname = "odpp"\n[old]\nrun = "runs/old"\n[data]\nname = "glyphs"\n'
+        '[model]\nname = "small"\n[expected]\nsource = "a paper"\ntrain_classes = 21\np_1 = 51.5\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command("train", "recipe.toml", "-o", "run", *TINY, "--dry-run")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "odpp → run" in words
+    assert "glyphs: 120 images of 20 classes; 40 searched" in words
+    assert "train classes: 20 found, 21 expected" in words
+    assert "steps 16: 2 epochs of 8, 16 images each" in words
+    assert "of the old prototypes: " in words
+    assert "expected a paper: p_1 51.5" in words
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+def test_dry_run_writes_out_every_default_for_programs(command, tmp_path, monkeypatch):
     (tmp_path / "recipe.toml").write_text('[method]\nname = "odpp"\n')
     monkeypatch.chdir(tmp_path)
-    code, out, _ = command("train", "recipe.toml", "-o", "run", "--dry-run", "--seed", 5)
+    code, out, _ = command("train", "recipe.toml", "-o", "run", "--dry-run", "--seed", 5, "--json")
     assert code == 0
-    assert "old_threshold = 0.6" in out
-    assert "seed = 5" in out
+    (job,) = json.loads(out)["jobs"]
+    assert "old_threshold = 0.6" in job["recipe"]
+    assert (job["name"], job["folder"], job["is_there"], job["problem"]) == (
+        "odpp", "run", False, "",
+    )  # fmt: skip
+    assert job["steps"]["in_all"] == 30 * job["steps"]["each_epoch"]
+    assert job["parameters"] > 0
     assert not (tmp_path / "run").exists()
+    (tmp_path / "again.toml").write_text(job["recipe"])  # a recipe that says the same
+    recipe = resolve(read_recipe(tmp_path / "recipe.toml", ["train.seed=5"]))
+    assert resolve(read_recipe(tmp_path / "again.toml")) == recipe
+
+
+def test_dry_run_tells_of_data_that_are_not_there(command, tmp_path, monkeypatch):
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\nname = "market1501"\npath = "nowhere"\n[images]\nchannels = 1\ncrop = [16, 16]\n'
+        "[expected]\ntrain_images = 500\ntrain_classes = 30\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command("train", "recipe.toml", "-o", "run", "--dry-run")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "market1501: not counted (expected: 500 train_images, 30 train_classes)" in words
+    assert "wanted a collection at nowhere, but there is none" in words
+    code, out, _ = command("train", "recipe.toml", "-o", "run", "--dry-run", "--json")
+    assert (code, "nowhere" in json.loads(out)["jobs"][0]["problem"]) == (0, True)
+
+
+@pytest.mark.xfail(strict=True, reason="what is in brackets is taken for a colour")
+@pytest.mark.parametrize("place", ["run[v2]", "run[/v2]"])
+def test_dry_run_names_places_as_they_are(command, tmp_path, monkeypatch, place):
+    (tmp_path / "recipe.toml").write_text('[data]\nname = "glyphs"\n[model]\nname = "small"\n')
+    monkeypatch.chdir(tmp_path)
+    assert place in command("train", "recipe.toml", "-o", place, *TINY, "--dry-run")[1]
+
+
+@pytest.fixture
+def glyph_recipes(tmp_path, monkeypatch):
+    """Recipes of an old model, of a new one that names it, and of a sequence."""
+    monkeypatch.chdir(tmp_path)
+    data = '[data]\nname = "glyphs"\n[model]\nname = "small"\nwidth = 4\nembedding_dim = 8\n'
+    few = "epochs = 2\nbatch_size = 16\n"
+    (tmp_path / "first.toml").write_text(f"{data}[train]\nstep = 0\n{few}")
+    new = f'{data}[method]\nname = "ndpp"\n[train]\n{few}'
+    (tmp_path / "new.toml").write_text(f'{new}[old]\nrecipe = "first.toml"\n')
+    steps = "[[sequence]]\ntrain.step = 0\nmethod.name = 'independent'\n[[sequence]]\n"
+    (tmp_path / "sequence.toml").write_text(new + steps)
+    return tmp_path
+
+
+def test_a_new_model_and_its_old_one_are_trained_by_one_command(command, glyph_recipes):
+    code, out, err = command("train", "new.toml", "-o", "runs/new", *TINY, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["run"] == "runs/new"
+    assert err.index("first") < err.index("ndpp")
+    old, new = (nb.load_vectors(f"runs/{name}/validation.parquet") for name in ("first", "new"))
+    assert new.space.parent == old.space.fingerprint
+    assert result["evaluation"]["new_old"] == nb.evaluate(old, new).summary()["new_old"]
+    before = (glyph_recipes / "runs/first/model.safetensors").stat().st_mtime_ns
+    code, _, err = command("train", "new.toml", "-o", "runs/other", *TINY, "--seed", 3)
+    assert code == 0
+    assert "was trained before" in err  # the old model, once is enough
+    assert (glyph_recipes / "runs/first/model.safetensors").stat().st_mtime_ns == before
+    code, _, err = command("train", "new.toml", "-o", "runs/new", *TINY)
+    assert code == 2
+    assert "--resume" in err  # what was asked for is never overwritten
+    assert command("train", "new.toml", "-o", "runs/new", *TINY, "--resume")[0] == 0
+
+
+def test_dry_run_tells_what_is_trained_first_and_what_is_there(command, glyph_recipes):
+    arguments = ("train", "new.toml", "-o", "runs/new", *TINY, "--dry-run", "--json")
+    jobs = json.loads(command(*arguments)[1])["jobs"]
+    assert [(job["name"], job["is_there"]) for job in jobs] == [("first", False), ("ndpp", False)]
+    assert [job["counts"]["train_classes"] for job in jobs] == [6, 20]
+    assert command("train", "first.toml", "-o", "runs/first", *TINY[:8])[0] == 0
+    jobs = json.loads(command(*arguments)[1])["jobs"]
+    assert [(job["name"], job["is_there"]) for job in jobs] == [("first", True), ("ndpp", False)]
+    assert "first → runs/first (is there)" in command(*arguments[:-1])[1]
+
+
+def test_a_sequence_prints_its_matrix(command, glyph_recipes):
+    code, out, _ = command("train", "sequence.toml", "-o", "runs/s", *TINY, "--json")
+    assert code == 0
+    summary = json.loads(out)
+    told = json.loads((glyph_recipes / "runs/s/sequence.json").read_text())
+    assert summary == {"run": "runs/s", **told}
+    result = json.loads((glyph_recipes / "runs/s/2/evaluation.json").read_text())
+    assert summary["matrix"] == [
+        [pytest.approx(result["old_old"])],
+        [pytest.approx(result["new_old"]), pytest.approx(result["new_new"])],
+    ]
+    code, out, _ = command("train", "sequence.toml", "-o", "runs/s", *TINY, "--resume")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    numbers = [[f"{100 * value:.2f}" for value in row] for row in summary["matrix"]]
+    assert ["model", "1", "(independent)", *numbers[0]] in rows
+    assert ["model", "2", "(ndpp)", *numbers[1]] in rows
+    assert f"AC {summary['ac']:.2f}, AM {summary['am']:.3f}" in out
+    assert command("train", "sequence.toml", "-o", "runs/s", *TINY)[0] == 2
+
+
+def test_losses_go_to_tensorboard_if_asked(command, glyph_recipes):
+    assert command("train", "first.toml", "-o", "runs/plain", *TINY)[0] == 0
+    assert not (glyph_recipes / "runs/plain/tensorboard").exists()
+    assert command("train", "new.toml", "-o", "runs/new", *TINY, "--tensorboard")[0] == 0
+    for name in ("first", "new"):
+        (file,) = (glyph_recipes / "runs" / name / "tensorboard").iterdir()
+        assert b"loss/classification" in file.read_bytes()
+    assert b"loss/compatibility" in file.read_bytes()
+
+
+def test_train_says_how_images_are_decoded(command, glyph_recipes, monkeypatch):
+    def train_run(recipe, folder, *, decoding, device, **options):
+        raise ConfigError(f"{decoding.workers} {decoding.keep} {device} {options['resume']}")
+
+    monkeypatch.setattr("nobackfill.upgrade.train_run", train_run)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(5), raising=False)
+    train = ("train", "first.toml", "-o", "run", "--device", "cpu")
+    assert "5 False cpu False" in command(*train)[2]
+    assert "0 False cpu False" in command(*train, "--workers", 0)[2]
+    assert "3 True cpu True" in command(*train, "--workers", 3, "--keep-images", "--resume")[2]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64), raising=False)
+    assert "16 False" in command(*train)[2]  # no more than that, unless asked for
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert "8 False" in command(*train)[2]  # cores are shared
 
 
 def test_old_vectors_remind_of_the_prototypes_they_give(command):
@@ -377,12 +520,13 @@ def test_evaluate_shows_the_independent_model_too(command, files):
 
 
 def test_embed_passes_its_options_on(command, tmp_path, monkeypatch):
-    def embed_collection(model, data, *, split, side, device):
-        raise ConfigError(f"{model} {data} {split} {side} {device}")
+    def embed_collection(model, data, *, split, side, decoding, device):
+        raise ConfigError(f"{model} {data} {split} {side} {device} {decoding.workers}")
 
     monkeypatch.setattr("nobackfill.upgrade.embed_collection", embed_collection)
     told = ("--split", "train", "--side", "query", "--device", "cpu", "-o", tmp_path / "v.npz")
-    assert "run recipe.toml train query cpu" in command("embed", "run", "recipe.toml", *told)[2]
+    told += ("--workers", 3)
+    assert "run recipe.toml train query cpu 3" in command("embed", "run", "recipe.toml", *told)[2]
     told = ("--device", "cpu", "-o", tmp_path / "v.npz")
     assert "run recipe.toml all gallery cpu" in command("embed", "run", "recipe.toml", *told)[2]
 

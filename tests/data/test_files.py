@@ -217,10 +217,8 @@ def test_boxes_are_in_the_pixels_of_the_whole_image(tmp_path):
     pixels = np.zeros((128, 128, 3), dtype=np.uint8)
     pixels[64:, 96:] = 255
     Image.fromarray(pixels).save(tmp_path / "0.jpg", quality=95)
-    listing = replace(
-        listed(tmp_path, ["a"], boxes={0: (96.0, 64.0, 128.0, 128.0)}), files=["0.jpg"]
-    )
-    listing = replace(listing, classes=np.array(["a"]), columns={"split": np.array(["validation"])})
+    boxes = {0: (96.0, 64.0, 128.0, 128.0)}
+    listing = replace(listed(tmp_path, [], ["a"], boxes=boxes), files=["0.jpg"])
     seen = collect_files(listing, replace(SEEN, size=(8, 8))).load(torch.tensor([0]), None)
     assert seen.float().mean() > 250
 
@@ -310,7 +308,7 @@ def test_counts_are_kept_when_seen_in_another_way(tmp_path):
 def test_seen_in_the_same_way_it_is_the_same(tmp_path):
     collection = collect_files(listed(tmp_path, ALPHABET), SEEN)
     assert collection.seen_as(replace(SEEN)) is collection
-    drawn_by_us = glyph_collection(train_classes=4, test_classes=2, images_per_class=3, side=16)
+    drawn_by_us = glyph_collection(train_classes=8, test_classes=2, images_per_class=3, side=16)
     assert drawn_by_us.seen_as(SEEN) is drawn_by_us  # no files, so there is only one way
 
 

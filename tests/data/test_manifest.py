@@ -120,11 +120,19 @@ def test_dates_and_empty_columns_are_carried_as_text(tmp_path, suffix):
     assert columns["empty"].tolist() == [""] * 5
 
 
-def test_columns_that_would_be_taken_for_ours_are_left_out_and_told(tmp_path):
-    path = write(tmp_path, ".parquet", id=list("abcde"), vector=[[1.0, 2.0]] * 5)
-    listing = read_manifest(path)
-    assert not {"id", "vector"} & set(listing.columns)
-    assert listing.notes == ("column `id` is left out",)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_items_are_named_by_their_id_where_they_have_one(tmp_path, suffix):
+    listing = read_manifest(write(tmp_path, suffix, id=["007", "b", "c", "d", "e"]))
+    assert listing.ids == ["007", "b", "c", "d", "e"]
+    assert "id" not in listing.columns
+    assert read_manifest(write(tmp_path, suffix)).ids is None
+    with pytest.raises(DataError, match="wanted `id` filled in each row"):
+        read_manifest(write(tmp_path, suffix, id=["a", "b", "c", "d", ""]))
+
+
+def test_vectors_are_not_carried_along(tmp_path):
+    listing = read_manifest(write(tmp_path, ".parquet", vector=[[1.0, 2.0]] * 5))
+    assert "vector" not in listing.columns
 
 
 def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_the_name(tmp_path):
@@ -164,8 +172,8 @@ def test_a_named_file_that_is_missing_is_told_when_opened(tmp_path):
         ({"path": None}, "there is no `path`; found: label, split"),
         ({"label": None}, "there is no `label`; found: path, split"),
         ({"path": None, "label": None}, "there is no `path` and no `label`"),
-        ({"label": ["a", "b", "", " ", "c"]}, "a label in each row.*2 have none.*row 3 below"),
-        ({"path": ["a/1.jpg", "", *TABLE["path"][2:]]}, "a path in each row.*1 have none.*row 2"),
+        ({"label": ["a", "b", "", " ", "c"]}, "`label` filled in each row.*2 have none.*row 3 below"),
+        ({"path": ["a/1.jpg", "", *TABLE["path"][2:]]}, "`path` filled in each row.*1 have none.*row 2"),
         ({"path": ["a/1.jpg", "a/1.jpg", *TABLE["path"][2:]]}, r"name a/1\.jpg twice"),
         (
             {"split": ["train", "dev", "test", "val", "train"]},
@@ -219,7 +227,7 @@ def test_a_label_that_is_a_fraction(tmp_path):
 
 
 def test_a_label_that_is_missing(tmp_path):
-    with pytest.raises(DataError, match="a label in each row.*1 have none"):
+    with pytest.raises(DataError, match="`label` filled in each row.*1 have none"):
         read_manifest(write(tmp_path, ".parquet", label=["a", None, "b", "c", "d"]))
 
 

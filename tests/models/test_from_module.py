@@ -24,7 +24,7 @@ class Net(nn.Module):
         return self.norm(self.conv(images)).mean(dim=(2, 3))
 
 
-def make(depth):
+def make(depth) -> nn.Module:
     return nn.Sequential(*[Net(3 * depth) for _ in range(1)])
 
 
@@ -41,20 +41,24 @@ instance = Net(6)
 number = 3
 
 
-def not_a_network():
+def not_a_network() -> nn.Module:
     return 3
 
 
-def unpooled():
+def unpooled() -> nn.Module:
     return nn.Conv2d(3, 4, 3)
 
 
-def squeezed():
+def squeezed() -> nn.Module:
     return nn.Sequential(Net(4), nn.Flatten(start_dim=0))
 
 
-def merged():
+def merged() -> nn.Module:
     return nn.Sequential(Net(4), nn.Flatten(start_dim=0), nn.Unflatten(0, (1, -1)))
+
+
+def says_nothing():
+    return Net(4)
 
 
 class Pair(nn.Module):
@@ -150,6 +154,10 @@ def test_bare_is_built_without_the_file_and_the_seed_makes_its_weights():
         ({"target": "their_package.nowhere:Net"}, "finds no `their_package.nowhere`"),
         ({"target": "their_package.nets:Nett"}, "wanted `Nett` in the module"),
         ({"target": "their_package.nets:number"}, "but got int"),
+        ({"target": "os:system", "arguments": ("command=true",)}, "call just anything"),
+        ({"target": "shutil:rmtree", "arguments": ("path=nowhere",)}, "call just anything"),
+        ({"target": "their_package.nets:says_nothing"}, "write down what the function returns"),
+        ({"target": "pathlib:Path", "arguments": ("a=1",)}, "call just anything"),
         ({"target": "their_package.nets:not_a_network"}, "but it made int"),
         ({"target": "their_package.nets:instance", "arguments": ("a=1",)}, "already, but got a"),
         ({"target": "their_package.nets:Net", "arguments": ("wide=1",)}, "'wide'.*signature"),

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -47,9 +46,9 @@ def holder(tmp_path):
 
 
 def refused(folder):
-    with pytest.raises(ConfigError, match="another process does so already. Wait for it"):
-        with in_use(folder):
-            pytest.fail("both are in")
+    says = "another process does so already. Wait for it"
+    with pytest.raises(ConfigError, match=says), in_use(folder):
+        pytest.fail("both are in")
 
 
 def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(holder, tmp_path):
@@ -83,7 +82,7 @@ def test_a_run_holds_its_folder_from_its_first_epoch_to_its_end(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path):
-    Path(tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="wanted to write into .*Choose another place"):
-        with in_use(tmp_path / "file" / "run"):
-            pytest.fail("there is no such folder")
+    (tmp_path / "file").write_text("in the way")
+    says = "wanted to write into .*Choose another place"
+    with pytest.raises(DataError, match=says), in_use(tmp_path / "file" / "run"):
+        pytest.fail("there is no such folder")

@@ -38,7 +38,7 @@ class TrainingProgress:
     def watch(self, batches: "Batches") -> Iterator["Batch"]:
         """Moves the bar on with every training batch."""
         if batches.generator is None:  # a pass without training: embedding
-            yield from batches
+            yield from self._embedding(batches)
             return
         self.progress.update(self.task, total=self.epochs * len(batches))
         start, images = perf_counter(), 0
@@ -47,6 +47,17 @@ class TrainingProgress:
             images += len(batch.items)
             self.rate = f"{images / (perf_counter() - start):,.0f} images/s"
             self.progress.update(self.task, advance=1, note=f"{self.note}  {self.rate}")
+
+    def _embedding(self, batches: "Batches") -> Iterator["Batch"]:
+        """Tells how far a pass without training is, in place of the losses."""
+        start, images = perf_counter(), 0
+        for batch in batches:
+            yield batch
+            images += len(batch.items)
+            rate = images / (perf_counter() - start)
+            left = (len(batches.rows) - images) / rate
+            note = f"embedding {images:,}/{len(batches.rows):,}  {rate:,.0f} images/s  {left:.0f} s"
+            self.progress.update(self.task, note=note)
 
     def follow(self, epochs: Iterable["Epoch"]) -> None:
         """Trains to the end, showing each epoch's loss."""

@@ -30,10 +30,11 @@ def build_recipe(tables: Mapping[str, Any]) -> Recipe:
             parts[name] = build(kind, tables[name], where=name)
     tests = tables.get("tests", {})
     for name, table in tests.items():
-        if not isinstance(table, dict) or not name.replace("_", "").isalnum():
+        plain = name.replace("_", "").isalnum() and name != "data"
+        if not isinstance(table, dict) or not plain:
             raise ConfigError(
-                f"wanted tables such as [tests.paris], with letters, digits and _ only, but got "
-                f"{name} = {table!r} in [tests]."
+                f"wanted tables such as [tests.paris], named by letters, digits and _ (and not "
+                f"`data`, which is the recipe's own), but got {name} = {table!r} in [tests]."
             )
     return Recipe(
         **parts,

@@ -137,8 +137,9 @@ class TrainConfig:
         warmup_factor: See `warmup_steps`.
         accumulate: How many batches make one step.
         smoothing: Of the labels that the new classifier learns; a method may have its own.
-        precision: Of the model: "float32", "tf32" (its matrix products and convolutions with 10
-            bits), "bfloat16" or "float16" (autocast). The loss is always in float32.
+        precision: Of the model: "float32" as torch has it (on NVIDIA GPUs convolutions then take 10
+            bits, unless you turn that off in torch), "tf32" (matrix products too), "bfloat16" or
+            "float16" (autocast). The loss is in float32 in the last two.
         compile: Whether torch compiles the model first.
         new_prototypes: Where the new class means at the start of an epoch come from: "pass" (the
             model sees the training set once more, as for a test) or "running" (from what it made of

@@ -95,16 +95,21 @@ def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str
     changed = {k: dict(v) if isinstance(v, Mapping) else v for k, v in tables.items()}
     for change in changes:
         key, equals, text = change.partition("=")
-        table, dot, name = key.strip().partition(".")
-        if not equals or not dot:
+        *tables_to, name = key.strip().split(".")
+        if not equals or not tables_to:
             raise ConfigError(f"wanted a change such as `train.epochs=3`, but got `{change}`.")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
-        if not isinstance(changed.setdefault(table, {}), dict):
-            raise ConfigError(f"wanted a table [{table}], but got {table} = {changed[table]!r}.")
-        changed[table][name] = value
+        table: Any = changed
+        for place in tables_to:
+            below = table.get(place, {})
+            if not isinstance(below, dict):
+                raise ConfigError(f"wanted a table [{place}], but got {place} = {below!r}.")
+            table[place] = dict(below)
+            table = table[place]
+        table[name] = value
     return changed
 
 

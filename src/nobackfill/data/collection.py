@@ -78,6 +78,13 @@ class Collection:
             raise ConfigError(f"unknown level `{level}`. {suggest(level, self.ground_truth)}")
         return self.ground_truth[level or self.level]
 
+    @property
+    def is_searched(self) -> bool:
+        """Whether images ask for images in it; in some collections only texts ask."""
+        searched = self.columns["split"] == "validation"
+        roles = [self.columns.get(name, searched) for name in ("is_query", "is_gallery")]
+        return all(bool((searched & role).any()) for role in roles)
+
     def training_rows(self, step: int) -> Rows:
         """The rows that the model of a step is trained on; negative steps count from the end."""
         if not -len(self.class_counts) <= step < len(self.class_counts):

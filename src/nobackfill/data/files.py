@@ -64,7 +64,7 @@ def collect_files(
         label_of.setdefault(name, len(label_of))
     pixels = PixelFiles(listing, images, workers=workers)
     return Collection(
-        ids=listing.files,
+        ids=listing.ids or listing.files,
         labels=torch.tensor([label_of[name] for name in listing.classes.tolist()]),
         columns=listing.columns,
         class_counts=class_counts,

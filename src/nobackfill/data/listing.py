@@ -29,11 +29,12 @@ class Listing:
 
     Attributes:
         root: The folder that `files` are relative to.
-        files: The image of each item, with "/" between folders. Also its id.
+        files: The image of each item, with "/" between folders. Also its id, where it has no other.
         classes: The name of each item's class; "" where it has none.
         columns: What else is known of each item. Always `split`: "train" for what models are
             trained on, "validation" for what is searched. Where queries and gallery are told apart,
             `is_query` and `is_gallery`; where there are cameras, `camera`.
+        ids: The name of each item, where that is not its file.
         captions: The texts of each item, where there are any.
         boxes: Which part of the image of a row to take, in its pixels: left, top, right, bottom.
             Rows that are not named are taken whole.
@@ -45,6 +46,7 @@ class Listing:
     files: list[str]
     classes: NDArray[Any]
     columns: Mapping[str, NDArray[Any]]
+    ids: list[str] | None = None
     captions: list[tuple[str, ...]] | None = None
     boxes: Mapping[int, tuple[float, float, float, float]] = field(default_factory=dict)
     ground_truth: Mapping[str, GroundTruth] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from nobackfill.errors import DataError
 from nobackfill.vectors.as_parquet import to_numpy
 from nobackfill.vectors.columns import FLAGS, as_flag
 
-TEXT = ("path", "label", "split", "text")  # always text, so that "007" stays what it is
+TEXT = ("id", "path", "label", "split", "text")  # always text, so that "007" stays what it is
 SEARCHED = dict.fromkeys(("validation", "val", "test"), "validation")
 SPLITS = {"train": "train", **SEARCHED, "unused": "unused"}
-NOT_CARRIED = ("id", "vector")  # the path is the id, and there are no vectors yet
+NOT_CARRIED = ("vector",)  # there are none yet
 
 
 def read_manifest(root: Path, *, images: str | None = None) -> Listing:
@@ -26,7 +26,7 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
     Where there, `split` is "train" or "validation" ("val" and "test" mean the same); without it,
     what asks or is searched is for validation and the rest for training, and where nothing tells
     queries from gallery, all is for validation. `text` is a caption; `is_query`, `is_gallery`,
-    `camera` and any other column are carried along.
+    `camera` and any other column are carried along. Items are named by `id`, or by their path.
 
     Args:
         root: The file, `.csv` (with commas) or `.parquet`.
@@ -48,6 +48,7 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
     return Listing(
         root=folder,
         files=files,
+        ids=require_filled(texts, "id", root).tolist() if "id" in texts else None,
         classes=classes,
         columns={"split": split_of(texts.get("split"), columns, len(files), root), **columns},
         captions=[(text,) if text else () for text in texts["text"]] if "text" in texts else None,
@@ -62,7 +63,7 @@ def read_columns(path: Path) -> pa.Table:
     try:
         if path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
-                table = file.read([n for n in file.schema_arrow.names if n not in NOT_CARRIED[1:]])
+                table = file.read([n for n in file.schema_arrow.names if n not in NOT_CARRIED])
         else:
             types = csv.ConvertOptions(column_types=dict.fromkeys(TEXT, pa.string()))
             table = csv.read_csv(path, convert_options=types)
@@ -109,7 +110,7 @@ def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDA
     """Returns a column in which no row may be empty."""
     if (empty := np.flatnonzero(np.char.strip(texts[name]) == "")).size:
         raise DataError(
-            f"wanted a {name} in each row of {path}, but {len(empty)} have none, the first being "
+            f"wanted `{name}` filled in each row of {path}, but {len(empty)} have none, the first being "
             f"row {empty[0] + 1} below the head. Fill them in, or drop the rows."
         )
     return texts[name]

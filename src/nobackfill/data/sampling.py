@@ -35,8 +35,9 @@ def by_class(
 ) -> list[Int[Tensor, " batch"]]:
     """Batches of so many items of each of some classes, as re-identification trains on.
 
-    Every class comes up equally often, in random order; of a class with fewer items than are
-    wanted some come twice. As many batches as there are whole batches of items.
+    Classes come in random order, none twice in a batch, each about equally often; of a class with
+    fewer items than are wanted some come twice. As many batches as there are whole batches of
+    items.
 
     Args:
         labels: The class of each item.
@@ -54,14 +55,12 @@ def by_class(
         )
     by_label = labels.argsort(stable=True)
     first = count.cumsum(0) - count
-    num_batches = max(len(labels) // batch_size, 1)
-    rounds = -(-num_batches * classes_per_batch // len(classes))
-    order = torch.cat(
-        [torch.randperm(len(classes), generator=generator) for _ in range(rounds + 1)]
-    )
+    left = torch.empty(0, dtype=torch.int64)
     batches = []
-    for start in range(0, num_batches * classes_per_batch, classes_per_batch):
-        chosen = order[start : start + classes_per_batch]
+    for _ in range(max(len(labels) // batch_size, 1)):
+        if len(left) < classes_per_batch:  # the few that are left wait for another time
+            left = torch.randperm(len(classes), generator=generator)
+        chosen, left = left[:classes_per_batch], left[classes_per_batch:]
         batches.append(
             torch.cat(
                 [_some(by_label, first[c], count[c], items_per_class, generator) for c in chosen]

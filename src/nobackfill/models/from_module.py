@@ -3,7 +3,7 @@
 import copy
 import importlib
 import inspect
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 
@@ -76,10 +76,12 @@ def _make(found: Any, arguments: dict[str, Any], target: str) -> nn.Module:
                 f"{', '.join(arguments)}. Remove them, or name its class."
             )
         return copy.deepcopy(found)
-    if not callable(found):
+    if not _makes_networks(found):
         raise ConfigError(
-            f"wanted a class, a function or a network at `{target}`, but got "
-            f"{type(found).__name__}. Check `target` in [model]."
+            f"wanted a network, a class of networks, or a function that says it makes one (`-> "
+            f"nn.Module`) at `{target}`, but got {type(found).__name__}. A recipe must not be able "
+            f"to call just anything: correct `target` in [model], or write down what the function "
+            f"returns."
         )
     try:
         inspect.signature(found).bind(**arguments)
@@ -95,3 +97,16 @@ def _make(found: Any, arguments: dict[str, Any], target: str) -> nn.Module:
             f"`target` in [model]."
         )
     return network
+
+
+def _makes_networks(found: Any) -> bool:
+    """Whether something is a class of networks, or a function that says it returns one."""
+    if isinstance(found, type):
+        return issubclass(found, nn.Module)
+    if not inspect.isfunction(found):
+        return False
+    try:
+        returns = get_type_hints(found).get("return")
+    except NameError:  # of an annotation that only a type checker can see
+        return False
+    return isinstance(returns, type) and issubclass(returns, nn.Module)

@@ -1,5 +1,6 @@
 """Weights from a file into a network: all of them, or an error that says which are not."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,13 @@ def load_weights(
             "file."
         )
     network.load_state_dict({k: t for k, t in tensors.items() if k in own}, strict=False)
+
+
+def given_weights(architecture: str) -> str | None:
+    """The file of an architecture's weights that a user has put among the data, if there is one."""
+    name = f"weights/{architecture}.safetensors"
+    below = os.environ.get("NOBACKFILL_DATA")
+    return name if below and (Path(below) / name).exists() else None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

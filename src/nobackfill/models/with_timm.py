@@ -5,7 +5,7 @@ from typing import Literal
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models.base import Backbone, optional_package, unknown_architecture
 from nobackfill.models.strides import set_strides
-from nobackfill.models.weights import load_weights
+from nobackfill.models.weights import given_weights, load_weights
 
 
 def timm_backbone(
@@ -23,7 +23,8 @@ def timm_backbone(
         architecture: As timm names it; `timm.list_models()` lists them.
         channels: Of the images.
         weights: A file in timm's names, see `load_weights`.
-        pretrained: Whether timm fetches its own weights, over the network.
+        pretrained: Whether to start from ImageNet: from `weights/ARCHITECTURE.safetensors` below
+            the folder that NOBACKFILL_DATA names, and where there is none, timm fetches its own.
         last_stride: 1 for a last feature map of twice the side; only of ResNets.
         stride_on_first: For ResNet weights with the stride on the first convolution of a block.
     """
@@ -37,12 +38,15 @@ def timm_backbone(
         raise unknown_architecture(
             architecture, timm.list_models(), listed_by="`timm.list_models()`"
         )
+    if pretrained:
+        weights = given_weights(architecture)
+    fetch = pretrained and weights is None
     try:
         network = timm.create_model(
-            architecture, pretrained=pretrained, in_chans=channels, num_classes=0
+            architecture, pretrained=fetch, in_chans=channels, num_classes=0
         )
     except Exception as error:
-        if not pretrained:
+        if not fetch:
             raise
         raise DataError(
             f"wanted timm's weights for `{architecture}`, but they did not come: {error}. Get them "

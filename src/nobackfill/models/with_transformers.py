@@ -38,6 +38,10 @@ class Pooled(nn.Module):
     def __init__(self, model: nn.Module, pool: Literal["model", "mean", "first"]):
         super().__init__()
         self.model, self.pool = model, pool
+        if pool != "model":  # a pooler that nobody asks gets no gradient, which processes wait for
+            for name, parameter in model.named_parameters():
+                if "pooler." in name:
+                    parameter.requires_grad_(False)
 
     def forward(
         self, images: Float[Tensor, "batch channels height width"]
@@ -116,7 +120,9 @@ def resolve_transformers(options: Mapping[str, Any]) -> dict[str, Any]:
             f"`save_pretrained` wrote; nothing is fetched."
         )
     try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"wanted a model that transformers {transformers.__version__} knows in {path}, but: "
@@ -159,6 +165,7 @@ def _load(transformers: ModuleType, path: Path, config: Any, pool: str) -> Any:
                 str(path),
                 config=config,
                 local_files_only=True,
+                trust_remote_code=False,
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are reported below, with the others
                 output_loading_info=True,

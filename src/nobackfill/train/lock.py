@@ -42,7 +42,7 @@ def _take(handle: int) -> bool:
             return False
         return True
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which forked workers do not inherit
     except OSError:
         return False
     return True

@@ -87,7 +87,7 @@ def train(
 
         @cache
         def new_embeddings() -> Float[Tensor, "items dim"]:
-            return embed(seeing, collection, rows)
+            return embed(seeing, collection, rows, watch=watch)
 
         @cache
         def new_prototypes() -> Float[Tensor, "classes dim"]:
@@ -97,10 +97,13 @@ def train(
             mine, of = distributed.part()
             some = rows.tensor_split(of)[mine]
             with distributed.alone():
-                embeddings = new_embeddings() if of == 1 else embed(seeing, collection, some)
+                embeddings = (
+                    new_embeddings() if of == 1 else embed(seeing, collection, some, watch=watch)
+                )
             labels = collection.labels[some].to(device)
             return class_means(embeddings, labels, num_classes, over_processes=True)
 
+        distributed.agree(model)  # on the running statistics, which each process has its own of
         with matrix_products(config.precision):
             method.start_epoch(
                 epoch, config.epochs, new_prototypes=new_prototypes, new_embeddings=new_embeddings
@@ -123,7 +126,9 @@ def train(
         )
         with matrix_products(config.precision), layers_draw_from(batches.generator, device):
             for number, batch in enumerate(watch(batches)):
-                is_step = (number + 1) % config.accumulate == 0 or number + 1 == len(batches)
+                group = number - number % config.accumulate  # of batches, that make one step
+                together = min(config.accumulate, len(batches) - group)
+                is_step = number == group + together - 1
                 with nullcontext() if is_step else not_yet(learning):
                     new = distributed.gather(learning(batch.images), len(batch.items))
                     same_view = {}
@@ -131,13 +136,15 @@ def train(
                         old = seen_by(old_model, batch.images)
                         same_view = {"old": distributed.gather(old, len(batch.items))}
                     terms = method(new, batch.labels, items=batch.items, **same_view)
-                    loss = torch.stack(list(terms.values())).sum() / config.accumulate
+                    loss = torch.stack(list(terms.values())).sum() / together
                     scaler.scale(loss).backward()
                 if running is not None:
                     running.add(new, batch.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
                 if is_step:
-                    step = (epoch * len(batches) + number) // config.accumulate
+                    step = (
+                        epoch * -(-len(batches) // config.accumulate) + number // config.accumulate
+                    )
                     set_rate(optimizer, rate * warmup(step, config))
                     scaler.step(optimizer)
                     scaler.update()

@@ -121,7 +121,7 @@ class Run:
                 raise ConfigError(
                     f"wanted to go on with the run in {folder}, but its config.toml says something "
                     f"else than this recipe. Resume it with its own config.toml, or choose another "
-                    f"folder."
+                    f"folder (for a model that a recipe needs first, another parent of -o)."
                 )
         return run
 

@@ -1,0 +1,199 @@
+"""Every recipe can be planned, and those of the paper say the numbers of the paper."""
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nobackfill.config import read_sequence
+from nobackfill.jobs import plan_jobs
+from nobackfill.methods import METHODS
+from nobackfill.scores import compatibility, p_scores
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+PARTS = ("frame.toml", "setting.toml")  # extended by recipes, and none themselves
+EVERY = sorted(path for path in RECIPES.rglob("*.toml") if path.name not in PARTS)
+PAPER = [path for path in EVERY if path.relative_to(RECIPES).parts[0] in ("gldv2", "inshop")]
+COUNTED = {"gldv2": 81313, "inshop": 3997, "market1501": 751}  # classes to train on
+
+ROWS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "paper_rows.jsonl").read_text().splitlines()
+]
+NAMES = {"Dual-Tuning": "dual_tuning", "BT^2": "bt2", "Baseline": "prototype_alignment"}
+TESTS = ("RParis", "ROxford", "GLDv2-test")  # the order of a row's three numbers
+
+
+def name_of(value):
+    return str(value.relative_to(RECIPES)) if isinstance(value, Path) else None
+
+
+every_recipe = pytest.mark.parametrize("path", EVERY, ids=name_of)
+
+
+def test_there_are_recipes():
+    assert len(EVERY) > 100
+    assert {path.relative_to(RECIPES).parts[0] for path in EVERY} >= {"glyphs", *COUNTED}
+
+
+@every_recipe
+def test_every_recipe_can_be_planned(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)  # not needed for that
+    jobs = plan_jobs(path, Path("runs") / "x")
+    assert jobs[-1].is_asked_for
+    folders = [str(job.folder) for job in jobs]
+    assert len(set(folders)) == len(folders)
+    for number, job in enumerate(jobs):
+        old = job.recipe.old
+        assert job.recipe.method.name in METHODS
+        assert (old.recipe, old.independent_recipe) == (None, None)
+        if len(jobs) > 1:  # what is needed comes first; single recipes name runs that are there
+            assert {old.run, old.independent} - {None} <= set(folders[:number])
+
+
+@every_recipe
+def test_the_old_model_sees_the_same_data_and_has_a_dimension_that_fits(path):
+    jobs = {str(job.folder): job.recipe for job in plan_jobs(path, Path("runs") / "x")}
+    for recipe in jobs.values():
+        for place in {recipe.old.run, recipe.old.independent} & jobs.keys():
+            other = jobs[place]
+            assert (other.data, other.images, other.tests) == (
+                recipe.data, recipe.images, recipe.tests,
+            )  # fmt: skip
+        if recipe.old.run in jobs and METHODS[recipe.method.name].dimension == "same":
+            dims = (one.model.options["embedding_dim"] for one in (recipe, jobs[recipe.old.run]))
+            assert len(set(dims)) == 1
+        if recipe.old.run in jobs:
+            assert recipe.train.step > jobs[recipe.old.run].train.step
+
+
+@every_recipe
+def test_expected_numbers_say_where_they_come_from(path):
+    for recipe in read_sequence(path):
+        if recipe.expected:
+            assert isinstance(recipe.expected.get("source"), str)
+            assert len(recipe.expected) > 1
+
+
+def test_every_method_of_the_paper_has_a_recipe_that_anyone_can_run():
+    assert {path.stem for path in (RECIPES / "glyphs").iterdir()} >= set(METHODS)
+
+
+def expected_of(*parts):
+    path = RECIPES.joinpath(*parts).with_suffix(".toml")
+    return read_sequence(path)[-1].expected
+
+
+def folder_of(row):
+    """The folder of recipes that a table and a setting of the paper belong to."""
+    table, setting = row["table"], row["setting"]
+    if table.startswith("GLDv2 sequential"):
+        return None
+    if table.startswith("Pretrained or randomly"):
+        return "gldv2", "9to30_scratch"
+    if table.startswith("Ablation"):
+        return "gldv2", "9to30"
+    after = "_resnet50" if setting.startswith("Backbone") else ""
+    return {
+        "GLDv2 single step": ("gldv2", f"9to30{after}"),
+        "In-shop single step": ("inshop", f"30to100{after}"),
+    }[table]
+
+
+def method_of(row):
+    return NAMES.get(row["method"], row["method"].lower().replace("-", "_"))
+
+
+def numbers(expected):
+    return [expected] if isinstance(expected, float) else [expected[test] for test in TESTS]
+
+
+SINGLE = [row for row in ROWS if folder_of(row)]
+SEQUENTIAL = [row for row in ROWS if not folder_of(row)]
+
+
+@pytest.mark.parametrize(
+    "row", SINGLE, ids=lambda row: f"{'/'.join(folder_of(row))}/{method_of(row)}"
+)
+def test_every_row_of_the_paper_has_a_recipe_with_its_numbers(row):
+    folder, method = folder_of(row), method_of(row)
+    expected = expected_of(*folder, method)
+    assert numbers(expected["new_new"]) == row["new_new"]
+    assert numbers(expected["new_old"]) == row["new_old"]
+    assert [expected[key] for key in ("p_up", "p_comp", "p_1")] == row["printed"]
+    assert numbers(expected_of(*folder, "old")["new_new"]) == row["old_old"]
+    assert numbers(expected_of(*folder, "independent")["new_new"]) == row["independent"]
+    recipe = read_sequence(RECIPES.joinpath(*folder, f"{method}.toml"))[0]
+    assert recipe.method.name == method
+    wanted = "resnet50" if folder[1].endswith("resnet50") else "resnet18"
+    assert recipe.model.options["architecture"] == wanted
+    assert recipe.model.options["pretrained"] == (not folder[1].endswith("scratch"))
+    old = read_sequence(RECIPES.joinpath(*folder, "old.toml"))[0]
+    assert old.model.options["architecture"] == "resnet18"
+
+
+def test_no_recipe_of_the_paper_says_a_number_that_no_row_has():
+    told = {(*folder_of(row), method_of(row)) for row in SINGLE}
+    assert len(told) == len(SINGLE)
+    for path in PAPER:
+        parts = path.relative_to(RECIPES).with_suffix("").parts
+        says = "new_new" in read_sequence(path)[-1].expected
+        if parts[1] != "sequence" and parts[-1] not in ("old", "independent"):
+            assert says == (parts in told)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in SINGLE if row["reproduces"]],  # of the others the paper prints other scores
+    ids=lambda row: f"{row['table']}, {row['method']}",
+)
+def test_the_expected_p_scores_are_those_of_the_expected_numbers(row):
+    folder = folder_of(row)
+    new = expected_of(*folder, method_of(row))
+    old, independent = (expected_of(*folder, name) for name in ("old", "independent"))
+    scores = p_scores(
+        numbers(new["new_new"]),
+        numbers(new["new_old"]),
+        numbers(old["new_new"]),
+        numbers(independent["new_new"]),
+    )
+    assert [scores.up, scores.comp, scores.one] == pytest.approx(
+        [new["p_up"], new["p_comp"], new["p_1"]], abs=0.02
+    )
+
+
+@pytest.mark.parametrize("row", SEQUENTIAL, ids=lambda row: f"{row['setting']} {row['method']}")
+def test_every_row_of_the_sequence_is_in_its_matrix(row):
+    j, i = (int(word[-1]) - 1 for word in row["setting"].split("→"))
+    matrix = expected_of("gldv2", "sequence", method_of(row))["matrix"]
+    assert matrix[i][i] == pytest.approx(sum(row["new_new"]) / 3, abs=1e-3)
+    assert matrix[i][j] == pytest.approx(sum(row["new_old"]) / 3, abs=1e-3)
+    if j == 0:
+        assert matrix[0][0] == pytest.approx(sum(row["old_old"]) / 3, abs=1e-3)
+
+
+@pytest.mark.parametrize("path", sorted((RECIPES / "gldv2" / "sequence").iterdir()), ids=name_of)
+def test_the_expected_ac_and_am_are_those_of_the_expected_matrix(path):
+    expected = read_sequence(path)[-1].expected
+    scores = compatibility([[value / 100 for value in row] for row in expected["matrix"]])
+    assert expected["ac"] == pytest.approx(scores.ac, abs=1e-4)
+    assert expected["am"] == pytest.approx(scores.am, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in EVERY if p.relative_to(RECIPES).parts[0] in COUNTED], ids=name_of
+)
+def test_the_expected_classes_are_the_share_of_them_all(path):
+    classes = COUNTED[path.relative_to(RECIPES).parts[0]]
+    for recipe in read_sequence(path):
+        data, expected = recipe.data.options, recipe.expected
+        counts = data.get("counts") or [int(share * classes) for share in data["shares"]]
+        assert all(one < other for one, other in pairwise(counts))
+        assert counts[-1] <= classes
+        if "train_classes" in expected:
+            assert expected["train_classes"] == counts[recipe.train.step]
+            assert expected["train_images"] > expected["train_classes"]
+        else:
+            assert path.parent.name == "sequence"
