@@ -69,21 +69,21 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
         for key, value in recipe.expected.items()
         if key in ("train_images", "train_classes") and isinstance(value, int)
     }
-    problem, counts, shape = "", dict[str, int](), (recipe.images.channels, *recipe.images.shape)
+    shape: tuple[int, ...] = (recipe.images.channels, *recipe.images.shape)
+    problem, counts = "", dict[str, int]()
     try:
         collection = decoding.open(recipe.data, recipe.images)
         rows = collection.training_rows(config.step)
-        labels = collection.labels[rows]
         counts = {
             "train_images": len(rows),
-            "train_classes": len(labels.unique()),
+            "train_classes": len(collection.labels[rows].unique()),
             "searched": len(collection.validation_rows()),
         }
+        if collection.images is None:
+            shape = tuple(collection.view(rows[:1]).shape[1:])
         for name, choice in recipe.tests.items():
             searched = decoding.open(choice, recipe.images).validation_rows()
             counts[f"searched_{name}"] = len(searched)
-        if collection.images is None:
-            shape = tuple(collection.view(rows[:1]).shape[1:])  # type: ignore[assignment]
     except DataError as error:
         problem = str(error)
     wanted = {**expected, **counts}

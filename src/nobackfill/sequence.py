@@ -75,21 +75,25 @@ def compatibility_matrix(
 ) -> list[list[float]]:
     """MAP of every model's queries on its own gallery and on those of all before it."""
     stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]
-    asking = [
-        searched_vectors(run, collection, test=test, device=device, side="query")
-        if run.maps_queries
-        else None
-        for run in runs
-    ]
-    return [
-        [
-            mean_average_precision(
-                stored[i] if i == j else asking[i] or stored[i], stored[j], collection, device
-            )
-            for j in range(i + 1)
-        ]
-        for i in range(len(runs))
-    ]
+    matrix = []
+    for i, run in enumerate(runs):
+        row = [mean_average_precision(stored[i], stored[i], collection, device)]
+        asking = stored[i]
+        for j in reversed(range(i)):
+            asking = as_query(run if j == i - 1 else runs[j + 1], asking, device)
+            row.append(mean_average_precision(asking, stored[j], collection, device))
+        matrix.append(row[::-1])
+    return matrix
+
+
+def as_query(run: Run, vectors: Vectors, device: torch.device) -> Vectors:
+    """Vectors in the space of a model as they ask the gallery before it: mapped, if it maps."""
+    if not run.maps_queries:
+        return vectors
+    query = run.sides().query.eval().to(device)
+    with torch.no_grad():
+        mapped = query(vectors.vectors.float().to(device)).cpu()
+    return Vectors(vectors.ids, mapped, vectors.labels, columns=vectors.columns)
 
 
 def mean_average_precision(
@@ -97,8 +101,9 @@ def mean_average_precision(
 ) -> float:
     """Of one model's queries on another's gallery, whose dimensions are the query's first."""
     protocol = PROTOCOLS[collection.protocol]
+    itself = Vectors(gallery.ids, gallery.vectors, gallery.labels, columns=gallery.columns)
     plan = plan_search(
-        gallery, gallery, gallery,
+        itself, itself, itself,
         same_camera=protocol.same_camera,
         leave_one_out=protocol.leave_one_out,
         ground_truth=collection.truth(),

@@ -325,8 +325,11 @@ def test_an_error_of_pinning_is_passed_on(monkeypatch):
 @pytest.mark.usefixtures("unpinned")
 @pytest.mark.parametrize("leave", ["early", "by an error", "at the end"])
 def test_the_thread_ends_with_the_loading(listing, leave):
-    before = set(threading.enumerate())
-    collection = collection_of(listing)
+    before, begun = set(threading.enumerate()), []
+    collection = replace(
+        collection_of(listing),
+        load=lambda rows, generator: begun.append(rows) or torch.zeros(len(rows), 3, 8, 7),
+    )
     tasks = [Task(ROWS[:1], None)] * 40
 
     def use():
@@ -344,6 +347,7 @@ def test_the_thread_ends_with_the_loading(listing, leave):
     else:
         use()
     assert wait_for(lambda: set(threading.enumerate()) <= before)
+    assert len(begun) == 40 if leave == "at the end" else len(begun) <= 1 + AHEAD + 1
 
 
 def test_a_collection_may_keep_its_pixels_anywhere():

@@ -160,6 +160,8 @@ def test_a_listing_is_passed_on(tmp_path):
     listing = listed(tmp_path, ["a", "b"], ["c"], ground_truth=truth)
     collection = collect_files(listing, SEEN, protocol="roxford_rparis", workers=2)
     assert collection.ids == listing.files
+    named = replace(listing, ids=["one", "two", "three"])
+    assert collect_files(named, SEEN).ids == ["one", "two", "three"]
     assert collection.columns["split"].tolist() == ["train", "train", "validation"]
     assert collection.protocol == "roxford_rparis"
     assert collection.workers == 2

@@ -172,8 +172,8 @@ def test_a_named_file_that_is_missing_is_told_when_opened(tmp_path):
         ({"path": None}, "there is no `path`; found: label, split"),
         ({"label": None}, "there is no `label`; found: path, split"),
         ({"path": None, "label": None}, "there is no `path` and no `label`"),
-        ({"label": ["a", "b", "", " ", "c"]}, "`label` filled in each row.*2 have none.*row 3 below"),
-        ({"path": ["a/1.jpg", "", *TABLE["path"][2:]]}, "`path` filled in each row.*1 have none.*row 2"),
+        ({"label": ["a", "b", "", " ", "c"]}, "`label` filled in.*2 have none.*row 3 below"),
+        ({"path": ["a/1.jpg", "", *TABLE["path"][2:]]}, "`path` filled in.*1 have none.*row 2"),
         ({"path": ["a/1.jpg", "a/1.jpg", *TABLE["path"][2:]]}, r"name a/1\.jpg twice"),
         (
             {"split": ["train", "dev", "test", "val", "train"]},

@@ -30,7 +30,7 @@ def build_recipe(tables: Mapping[str, Any]) -> Recipe:
             parts[name] = build(kind, tables[name], where=name)
     tests = tables.get("tests", {})
     for name, table in tests.items():
-        plain = name.replace("_", "").isalnum() and name != "data"
+        plain = name.replace("_", "").isalnum() and name.isascii() and name != "data"
         if not isinstance(table, dict) or not plain:
             raise ConfigError(
                 f"wanted tables such as [tests.paris], named by letters, digits and _ (and not "

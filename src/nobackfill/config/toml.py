@@ -67,8 +67,8 @@ def read_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
 def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """One set of tables on top of another, key by key.
 
-    A table that names another collection, model or method replaces the one below: its options are
-    of something else.
+    A table that names another collection, model or method than the one below replaces it: its
+    options are of something else.
 
     Example:
         >>> merge_tables({"train": {"epochs": 30, "step": 1}}, {"train": {"step": 0}})
@@ -80,7 +80,8 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
     for key, value in above.items():
         under: Any = merged.get(key)
         both = isinstance(value, dict) and isinstance(under, dict)
-        same = both and value.get("name", under.get("name")) == under.get("name")
+        names = {table["name"] for table in (value, under) if "name" in table} if both else {1, 2}
+        same = len(names) < 2
         merged[key] = merge_tables(under, value) if same else value
     return merged
 
@@ -138,6 +139,8 @@ def to_toml(recipe: Recipe) -> str:
 
 def _toml(value: Any) -> str:
     """One TOML value: text, numbers, truth values, and lists and tables of these."""
+    if hasattr(value, "isoformat"):  # dates and times
+        return str(value.isoformat())
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, bool | str):

@@ -110,8 +110,8 @@ def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDA
     """Returns a column in which no row may be empty."""
     if (empty := np.flatnonzero(np.char.strip(texts[name]) == "")).size:
         raise DataError(
-            f"wanted `{name}` filled in each row of {path}, but {len(empty)} have none, the first being "
-            f"row {empty[0] + 1} below the head. Fill them in, or drop the rows."
+            f"wanted `{name}` filled in each row of {path}, but {len(empty)} have none, the first "
+            f"being row {empty[0] + 1} below the head. Fill them in, or drop the rows."
         )
     return texts[name]
 

@@ -44,7 +44,13 @@ from nobackfill.space import Space
 from nobackfill.train.loop import Epoch, make_optimizer, train
 from nobackfill.train.precision import scaler_for
 from nobackfill.train.running import RunningMeans
-from nobackfill.train.state import Keeper, load_state, save_state
+from nobackfill.train.state import (
+    Keeper,
+    load_state,
+    save_state,
+    that_can_be_resumed,
+    write_metrics,
+)
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -184,6 +190,7 @@ class Run:
             write_text(self.folder / "config.toml", to_toml(self.recipe))
             write_text(self.folder / "lineage.json", json.dumps(asdict(lineage), indent=2))
             write_text(self.folder / "environment.json", json.dumps(environment(device), indent=2))
+            write_metrics(self.folder, history)  # a kill may have come just before it
 
         for epoch in train(
             model, method, collection, rows, config, old_model=old_model, optimizer=optimizer,
@@ -195,7 +202,8 @@ class Run:
             yield epoch
 
         if is_main():
-            self._save_weights(model, method)
+            with that_can_be_resumed("the finished model", self.folder):
+                self._save_weights(model, method)
         wait()
 
     def _save_weights(self, model: Embedder, method: Method) -> None:

@@ -1,12 +1,14 @@
 """What is needed to go on after the last finished epoch, as one file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from safetensors import SafetensorError
 
 from nobackfill.errors import DataError
 from nobackfill.files import replacing, write_text
@@ -26,18 +28,33 @@ class Keeper(Protocol):
 
 def save_state(folder: Path, keepers: Mapping[str, Keeper], history: list[Epoch]) -> None:
     """Writes what is needed to go on, then what people read."""
-    lines = [json.dumps(asdict(epoch)) for epoch in history]
     state = {name: keeper.state_dict() for name, keeper in keepers.items()}
-    try:
+    with that_can_be_resumed(f"the state after epoch {len(history)}", folder):
         with replacing(folder / "state.pt") as unfinished:
-            torch.save({**state, "history": lines}, unfinished)
-        write_text(folder / "metrics.jsonl", "\n".join(lines) + "\n")
-    except (OSError, RuntimeError) as error:  # torch says RuntimeError where a disk is full
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            torch.save({**state, "history": _lines(history)}, unfinished)
+        write_metrics(folder, history)
+
+
+def write_metrics(folder: Path, history: list[Epoch]) -> None:
+    """Writes a line for each epoch so far, for people."""
+    if history:
+        write_text(folder / "metrics.jsonl", "\n".join(_lines(history)) + "\n")
+
+
+def _lines(history: list[Epoch]) -> list[str]:
+    return [json.dumps(asdict(epoch)) for epoch in history]
+
+
+@contextmanager
+def that_can_be_resumed(what: str, folder: Path) -> Iterator[None]:
+    """Says of a write that failed, as on a full disk, that nothing is lost."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError, DataError) as error:
         raise DataError(
-            f"wanted to keep the state after epoch {len(history)} in {folder}, but it could not be "
-            f"written: {reason}. The last state that was written whole is untouched. Make room on "
-            f"the disk, and go on with --resume."
+            f"wanted to keep {what} in {folder}, but it could not be written: "
+            f"{str(error).splitlines()[0]} The last state that was written whole is untouched. "
+            f"Make room on the disk, and go on with --resume."
         ) from None
 
 
