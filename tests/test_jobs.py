@@ -16,7 +16,7 @@ FILES = {
     "new.toml": NEW + BOTH,
     "sequence.toml": DATA + "[method]\nname = 'ndpp'\n"
     "[[sequence]]\ntrain.step = 0\nmethod.name = 'independent'\n"
-    "[[sequence]]\ntrain.step = 1\n",
+    "[[sequence]]\ntrain.step = 1\n[[sequence]]\ntrain.step = -1\n",
 }
 SEVERAL = "[data]\nname = 'glyphs'\n[[sequence]]\n[[sequence]]\n"
 
@@ -107,10 +107,11 @@ def test_a_sequence_is_a_chain(recipes):
     assert [(job.name, str(job.folder), job.is_asked_for) for job in jobs] == [
         ("1 independent", "runs/s/1", True),
         ("2 ndpp", "runs/s/2", True),
+        ("3 ndpp", "runs/s/3", True),
     ]
-    assert [job.recipe.old.run for job in jobs] == [None, "runs/s/1"]
-    assert [job.recipe.train.step for job in jobs] == [0, 1]
-    assert [job.recipe.train.epochs for job in jobs] == [3, 3]
+    assert [job.recipe.old.run for job in jobs] == [None, "runs/s/1", "runs/s/2"]
+    assert [job.recipe.train.step for job in jobs] == [0, 1, -1]
+    assert [job.recipe.train.epochs for job in jobs] == [3, 3, 3]
     assert jobs[1].recipe.method.options["neighbors"] > 0  # resolved
 
 

@@ -128,10 +128,10 @@ def test_every_row_of_the_paper_has_a_recipe_with_its_numbers(row):
     recipe = read_sequence(RECIPES.joinpath(*folder, f"{method}.toml"))[0]
     assert recipe.method.name == method
     wanted = "resnet50" if folder[1].endswith("resnet50") else "resnet18"
-    assert recipe.model.options["architecture"] == wanted
+    assert recipe.model.options["architecture"].split(".")[0] == wanted
     assert recipe.model.options["pretrained"] == (not folder[1].endswith("scratch"))
     old = read_sequence(RECIPES.joinpath(*folder, "old.toml"))[0]
-    assert old.model.options["architecture"] == "resnet18"
+    assert old.model.options["architecture"].split(".")[0] == "resnet18"
 
 
 def test_no_recipe_of_the_paper_says_a_number_that_no_row_has():
@@ -194,6 +194,6 @@ def test_the_expected_classes_are_the_share_of_them_all(path):
         assert counts[-1] <= classes
         if "train_classes" in expected:
             assert expected["train_classes"] == counts[recipe.train.step]
-            assert expected["train_images"] > expected["train_classes"]
+            assert expected.get("train_images", classes) >= expected["train_classes"]
         else:
             assert path.parent.name == "sequence"

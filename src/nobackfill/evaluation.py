@@ -1,22 +1,42 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.matching import plan_search, rows_of
+from nobackfill.matching import SearchPlan, plan_search, rows_of
 from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
 from nobackfill.scores import PScores, compatibility, p_scores
 from nobackfill.vectors import Vectors
 
 __all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
+
+
+Verdict = Literal["compatible", "not compatible", "undecided"]
+
+
+@dataclass(frozen=True)
+class Flips:
+    """How many queries change for the worse and for the better.
+
+    Attributes:
+        k: They have a hit in the top `k`, or have none.
+        negative: The share that had one with the old model and has none with the new.
+        positive: The share that had none and has one.
+    """
+
+    k: int
+    negative: float
+    positive: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +79,9 @@ class Evaluation:
         query_ids: Of the queries, in the order of every result.
         num_gallery: How many items were searched.
         protocol: The name of the protocol.
+        query_groups: The class of each query: queries of one class rise and fall together.
         notes: What a reader should know about these numbers.
+        seed: Of the drawing that intervals come from.
     """
 
     old_old: Retrieval
@@ -69,12 +91,80 @@ class Evaluation:
     query_ids: NDArray[Any]
     num_gallery: int
     protocol: str
+    query_groups: NDArray[Any]
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def compatible(self) -> bool:
-        """Whether deploying without backfill beats not deploying (Shen et al., 2020)."""
+        """Whether deploying without backfill beats not deploying (Shen et al., 2020).
+
+        By the means alone; `verdict` asks whether the difference is more than chance.
+        """
         return self.new_old.mean_average_precision > self.old_old.mean_average_precision
+
+    @property
+    def verdict(self) -> Verdict:
+        """The same, where the difference is more than chance; "undecided" where it is not."""
+        if not self.differences["new_old - old_old"].decided:
+            return "undecided"
+        return "compatible" if self.compatible else "not compatible"
+
+    @cached_property
+    def differences(self) -> dict[str, Interval]:
+        """Differences of mAP between pairs, query by query, each with its 95 % interval."""
+        pairs = self.pairs
+        named = [
+            (one, other)
+            for one, other in (
+                ("new_old", "old_old"),
+                ("new_new", "old_old"),
+                ("new_new", "new_old"),
+                ("new_new", "independent"),
+            )
+            if one in pairs and other in pairs
+        ]
+        return {
+            f"{one} - {other}": paired_interval(
+                (pairs[one].average_precision - pairs[other].average_precision).numpy(),
+                self.query_groups,
+                seed=self.seed,
+            )
+            for one, other in named
+        }
+
+    @property
+    def pairs(self) -> dict[str, Retrieval]:
+        """What was measured, by the name of its pair."""
+        measured = {
+            "old_old": self.old_old,
+            "new_old": self.new_old,
+            "new_new": self.new_new,
+            "independent": self.independent,
+        }
+        return {name: result for name, result in measured.items() if result is not None}
+
+    @property
+    def gain_recovered(self) -> float | None:
+        """Of what an unconstrained model and a whole backfill would gain, the share gained today.
+
+        None without an independent model, or where that is no better than the old one.
+        """
+        if self.independent is None:
+            return None
+        today = self.old_old.mean_average_precision
+        could = self.independent.mean_average_precision - today
+        return (self.new_old.mean_average_precision - today) / could if could > 0 else None
+
+    def flips(self, k: int) -> Flips:
+        """Queries that lose, or win, their hit in the top `k` on the day of the upgrade."""
+        before, after = self.old_old.found_by(k), self.new_old.found_by(k)
+        counted = int((self.old_old.num_relevant > 0).sum())
+        return Flips(
+            k,
+            negative=int((before & ~after).sum()) / counted,
+            positive=int((~before & after).sum()) / counted,
+        )
 
     @property
     def p_scores(self) -> PScores | None:
@@ -96,28 +186,35 @@ class Evaluation:
         )
 
     def explained(self) -> "Evaluation":
-        """The same, with a note where an independent model is given and P-scores are not."""
+        """The same, with a note where something cannot be told that a reader would look for."""
+        notes = list(self.notes)
+        classes = len(np.unique(self.query_groups))
+        if classes < FEWEST_GROUPS:
+            notes.append(
+                f"no intervals: they need queries of at least {FEWEST_GROUPS} classes, and these "
+                f"are of {classes}"
+            )
         try:
             self._p_scores()
         except DataError as error:
-            return replace(self, notes=(*self.notes, f"no P-scores: {error}"))
-        return self
+            notes.append(f"no P-scores: {error}")
+        return replace(self, notes=tuple(notes))
 
     def summary(self) -> dict[str, Any]:
         """The numbers as they go into JSON: fractions, and None for what was not measured."""
-        pairs = {
-            "old_old": self.old_old,
-            "new_old": self.new_old,
-            "new_new": self.new_new,
-            "independent": self.independent,
-        }
+        pairs = dict.fromkeys(("old_old", "new_old", "new_new", "independent")) | self.pairs
         scores = self.p_scores
         return {
             **{name: _mean(result) for name, result in pairs.items()},
             "p_up": scores.up if scores else None,
             "p_comp": scores.comp if scores else None,
             "p_1": scores.one if scores else None,
-            "compatible": self.compatible,
+            "gain_recovered": self.gain_recovered,
+            "compatible": {"compatible": True, "not compatible": False}.get(self.verdict),
+            "verdict": self.verdict,
+            "differences": {name: one.summary() for name, one in self.differences.items()},
+            "metrics": {name: _metrics(result) for name, result in self.pairs.items()},
+            "flips": [asdict(self.flips(k)) for k in (1, 5, 10)],
             "recall_at_1": {
                 name: result.recall(1) if result else None for name, result in pairs.items()
             },
@@ -138,6 +235,7 @@ def evaluate(
     protocol: str | None = None,
     ground_truth: GroundTruth | None = None,
     intersect: bool = False,
+    seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
     """Compares an old and a new model on the same items: may the new one be deployed today?
@@ -158,6 +256,7 @@ def evaluate(
         protocol: A name of `PROTOCOLS`; "plain" by default.
         ground_truth: What each query shall find, where labels do not say it.
         intersect: Whether items that only one file has are left out instead of being an error.
+        seed: Of the drawing that intervals come from.
         device: Where to search.
     """
     name = protocol or "plain"
@@ -205,17 +304,37 @@ def evaluate(
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
+        query_groups=_groups(plan),
         notes=(
             *plan.notes,
             *lacking,
             *_space_notes(old, asks_old),
             *_query_notes(new, query_for_old),
         ),
+        seed=seed,
     ).explained()
+
+
+def _metrics(result: Retrieval) -> dict[str, float]:
+    """What a search came to, in all the usual numbers."""
+    return {
+        "map": result.mean_average_precision,
+        "map_at_100": result.precision_at(100),
+        **{f"recall_at_{k}": result.recall(k) for k in (1, 5, 10)},
+        "ndcg_at_10": result.ndcg(10),
+        "in_order": result.in_order,
+    }
 
 
 def _mean(result: Retrieval | None) -> float | None:
     return None if result is None else result.mean_average_precision
+
+
+def _groups(plan: SearchPlan) -> NDArray[Any]:
+    """Which queries rise and fall together: those of a class, or where none is told, each alone."""
+    if plan.query_labels is None:
+        return np.arange(len(plan.query_ids))
+    return plan.query_labels.numpy()
 
 
 def _query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:

@@ -1,10 +1,11 @@
 """Retrieval metrics: the ranks of the relevant items in, one value per query out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
@@ -33,12 +34,14 @@ class Retrieval:
         num_relevant: How many relevant items each query has, without the ignored ones.
         ranks: Ranks of all relevant items, from 1, never cut: first those of query 0, ascending,
             then those of query 1, and so on. `ranks[offsets[i] : offsets[i + 1]]` are query `i`'s.
+        num_ranked: How many gallery items each query ranks, without the ignored ones.
     """
 
     average_precision: Float[Tensor, " query"]
     first_hit: Int[Tensor, " query"]
     num_relevant: Int[Tensor, " query"]
     ranks: Int[Tensor, " hits"]
+    num_ranked: Int[Tensor, " query"]
 
     @property
     def offsets(self) -> Int[Tensor, " query_and_one"]:
@@ -59,6 +62,38 @@ class Retrieval:
             raise ConfigError(f"recall looks at the top k, k >= 1, but k is {k}. Pass k=1 or more.")
         best = self.ranks[self.offsets[:-1][self.num_relevant > 0]]
         return (best <= k).double().mean().item()
+
+    def ndcg(self, k: int) -> float:
+        """The mean normalised discounted cumulative gain of the top `k`; see `ndcg`."""
+        return ndcg(self.ranks, self.num_relevant, at=k).nanmean().item()
+
+    def precision_at(self, k: int) -> float:
+        """The mean average precision with rankings cut at `k`, whatever `average_precision` is."""
+        return average_precision(self.ranks, self.num_relevant, at=k).nanmean().item()
+
+    def found_by(self, k: int) -> Bool[Tensor, " query"]:
+        """Whether each query has a hit in the top `k`; False where nothing is relevant."""
+        return first_hit(self.ranks, self.num_relevant, at=k) > 0
+
+    @property
+    def in_order(self) -> float:
+        r"""The share of triples in order: something relevant before something that is not.
+
+        .. math::
+            1 - \frac{\sum_i \sum_j (r_{ij} - j)}{\sum_i R_i (N_i - R_i)}
+
+        with the rank :math:`r_{ij}` of query `i`'s `j`-th of :math:`R_i` relevant items, among the
+        :math:`N_i` that are ranked: :math:`r_{ij} - j` others come before it. This is how often
+        the ideal of compatible training holds: :math:`d(new_i, old_j) < d(new_i, old_k)` for all
+        :math:`y_i = y_j \ne y_k`. NaN where there is no such triple.
+        """
+        place = torch.arange(len(self.ranks)) - self.offsets[:-1].repeat_interleave(
+            self.num_relevant
+        )
+        wrong = (self.ranks - 1 - place).sum().double()
+        return (
+            1 - wrong / (self.num_relevant * (self.num_ranked - self.num_relevant)).sum()
+        ).item()
 
 
 def retrieval(
@@ -127,12 +162,14 @@ def retrieval(
     block = rows_per_block(len(gallery) * gallery.element_size() + 48 * relevance.longest)
     for first, score in score_blocks(query, gallery, block):
         last = first + len(score)
-        for lists in hidden:
-            row, item = lists.pairs(first, last)
+        taken_out = [lists.pairs(first, last) for lists in hidden]
+        for row, item in taken_out:
             score[row.to(score.device), item.to(score.device)] = -torch.inf
         ranks, num_relevant = sorted_ranks(score, *relevance.pairs(first, last))
         precision = average_precision(ranks, num_relevant, at=at, area=area)
-        parts.append((precision, first_hit(ranks, num_relevant, at=at), num_relevant, ranks))
+        num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
+        best = first_hit(ranks, num_relevant, at=at)
+        parts.append((precision, best, num_relevant, ranks, num_ranked))
     return Retrieval(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -182,6 +219,30 @@ def average_precision(
     return total / best
 
 
+def ndcg(
+    ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int
+) -> Float[Tensor, " query"]:
+    r"""Normalised discounted cumulative gain of each query; all that is relevant is so alike.
+
+    .. math::
+        \mathrm{nDCG@}k = \frac{\sum_{j : r_j \le k} 1 / \log_2(r_j + 1)}
+        {\sum_{i=1}^{\min(R, k)} 1 / \log_2(i + 1)}
+
+    with the rank :math:`r_j` of the `j`-th of `R` relevant items; NaN where `R` is 0.
+
+    Example:
+        >>> ndcg(torch.tensor([2]), torch.tensor([1]), at=10)  # log 2 / log 3
+        tensor([0.6309], dtype=torch.float64)
+    """
+    check_settings(at, "step")
+    query = torch.repeat_interleave(torch.arange(len(num_relevant)), num_relevant)
+    gain = torch.where(ranks <= at, 1 / (ranks.double() + 1).log2(), 0.0)
+    found = torch.zeros(len(num_relevant), dtype=torch.float64).index_add(0, query, gain)
+    ideal = (1 / torch.arange(2, at + 2).double().log2()).cumsum(0)
+    best = ideal[num_relevant.clamp(1, at) - 1]
+    return torch.where(num_relevant > 0, found / best, torch.nan)
+
+
 def first_hit(
     ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int | None = None
 ) -> Int[Tensor, " query"]:
@@ -195,6 +256,25 @@ def first_hit(
     some = num_relevant > 0
     hit[some] = ranks[offsets(num_relevant)[:-1][some]].to(hit.dtype)
     return hit if at is None else hit.where(hit <= at, 0)
+
+
+def count_once(
+    pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]],
+    queries: int,
+    num_gallery: int,
+) -> Int[Tensor, " query"]:
+    """How many gallery items the lists name for each query, each counted once.
+
+    Args:
+        pairs: Of several lists: queries, and their gallery items.
+        queries: How many there are.
+        num_gallery: How many gallery items there are.
+    """
+    if not pairs:
+        return torch.zeros(queries, dtype=torch.int64)
+    both = torch.cat([row * num_gallery + item for row, item in pairs]).unique()
+    number: Tensor = (both // num_gallery).bincount(minlength=queries)
+    return number
 
 
 def offsets(num_relevant: Int[Tensor, " query"]) -> Int[Tensor, " query_and_one"]:

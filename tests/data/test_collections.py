@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -142,7 +144,10 @@ def test_counts_and_the_seed_reach_the_files(tmp_path):
     assert known(counts=[4, 9], order="numpy", seed=3) == {str(place) for place in expected}
 
 
-def test_the_way_to_search_comes_with_the_collection():
+def test_the_way_to_search_comes_with_the_collection(tmp_path, monkeypatch):
+    monkeypatch.setitem(DATASETS, "folder", replace(DATASETS["folder"], protocol="gldv2"))
+    choice = Choice("folder", {"path": str(draw(tmp_path, 4)), "validation": 0})
+    assert make_collection(choice, SEEN).protocol == "gldv2"
     assert DATASETS["rparis6k"].protocol == "roxford_rparis"
     assert DATASETS["gldv2"].protocol == "gldv2"
     assert DATASETS["market1501"].protocol == "market1501"

@@ -226,8 +226,9 @@ def test_boxes_are_in_the_pixels_of_the_whole_image(tmp_path):
 
 
 def test_a_large_jpeg_opened_small_looks_the_same(tmp_path):
-    x, y = np.meshgrid(np.linspace(0, 255, 160), np.linspace(0, 255, 96))
-    image = Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
+    x, y = np.meshgrid(np.arange(160.0), np.linspace(0, 255, 96))
+    waves = 128 + 90 * np.sin(x / 2)  # fine enough to be lost where it is opened too small
+    image = Image.fromarray(np.stack([waves, y, waves], axis=-1).astype(np.uint8))
     image.save(tmp_path / "0.jpg", quality=95)
     listing = replace(listed(tmp_path, [], ["a"]), files=["0.jpg"])
     for size in ((12, 10), (10, 90)):  # neither side may be enlarged again
@@ -235,7 +236,7 @@ def test_a_large_jpeg_opened_small_looks_the_same(tmp_path):
         seen = collect_files(listing, config).load(torch.tensor([0]), None)[0].float()
         expected = np.array(image.resize((size[1], size[0]), Image.Resampling.BICUBIC))
         difference = seen - torch.from_numpy(expected).permute(2, 0, 1)
-        assert difference.abs().max() < 6
+        assert difference.abs().max() < 12  # of waves 180 high
 
 
 @pytest.mark.parametrize("box", [(1.0, 1.0, 1.0, 3.0), (1.0, 1.0, 1.2, 1.2)])

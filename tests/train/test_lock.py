@@ -2,11 +2,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
 
-from nobackfill.config import Choice, Recipe, TrainConfig
+from nobackfill.config import Choice, Recipe, TrainConfig, to_toml
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.train.lock import in_use
 from nobackfill.upgrade import train_run
@@ -30,19 +31,22 @@ with in_use(Path(sys.argv[1])):
 """
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that holds the folder until it is told, or killed."""
+@contextmanager
+def another(program, *arguments):
+    """Another Python process, which is killed at the latest at the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "run")],
+        [sys.executable, "-c", program, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "mine\n"
-    yield process
-    process.kill()
-    process.communicate()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.stdin.close()  # which ends its workers too
+        process.stdout.close()
+        process.wait()
 
 
 def refused(folder):
@@ -51,16 +55,18 @@ def refused(folder):
         pytest.fail("both are in")
 
 
-def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(holder, tmp_path):
-    refused(tmp_path / "run")
-    refused(tmp_path / "run")  # to be refused frees nothing
-    with in_use(tmp_path / "other"):
-        pass
-    with pytest.raises(ConfigError, match="another process"):
-        next(train_run(RECIPE, tmp_path / "run", device=CPU))
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
+def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(tmp_path):
+    with another(HOLDER, tmp_path / "run") as holder:
+        assert holder.stdout.readline() == "mine\n"
+        refused(tmp_path / "run")
+        refused(tmp_path / "run")  # to be refused frees nothing
+        with in_use(tmp_path / "other"):
+            pass
+        with pytest.raises(ConfigError, match="another process"):
+            next(train_run(RECIPE, tmp_path / "run", device=CPU))
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
     assert len(list(train_run(RECIPE, tmp_path / "run", device=CPU))) == 2
 
 
@@ -71,14 +77,55 @@ def test_a_folder_is_free_again_after_its_block_even_if_that_failed(tmp_path):
         pass
 
 
-def test_a_run_holds_its_folder_from_its_first_epoch_to_its_end(tmp_path):
-    epochs = train_run(RECIPE, tmp_path / "run", device=CPU)
-    next(epochs)
-    with pytest.raises(ConfigError, match="another process"):
-        next(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True))
-    epochs.close()  # as a stopped training is
-    assert len(list(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True))) == 1
-    list(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True))
+TRAINER = """
+import sys
+from pathlib import Path
+import torch
+from nobackfill.config import read_recipe
+from nobackfill.upgrade import train_run
+
+torch.set_num_threads(1)
+recipe = read_recipe(Path(sys.argv[1]) / "recipe.toml")
+for epoch in train_run(recipe, Path(sys.argv[1]) / "run", device=torch.device("cpu")):
+    print(epoch.epoch, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_run_holds_its_folder_until_it_is_trained(tmp_path):
+    (tmp_path / "recipe.toml").write_text(to_toml(RECIPE))
+    with another(TRAINER, tmp_path) as trainer:
+        for epoch in ("0\n", "1\n"):
+            assert trainer.stdout.readline() == epoch
+            with pytest.raises(ConfigError, match="another process"):
+                next(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True))
+            trainer.stdin.write("go on\n")
+            trainer.stdin.flush()
+        assert trainer.wait() == 0
+    assert list(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True)) == []
+
+
+WITH_A_WORKER = """
+import os, sys
+from pathlib import Path
+from nobackfill.train.lock import in_use
+
+with in_use(Path(sys.argv[1])):
+    if os.fork():
+        print("mine", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")
+def test_a_killed_process_frees_its_folder_even_if_a_worker_of_it_lives_on(tmp_path):
+    with another(WITH_A_WORKER, tmp_path / "run") as process:
+        assert process.stdout.readline() == "mine\n"
+        refused(tmp_path / "run")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        with in_use(tmp_path / "run"):
+            pass
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path):

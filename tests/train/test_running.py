@@ -116,9 +116,9 @@ class Curious(METHODS["independent"]):
 
 
 def count_passes(monkeypatch):
-    def counted(*arguments):
+    def counted(*arguments, **options):
         passes.append(arguments)
-        return embed(*arguments)
+        return embed(*arguments, **options)
 
     passes = []
     monkeypatch.setattr("nobackfill.train.loop.embed", counted)

@@ -171,10 +171,6 @@ def test_a_state_that_does_not_fit_says_how_to_start_over(tmp_path, wrong):
         load_state(tmp_path, keepers, CPU)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="metrics.jsonl is written only after an epoch: what failed after the last is lost",
-)
 def test_the_last_line_for_people_is_not_lost(whole, tmp_path, monkeypatch):
     """State first, then metrics.jsonl: a run that ends in between must write it when resumed."""
 
@@ -192,9 +188,6 @@ def test_the_last_line_for_people_is_not_lost(whole, tmp_path, monkeypatch):
     assert (run / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=OSError, reason="the finished model is written without a word for people"
-)
 def test_a_finished_model_that_cannot_be_written_says_so_too(whole, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -19,13 +19,24 @@ def evaluate(
         typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="plain (default), leave-one-out, market1501 or gldv2.")
+        str | None,
+        typer.Option(help="plain (default), leave-one-out, market1501, gldv2 or roxford_rparis."),
+    ] = None,
+    ground_truth: Annotated[
+        Path | None,
+        typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
     ] = None,
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Leave out items that only one file has.")
     ] = False,
     require_compatible: Annotated[
-        bool, typer.Option("--require-compatible", help="Exit with 1 if new/old is not better.")
+        bool,
+        typer.Option(
+            "--require-compatible", help="Exit with 1 if new/old is not better, 3 if undecided."
+        ),
     ] = False,
     device: Device = "auto",
     seed: Seed = 0,
@@ -33,6 +44,7 @@ def evaluate(
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
     from nobackfill.cli.show import print_evaluation
+    from nobackfill.data.ground_truth import read_ground_truth
     from nobackfill.evaluation import evaluate as run
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
@@ -43,9 +55,11 @@ def evaluate(
         query_for_old=load_vectors(query_for_old) if query_for_old else None,
         independent=load_vectors(independent) if independent else None,
         protocol=protocol,
+        ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+        seed=seed,
         intersect=intersect,
         device=choose_device(device),
     )
     print_evaluation(result, as_json=json)
-    if require_compatible and not result.compatible:
-        raise typer.Exit(1)
+    if require_compatible:
+        raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[result.verdict])

@@ -41,30 +41,50 @@ def print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
     summary = evaluation.summary()
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("query/gallery")
-    for head in ("mAP", "Recall@1"):
+    for head in ("mAP", "Recall@1", "@5", "@10", "nDCG@10"):
         table.add_column(head, justify="right")
-    for name in ("old_old", "new_old", "new_new", "independent"):
-        if summary[name] is not None:
-            label = "independent" if name == "independent" else name.replace("_", "/")
-            recall = summary["recall_at_1"][name]
-            table.add_row(label, f"{100 * summary[name]:.2f}", f"{100 * recall:.2f}")
+    for name, found in summary["metrics"].items():
+        label = "independent" if name == "independent" else name.replace("_", "/")
+        keys = ("map", "recall_at_1", "recall_at_5", "recall_at_10", "ndcg_at_10")
+        table.add_row(label, *(f"{100 * found[key]:.2f}" for key in keys))
     console.print(table)
+    for name, one in summary["differences"].items():
+        console.print(f"{name.replace('_', '/')}: {_interval(one)} mAP", style="dim")
     if summary["p_1"] is not None:
         scores = {"P_up": "p_up", "P_comp": "p_comp", "P_1": "p_1"}
         console.print("   ".join(f"{head} {summary[key]:.2f}" for head, key in scores.items()))
+    if summary["gain_recovered"] is not None:
+        share = 100 * summary["gain_recovered"]
+        console.print(f"Of what embedding everything again could gain, {share:.0f} % comes today.")
+    first = summary["flips"][0]
+    console.print(
+        f"{100 * first['negative']:.1f} % of the queries lose their first hit, "
+        f"{100 * first['positive']:.1f} % gain one."
+    )
     for note in evaluation.notes:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
-    gain = 100 * (summary["new_old"] - summary["old_old"])
-    verdict = (
-        f"[green]Compatible:[/] on the stored gallery the new model gains {gain:.2f} mAP."
-        if evaluation.compatible
-        else f"[red]Not compatible:[/] on the stored gallery the new model gives {gain:+.2f} mAP "
-        f"against the old. Keep the old model, or embed the gallery again."
-    )
+    gain = _interval(summary["differences"]["new_old - old_old"])
+    found = f"on the stored gallery the new model gives {gain} mAP against the old"
+    verdicts = {
+        "compatible": f"[green]Compatible:[/] {found}.",
+        "not compatible": f"[red]Not compatible:[/] {found}. Keep the old model, or embed the "
+        f"gallery again.",
+        "undecided": f"[yellow]Undecided:[/] {found}, which may be chance. Ask with more queries, "
+        f"of more classes.",
+    }
     console.print(
-        f"{verdict} ({summary['num_queries']:,} queries, {summary['num_gallery']:,} gallery items)",
+        f"{verdicts[evaluation.verdict]} ({summary['num_queries']:,} queries, "
+        f"{summary['num_gallery']:,} gallery items)",
         soft_wrap=True,
     )
+
+
+def _interval(one: dict[str, Any]) -> str:
+    """A difference in percent, with its interval where that is known."""
+    if one["low"] is None:
+        return f"{100 * one['mean']:+.2f}"
+    ends = f"{100 * one['low']:+.2f} to {100 * one['high']:+.2f}"
+    return f"{100 * one['mean']:+.2f} ({ends}, {100 * one['confidence']:.0f} %)"
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:
@@ -77,7 +97,7 @@ def print_run(folder: Path, *, as_json: bool) -> None:
         text += (
             f" mAP old/old {100 * result['old_old']:.2f}, new/old {100 * result['new_old']:.2f}, "
             f"new/new {100 * result['new_new']:.2f}: "
-            f"{'compatible' if result['compatible'] else 'not compatible'}."
+            f"{result['verdict']}."
         )
     print_object(value, as_json=as_json, text=text)
 

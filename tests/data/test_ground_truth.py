@@ -1,0 +1,74 @@
+import json
+import pickle
+
+import pytest
+
+from nobackfill.data.ground_truth import read_ground_truth
+from nobackfill.errors import ConfigError, DataError
+
+OFFICIAL = {
+    "imlist": ["a", "b", "c", "d"],
+    "qimlist": ["q"],
+    "gnd": [{"easy": [0], "hard": [2], "junk": [3], "bbx": [0.0, 0.0, 9.0, 9.0]}],
+}
+
+
+def lines(folder, *tables):
+    path = folder / "truth.jsonl"
+    path.write_text("\n".join(json.dumps(table) for table in tables) + "\n\n")
+    return path
+
+
+def test_lines_of_json(tmp_path):
+    path = lines(
+        tmp_path,
+        {"query": "x", "relevant": ["a", "b"], "ignored": ["c"]},
+        {"query": 7, "relevant": [3]},
+    )
+    truth = read_ground_truth(path)
+    assert truth.relevant == {"x": ["a", "b"], "7": ["3"]}
+    assert truth.ignored == {"x": ["c"], "7": []}
+
+
+@pytest.mark.parametrize(
+    ("level", "relevant", "ignored"),
+    [
+        (None, {"a.jpg", "c.jpg"}, {"d.jpg"}),
+        ("medium", {"a.jpg", "c.jpg"}, {"d.jpg"}),
+        ("easy", {"a.jpg"}, {"c.jpg", "d.jpg"}),
+        ("hard", {"c.jpg"}, {"a.jpg", "d.jpg"}),
+    ],
+)
+def test_official_lists(tmp_path, level, relevant, ignored):
+    path = tmp_path / "gnd_roxford5k.pkl"
+    path.write_bytes(pickle.dumps(OFFICIAL))
+    truth = read_ground_truth(path, level=level)
+    assert set(truth.relevant["q.jpg"]) == relevant
+    assert set(truth.ignored["q.jpg"]) == ignored
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no json", "[]", '{"query": "a"}', '{"query": "a", "relevant": "b"}',
+     '{"query": "a", "relevant": [], "ignore": []}', '{"relevant": ["b"]}'],
+)  # fmt: skip
+def test_a_line_that_says_something_else(tmp_path, line):
+    path = tmp_path / "truth.jsonl"
+    path.write_text('{"query": "q", "relevant": ["b"]}\n' + line)
+    with pytest.raises(DataError, match="wanted lines such as .*but line 2 is"):
+        read_ground_truth(path)
+
+
+def test_what_cannot_be_used(tmp_path):
+    twice = {"query": "q", "relevant": ["b"]}
+    with pytest.raises(DataError, match="line 2 has 'q' again"):
+        read_ground_truth(lines(tmp_path, twice, twice))
+    with pytest.raises(DataError, match="no lines"):
+        read_ground_truth(lines(tmp_path))
+    with pytest.raises(DataError, match="No such file"):
+        read_ground_truth(tmp_path / "nowhere.jsonl")
+    with pytest.raises(ConfigError, match="one way to count"):
+        read_ground_truth(lines(tmp_path, twice), level="easy")
+    (tmp_path / "gnd.pkl").write_bytes(pickle.dumps(OFFICIAL))
+    with pytest.raises(ConfigError, match="unknown level `eazy`. Did you mean `easy`"):
+        read_ground_truth(tmp_path / "gnd.pkl", level="eazy")

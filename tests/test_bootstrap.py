@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from nobackfill.bootstrap import (
+    FEWEST_GROUPS,
+    draw_means,
+    expanded_tail,
+    paired_interval,
+    student_quantile,
+)
+from nobackfill.errors import DataError
+
+
+def queries(generator, classes, *, effect=0.05, within=0.3, between=0.2):
+    """Differences of classes of one to seven queries, which rise and fall together."""
+    sizes = generator.integers(1, 8, classes)
+    group = np.repeat(np.arange(classes), sizes)
+    shared = generator.normal(0, between, classes)
+    return effect + shared[group] + generator.normal(0, within, len(group)), group
+
+
+@pytest.mark.parametrize("classes", [8, 12, 40])
+def test_the_truth_lies_within_as_often_as_is_said(classes):
+    generator = np.random.default_rng(classes)
+    turns, covered = 400, 0
+    for turn in range(turns):
+        found = paired_interval(*queries(generator, classes), samples=400, seed=turn)
+        covered += found.low <= 0.05 <= found.high
+    spread = 3 * math.sqrt(0.95 * 0.05 / turns)
+    assert 0.95 - spread - 0.015 < covered / turns < 0.95 + spread
+
+
+def test_queries_of_one_class_are_no_independent_witnesses():
+    generator = np.random.default_rng(0)
+    values, group = queries(generator, 20, within=0.01)
+    together = paired_interval(values, group)
+    alone = paired_interval(values, np.arange(len(values)))
+    assert together.high - together.low > 1.5 * (alone.high - alone.low)
+    assert together.mean == alone.mean == pytest.approx(values.mean())
+
+
+def test_the_mean_is_over_queries_not_over_classes():
+    sums, sizes = np.array([3.0, 1.0]), np.array([3.0, 1.0])
+    assert np.allclose(draw_means(sums, sizes, 50, np.random.default_rng(0)), 1.0)
+    values = np.array([1.0] * 9 + [0.0] * 9)
+    found = paired_interval(values, np.array([0] * 9 + list(range(1, 10))))
+    assert found.mean == 0.5
+    assert found.groups == 10
+
+
+def test_the_drawing_is_a_multinomial_however_large_the_blocks(monkeypatch):
+    sums, sizes = np.arange(10.0), np.ones(10)
+    whole = draw_means(sums, sizes, 2000, np.random.default_rng(0))
+    monkeypatch.setattr("nobackfill.bootstrap.BLOCK", 70)
+    parts = draw_means(sums, sizes, 2000, np.random.default_rng(0))
+    assert np.array_equal(whole, parts)
+    assert whole.std() == pytest.approx(np.arange(10).std() / math.sqrt(10), rel=0.1)
+
+
+def test_a_query_without_anything_to_find_is_left_out():
+    values = np.concatenate([np.full(8, 0.5), [np.nan] * 4])
+    found = paired_interval(values, np.arange(12))
+    assert (found.mean, found.low, found.high, found.groups) == (0.5, 0.5, 0.5, 8)
+    with pytest.raises(DataError, match="no query has anything to find"):
+        paired_interval(np.array([np.nan]), np.array([0]))
+    with pytest.raises(DataError, match="one group per difference"):
+        paired_interval(np.zeros(3), np.arange(2))
+
+
+def test_few_classes_decide_nothing():
+    found = paired_interval(np.ones(50), np.arange(50) % (FEWEST_GROUPS - 1))
+    assert not found.decided
+    assert found.summary()["low"] is None
+    enough = paired_interval(np.ones(50), np.arange(50) % FEWEST_GROUPS)
+    assert enough.decided
+    assert enough.summary()["low"] == 1.0
+
+
+def test_an_interval_around_zero_decides_nothing():
+    values = np.array([1.0, -1.0] * 20)
+    assert not paired_interval(values, np.arange(40)).decided
+    assert paired_interval(values + 2, np.arange(40)).decided
+    assert paired_interval(values - 2, np.arange(40)).decided
+
+
+def test_the_same_seed_gives_the_same_interval():
+    values, group = queries(np.random.default_rng(1), 30)
+    assert paired_interval(values, group, seed=3) == paired_interval(values, group, seed=3)
+    assert paired_interval(values, group, seed=3) != paired_interval(values, group, seed=4)
+
+
+@pytest.mark.parametrize("freedom", [7, 9, 30, 1000])
+@pytest.mark.parametrize("tail", [0.005, 0.025, 0.05])
+def test_students_quantile(freedom, tail):
+    assert student_quantile(tail, freedom) == pytest.approx(student.ppf(tail, freedom), rel=1e-3)
+    assert expanded_tail(tail, freedom + 1) < tail
