@@ -11,6 +11,13 @@ from nobackfill.space import Space
 CLASSES, PER_CLASS, DIM = 6, 5, 8
 
 
+@pytest.fixture(autouse=True)
+def few_classes_are_enough(monkeypatch):
+    """These tests are not about how sure a result is; tests/test_verdict.py is."""
+    for place in ("bootstrap", "evaluation"):
+        monkeypatch.setattr(f"nobackfill.{place}.FEWEST_GROUPS", 3)
+
+
 def labels():
     return np.arange(CLASSES * PER_CLASS) % CLASSES
 

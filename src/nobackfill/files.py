@@ -42,11 +42,12 @@ def replacing(path: Path | str) -> Iterator[Path]:
         os.replace(unfinished, target)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) or (isinstance(error, Exception) and _is_full(target.parent)):
+        told = isinstance(error, OSError) and error.errno is not None
+        if told or (isinstance(error, Exception) and _is_full(target.parent)):
             reason = getattr(error, "strerror", None) or "the disk is full"
             raise DataError(
-                f"wanted to write {path}, but {reason}. What was there before is untouched. Make "
-                f"room, or choose another place."
+                f"wanted to write {path}, but {reason}. "
+                f"What was there before is untouched. Make room, or choose another place."
             ) from error
         raise
 

@@ -73,8 +73,8 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(tmp_p
 def test_a_folder_is_free_again_after_its_block_even_if_that_failed(tmp_path):
     with pytest.raises(ZeroDivisionError), in_use(tmp_path / "run"):
         raise ZeroDivisionError
-    with in_use(tmp_path / "run"):
-        pass
+    with another(HOLDER, tmp_path / "run") as holder:
+        assert holder.stdout.readline() == "mine\n"
 
 
 TRAINER = """
