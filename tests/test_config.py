@@ -294,10 +294,10 @@ def test_each_model_of_a_sequence_changes_the_rest_of_the_file(tmp_path):
     assert third.data == Choice("folder", {"shares": [1.0]})
 
 
-def test_changes_are_for_all_models_but_where_one_says_otherwise(tmp_path):
+def test_changes_are_on_top_of_what_any_model_says(tmp_path):
     path = recipe_file(tmp_path, SEQUENCE)
     recipes = read_sequence(path, ["train.epochs=1", "train.seed=4"])
-    assert [recipe.train.epochs for recipe in recipes] == [1, 9, 1]
+    assert [recipe.train.epochs for recipe in recipes] == [1, 1, 1]
     assert [recipe.train.seed for recipe in recipes] == [4, 4, 4]
 
 

@@ -29,7 +29,9 @@ class Job:
     is_asked_for: bool = True
 
 
-def plan_jobs(path: Path, output: Path, changes: Iterable[str] = ()) -> list[Job]:
+def plan_jobs(
+    path: Path, output: Path, changes: Iterable[str] = (), *, above: tuple[Path, ...] = ()
+) -> list[Job]:
     """The models that a recipe asks for, each after those that it needs.
 
     Args:
@@ -37,7 +39,11 @@ def plan_jobs(path: Path, output: Path, changes: Iterable[str] = ()) -> list[Job
         output: The run folder; of a sequence, the folder of its runs, `1`, `2`, ….
         changes: Such as `train.epochs=3`. Those of [data], [images] and [tests] are for old models
             too, which must be tested alike.
+        above: The recipes that need this one.
     """
+    if path.resolve() in above:
+        raise ConfigError(f"wanted an old model to begin with, but {path} needs itself.")
+    above = (*above, path.resolve())
     changes = list(changes)
     recipes = read_sequence(path, changes)
     if len(recipes) > 1:
@@ -46,11 +52,16 @@ def plan_jobs(path: Path, output: Path, changes: Iterable[str] = ()) -> list[Job
     recipe, first = recipes[0], list[Job]()
     old = recipe.old
     if old.recipe is not None:
-        beside, needed = _needed(old.recipe, output, shared)
+        beside, needed = _needed(old.recipe, output, shared, above)
         first, old = needed, replace(old, recipe=None, run=str(beside))
     if old.independent_recipe is not None:
-        beside, needed = _needed(old.independent_recipe, output, shared)
+        beside, needed = _needed(old.independent_recipe, output, shared, above)
         there = {job.folder for job in first}
+        if str(beside) == old.run:
+            raise ConfigError(
+                f"wanted an old and an independent model, but both recipes of {path} would be "
+                f"trained in {beside}. Give the files other names."
+            )
         first = [*first, *(job for job in needed if job.folder not in there)]
         old = replace(old, independent_recipe=None, independent=str(beside))
     return [*first, Job(recipe.method.name, resolve(replace(recipe, old=old)), output)]
@@ -77,7 +88,9 @@ def in_sequence(recipes: Sequence[Recipe], output: Path) -> list[Job]:
     return jobs
 
 
-def _needed(path: str, output: Path, changes: list[str]) -> tuple[Path, list[Job]]:
+def _needed(
+    path: str, output: Path, changes: list[str], above: tuple[Path, ...]
+) -> tuple[Path, list[Job]]:
     """What must be trained before, beside `output` and under its recipe's name; and where it is."""
     folder = output.parent / Path(path).stem
     if folder == output:
@@ -85,7 +98,7 @@ def _needed(path: str, output: Path, changes: list[str]) -> tuple[Path, list[Job
             f"wanted to train {Path(path).name} beside {output}, but that is the place of the new "
             f"model itself. Choose another name for this one."
         )
-    jobs = plan_jobs(Path(path), folder, changes)
+    jobs = plan_jobs(Path(path), folder, changes, above=above)
     if len(jobs) > 1 and jobs[-1].folder != folder:
         raise ConfigError(f"wanted the recipe of one old model, but {path} holds a sequence.")
     name = folder.name

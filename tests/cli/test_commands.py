@@ -302,7 +302,6 @@ def test_dry_run_tells_of_data_that_are_not_there(command, tmp_path, monkeypatch
     assert (code, "nowhere" in json.loads(out)["jobs"][0]["problem"]) == (0, True)
 
 
-@pytest.mark.xfail(strict=True, reason="what is in brackets is taken for a colour")
 @pytest.mark.parametrize("place", ["run[v2]", "run[/v2]"])
 def test_dry_run_names_places_as_they_are(command, tmp_path, monkeypatch, place):
     (tmp_path / "recipe.toml").write_text('[data]\nname = "glyphs"\n[model]\nname = "small"\n')

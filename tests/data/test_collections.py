@@ -93,11 +93,6 @@ def test_an_error_names_the_table_it_is_about():
             resolve_collection(Choice("folder", options), where="tests.paris")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a misspelt option of a reader is compared with `collect_files`' arguments, among them "
-    "`protocol`, `workers` and `keep`, which are refused, and never with the reader's own",
-)
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [("validaton", "Did you mean `validation`"), ("protocl", "^(?!.*(protocol`|workers|keep)).*$")],

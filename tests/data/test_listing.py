@@ -20,19 +20,14 @@ def test_an_image_that_is_listed_twice_is_named(tmp_path):
 
 
 def test_every_column_tells_of_every_file(tmp_path):
-    with pytest.raises(AssertionError, match="one class and one value"):
+    with pytest.raises(AssertionError, match="one id, class and value"):
         listing(["a.jpg", "b.jpg"], tmp_path, classes=["a"])
-    with pytest.raises(AssertionError, match="one class and one value"):
+    with pytest.raises(AssertionError, match="one id, class and value"):
         listing(["a.jpg", "b.jpg"], tmp_path, columns={"camera": np.array([1, 2, 3])})
-    with pytest.raises(AssertionError, match="one class and one value"):
+    with pytest.raises(AssertionError, match="one id, class and value"):
         listing(["a.jpg", "b.jpg"], tmp_path, split=["train"])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ids are not looked at, so that two items of one name are told of only after all are "
-    "embedded",
-)
 @pytest.mark.parametrize("ids", [["one", "one"], ["one"]])
 def test_every_item_has_a_name_of_its_own(tmp_path, ids):
     with pytest.raises((DataError, AssertionError)):

@@ -441,10 +441,7 @@ def old_run(tmp_path_factory):
     "own",
     [
         0.1,
-        pytest.param(
-            0.0,
-            marks=pytest.mark.xfail(strict=True, reason="0 in [method] is taken for not given"),
-        ),
+        pytest.param(0.0),
     ],
 )
 def test_a_method_with_a_smoothing_of_its_own_keeps_it(old_run, tmp_path, own):

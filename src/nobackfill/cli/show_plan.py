@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.cli.show import console, emit, print_object
@@ -23,7 +24,9 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
     for job, plan in plans:
         recipe = job.recipe
         done = " [green](is there)[/]" if plan.is_there else ""
-        console.print(f"\n[bold]{plan.name}[/] → {plan.folder}{done}", soft_wrap=True)
+        console.print(
+            f"\n[bold]{escape(plan.name)}[/] → {escape(plan.folder)}{done}", soft_wrap=True
+        )
         facts = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
         facts.add_column(style="dim", no_wrap=True)
         facts.add_column()
@@ -31,8 +34,8 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         for difference in plan.differences:
             facts.add_row("", f"[yellow]{difference}")
         if plan.problem:
-            facts.add_row("", f"[red]{plan.problem}")
-        facts.add_row("model", f"{_named(recipe.model)}, {plan.parameters:,} parameters")
+            facts.add_row("", f"[red]{escape(plan.problem)}")
+        facts.add_row("model", f"{escape(_named(recipe.model))}, {plan.parameters:,} parameters")
         facts.add_row("method", recipe.method.name)
         if plan.steps:
             facts.add_row(
@@ -45,7 +48,8 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         for what in plan.old:
             facts.add_row("of the old", what)
         if recipe.expected.get("source"):
-            facts.add_row("expected", f"{recipe.expected['source']}: {_results(recipe.expected)}")
+            told = f"{recipe.expected['source']}: {_results(recipe.expected)}"
+            facts.add_row("expected", escape(told))
         console.print(facts)
 
 

@@ -11,6 +11,8 @@ from nobackfill.config.build import build_recipe
 from nobackfill.config.settings import Choice, Recipe
 from nobackfill.errors import ConfigError
 
+INSTEAD = {"run": "recipe", "vectors": "recipe", "independent": "independent_recipe"}  # of [old]
+
 
 def read_recipe(path: Path, changes: Iterable[str] = ()) -> Recipe:
     """Reads the recipe of one model, with changes such as `train.epochs=3` on top."""
@@ -26,13 +28,17 @@ def read_recipe(path: Path, changes: Iterable[str] = ()) -> Recipe:
 def read_sequence(path: Path, changes: Iterable[str] = ()) -> tuple[Recipe, ...]:
     """Reads the recipes of a sequence of upgrades: one, but for files with [[sequence]].
 
-    Each table of [[sequence]] changes the rest of the file for one model, the oldest first.
+    Each table of [[sequence]] changes the rest of the file for one model, the oldest first;
+    `changes` are on top of all.
     """
-    tables = change_tables(read_tables(path), changes)
+    changes, tables = list(changes), read_tables(path)
     steps = tables.pop("sequence", [{}])
     if not isinstance(steps, list) or not steps or not all(isinstance(s, dict) for s in steps):
         raise ConfigError(f"wanted tables [[sequence]] in {path}, but got sequence = {steps!r}.")
-    return tuple(build_recipe(merge_tables(tables, step)) for step in steps)
+    for key, instead_of in INSTEAD.items():
+        if any(change.replace(" ", "").startswith(f"old.{key}=") for change in changes):
+            tables.get("old", {}).pop(instead_of, None)
+    return tuple(build_recipe(change_tables(merge_tables(tables, step), changes)) for step in steps)
 
 
 def read_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.config import Choice, ImagesConfig, resolve_options, suggest
+from nobackfill.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
 from nobackfill.data.collection import Collection
 from nobackfill.data.datasets import DATASETS
 from nobackfill.data.files import collect_files
@@ -55,17 +55,15 @@ def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
     if not isinstance(path, str):
         raise ConfigError(f"wanted `path` in [{where}] to be text, but got {path!r}.")
     own = _own_options(choice.name)
+    check_keys(options, [*own, *sorted(FILE_OPTIONS - own)], where=where)
     theirs = {key: value for key, value in options.items() if key in own}
     ours = {key: value for key, value in options.items() if key not in own}
-    shared = resolve_options(collect_files, {}, where=where).keys() - FILE_OPTIONS
     resolved = resolve_options(collect_files, ours, where=where)
-    if unknown := shared & ours.keys():
-        raise ConfigError(f"unknown key `{unknown.pop()}` in [{where}].")
     return Choice(
         choice.name,
         {
             "path": path,
-            **{key: value for key, value in resolved.items() if key not in shared},
+            **{key: value for key, value in resolved.items() if key in FILE_OPTIONS},
             **resolve_options(DATASETS[choice.name].read, theirs, where=where),
         },
     )

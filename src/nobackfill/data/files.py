@@ -135,6 +135,8 @@ class PixelFiles:
 
     def __call__(self, rows: Rows, generator: torch.Generator | None) -> Pixels:
         """Decodes, resizes and cuts."""
+        if len(rows) == 0:
+            return torch.empty(0, self.images.channels, *self.images.shape, dtype=torch.uint8)
         return torch.stack(
             [cut(self._resized(row), self.images, generator) for row in rows.tolist()]
         )

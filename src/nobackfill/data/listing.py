@@ -53,15 +53,25 @@ class Listing:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        lengths = {len(self.classes), *(len(column) for column in self.columns.values())}
-        assert lengths == {len(self.files)}, "one class and one value of each column per file"
-        if len(set(self.files)) < len(self.files):
-            seen: set[str] = set()
-            twice = next(file for file in self.files if file in seen or seen.add(file))  # type: ignore[func-returns-value]
-            raise DataError(
-                f"wanted every image once, but the lists in {self.root} name {twice} twice. Remove "
-                f"one of the lines."
-            )
+        names = self.files if self.ids is None else self.ids
+        lengths = {len(names), len(self.classes), *(len(c) for c in self.columns.values())}
+        assert lengths == {len(self.files)}, "one id, class and value of each column per file"
+        for kind, each in (("image", self.files), ("item", names)):
+            if len(set(each)) < len(each):
+                raise DataError(
+                    f"wanted every {kind} once, but the lists in {self.root} name "
+                    f"{first_twice(each)} twice. Remove one of the lines."
+                )
+
+
+def first_twice(names: Sequence[str]) -> str:
+    """The first name that was there before."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise ValueError("each name is there once")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from nobackfill.errors import ConfigError, DataError
 
+_ours: set[Path] = set()  # what this process trains in: it would get its own locks once more
+
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
@@ -18,13 +20,18 @@ def in_use(folder: Path) -> Iterator[None]:
         raise DataError(
             f"wanted to write into {folder}, but {error.strerror or error}. Choose another place."
         ) from None
+    place = folder.resolve()
     try:
-        if not _take(handle):
+        if place in _ours or not _take(handle):
             raise ConfigError(
                 f"wanted to train in {folder}, but another process does so already. Wait for it, "
                 f"or choose another folder."
             )
-        yield
+        _ours.add(place)
+        try:
+            yield
+        finally:
+            _ours.remove(place)
     finally:
         os.close(handle)  # which frees the lock, as the end of a process does
 

@@ -301,7 +301,7 @@ class Run:
         with seeded(self.recipe.train.seed + 1):
             kind = METHODS[self.recipe.method.name]
             method = kind(old, num_classes, **self.recipe.method.options)
-        if isinstance(method, ClassifyingMethod) and not method.smoothing:
+        if isinstance(method, ClassifyingMethod) and "smoothing" not in self.recipe.method.options:
             method.smoothing = self.recipe.train.smoothing
         return method
 
