@@ -38,7 +38,8 @@ def plan_jobs(
         path: Of the recipe.
         output: The run folder; of a sequence, the folder of its runs, `1`, `2`, ….
         changes: Such as `train.epochs=3`. Those of [data], [images] and [tests] are for old models
-            too, which must be tested alike.
+            too, which must be tested alike; those that name another old model, for the independent
+            one.
         above: The recipes that need this one.
     """
     if path.resolve() in above:
@@ -55,7 +56,8 @@ def plan_jobs(
         beside, needed = _needed(old.recipe, output, shared, above)
         first, old = needed, replace(old, recipe=None, run=str(beside))
     if old.independent_recipe is not None:
-        beside, needed = _needed(old.independent_recipe, output, shared, above)
+        told = [change for change in changes if change.startswith(("old.run=", "old.vectors="))]
+        beside, needed = _needed(old.independent_recipe, output, [*shared, *told], above)
         there = {job.folder for job in first}
         if str(beside) == old.run:
             raise ConfigError(
