@@ -10,7 +10,7 @@ ROOMS = """
     data models embed
     search merge quantize ranking relevance metrics prototypes oldspace
     perturb losses given itemclasses methods train
-    bootstrap matching scores evaluation analysis
+    bootstrap matching scores evaluation comparison analysis
     report upgrade jobs sequence plan demo demo_report cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent

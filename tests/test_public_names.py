@@ -5,7 +5,7 @@ import nobackfill as nb
 
 NAMES = """
     METHODS NeighborPerturbation OldSpace OptimizedPerturbation Vectors __version__ class_means
-    compatibility evaluate load_vectors nearest p_scores prototype_loss retrieval
+    compare compatibility evaluate load_vectors nearest p_scores prototype_loss retrieval
 """.split()
 
 

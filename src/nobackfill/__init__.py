@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nobackfill.comparison import compare
     from nobackfill.evaluation import compatibility, evaluate, p_scores
     from nobackfill.losses import prototype_loss
     from nobackfill.methods import METHODS
@@ -27,6 +28,7 @@ _HOME = {
     "OptimizedPerturbation": "perturb",
     "Vectors": "vectors",
     "class_means": "prototypes",
+    "compare": "comparison",
     "compatibility": "evaluation",
     "evaluate": "evaluation",
     "load_vectors": "vectors",
@@ -44,6 +46,7 @@ __all__ = [
     "Vectors",
     "__version__",
     "class_means",
+    "compare",
     "compatibility",
     "evaluate",
     "load_vectors",

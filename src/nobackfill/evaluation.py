@@ -1,5 +1,6 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -7,12 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.matching import SearchPlan, plan_search, rows_of
+from nobackfill.matching import SearchPlan, columns_of, plan_search, rows_of
 from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
 from nobackfill.scores import PScores, compatibility, p_scores
@@ -80,6 +82,9 @@ class Evaluation:
         num_gallery: How many items were searched.
         protocol: The name of the protocol.
         query_groups: The class of each query: queries of one class rise and fall together.
+        query_columns: What else the files tell of each query.
+        plan: Who asked, who was searched, and what counts as found.
+        vectors: Query and gallery vectors of each pair, to look into a search again.
         notes: What a reader should know about these numbers.
         seed: Of the drawing that intervals come from.
     """
@@ -92,6 +97,9 @@ class Evaluation:
     num_gallery: int
     protocol: str
     query_groups: NDArray[Any]
+    query_columns: Mapping[str, NDArray[Any]]
+    plan: SearchPlan
+    vectors: Mapping[str, tuple[Tensor, Tensor]]
     notes: tuple[str, ...] = ()
     seed: int = 0
 
@@ -274,10 +282,15 @@ def evaluate(
         ground_truth=ground_truth,
     )
 
-    def search(query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
+    vectors: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def search(pair: str, query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
+        asking = rows_of(query, plan.query_ids)[:, :dim].to(device)
+        stored = rows_of(gallery, plan.gallery_ids).to(device)
+        vectors[pair] = asking, stored
         return retrieval(
-            rows_of(query, plan.query_ids)[:, :dim].to(device),
-            rows_of(gallery, plan.gallery_ids).to(device),
+            asking,
+            stored,
             plan.query_labels,
             plan.gallery_labels,
             query_camera=plan.query_camera,
@@ -288,7 +301,7 @@ def evaluate(
             area=PROTOCOLS[name].area,
         )
 
-    old_old = search(old, old)
+    old_old = search("old_old", old, old)
     if not old_old.num_relevant.any():
         raise DataError(
             "wanted queries that have something to find, but no gallery item has the label of any "
@@ -298,13 +311,18 @@ def evaluate(
     lacking = () if asks_itself else ("new/new is not measured: the new file lacks queries",)
     return Evaluation(
         old_old=old_old,
-        new_old=search(asks_old, old, dim=asks_old.compatible_dim),
-        new_new=search(asks, new) if plan.new_has_gallery and asks_itself else None,
-        independent=search(independent, independent) if independent is not None else None,
+        new_old=search("new_old", asks_old, old, dim=asks_old.compatible_dim),
+        new_new=search("new_new", asks, new) if plan.new_has_gallery and asks_itself else None,
+        independent=(
+            search("independent", independent, independent) if independent is not None else None
+        ),
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
         query_groups=_groups(plan),
+        query_columns=columns_of((old, asks_old, new), plan.query_ids),
+        plan=plan,
+        vectors=vectors,
         notes=(
             *plan.notes,
             *lacking,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -46,6 +46,24 @@ class SearchPlan:
     ignored: list[list[int]] | None
     new_has_gallery: bool
     notes: tuple[str, ...]
+
+    def is_relevant(self, first: int, last: int) -> Bool[Tensor, "some gallery"]:
+        """What the queries from `first` to before `last` shall find."""
+        if self.relevant is not None:
+            return _marked(self.relevant[first:last], len(self.gallery_ids))
+        assert self.query_labels is not None
+        assert self.gallery_labels is not None
+        return self.query_labels[first:last, None] == self.gallery_labels[None]
+
+    def is_ignored(self, first: int, last: int) -> Bool[Tensor, "some gallery"]:
+        """What counts neither way for the queries from `first` to before `last`."""
+        lists = [[]] * (last - first) if self.ignored is None else self.ignored[first:last]
+        ignored = _marked(lists, len(self.gallery_ids))
+        if self.query_camera is not None:
+            assert self.gallery_camera is not None
+            same_camera = self.query_camera[first:last, None] == self.gallery_camera[None]
+            ignored |= same_camera & self.is_relevant(first, last)
+        return ignored
 
 
 def plan_search(
@@ -114,6 +132,19 @@ def plan_search(
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
     """The vectors of the given ids, in their order."""
     return vectors.vectors[torch.from_numpy(_find(vectors.ids, ids))]
+
+
+def columns_of(files: Sequence[Vectors], ids: Ids) -> dict[str, Ids]:
+    """What the files tell of some items: each column, and `label`, of the first that has it."""
+    found: dict[str, Ids] = {}
+    for file in files:
+        if not np.isin(ids, file.ids).all():
+            continue
+        rows = _find(file.ids, ids)
+        labels = {} if file.labels is None else {"label": file.labels}
+        for name, values in {**labels, **file.columns}.items():
+            found.setdefault(name, values[rows])
+    return found
 
 
 def _check_dimensions(old: Vectors, new: Vectors) -> None:
@@ -277,6 +308,14 @@ def _listed(
             )
         found.append([place[item] for item in wanted if item in place])
     return found
+
+
+def _marked(lists: Sequence[Sequence[int]], width: int) -> Bool[Tensor, "lists width"]:
+    """True at each place that a list names."""
+    marks = torch.zeros(len(lists), width, dtype=torch.bool)
+    for row, places in enumerate(lists):
+        marks[row, list(places)] = True
+    return marks
 
 
 def _places(queries: Ids, gallery: Ids) -> list[list[int]] | None:
