@@ -24,6 +24,7 @@ def main():
         render_speed(read("retrieval_speed"))
         + render_perturbation(read("perturbation"))
         + render_steps(read("step_time"))
+        + render_throughput(read("throughput"))
     )
     (HERE / "SPEED.md").write_text(speed, encoding="utf-8")
 
@@ -272,6 +273,43 @@ def render_steps(lines):
         ]
         parts += [f"### {device}, {precision}", "", *table(["", "ratio", "", "ms"], rows), ""]
     return "\n".join(parts)
+
+
+def render_throughput(lines):
+    """Our loop beside a bare one, and what an epoch of the paper's length begins with."""
+    if not lines:
+        return ""
+    rows = []
+    for line in lines:
+        bare = max(line["images_per_second"]["bare"])
+        ours = [max(line["images_per_second"][name]) for name in ("memory", "files")]
+        epoch = line["epoch_seconds"]
+        rows.append(
+            [
+                line["device"],
+                f"{line['classes']:,}",
+                f"{bare:,.0f}",
+                *(f"{rate:,.0f} ({rate / bare:.2f})" for rate in ours),
+                *(
+                    f"{line[f'{name}_seconds']:.2f} s ({100 * line[f'{name}_seconds'] / epoch:.2f} %)"
+                    for name in ("ndpp", "odpp", "pass")
+                ),
+            ]
+        )
+    head = ["device", "classes", "bare images/s", "from memory", "from JPEGs"]
+    return "\n".join(
+        [
+            "## Training loop, and the start of an epoch",
+            "",
+            "ResNet-18 at 224 px, batch 256. Best of the turns, ratio to the bare loop in brackets; "
+            "then seconds at the start of an epoch of the paper's length, and their share of it.",
+            "",
+            "    python benchmarks/throughput.py --device cuda",
+            "",
+            *table([*head, "NDPP", "ODPP", "pass for new prototypes"], rows),
+            "",
+        ]
+    )
 
 
 def table(head, rows):

@@ -65,7 +65,8 @@ class TrainingProgress:
         for epoch in epochs:
             terms = "  ".join(f"{name} {mean:.3f}" for name, mean in epoch.terms.items())
             loss = f"loss {sum(epoch.terms.values()):.3f}"
-            detail = f"{loss} ({terms})" if len(epoch.terms) > 1 else loss
+            roomy = self.progress.console.width >= 120 and len(epoch.terms) > 1
+            detail = f"{loss} ({terms})" if roomy else loss
             self.note = f"epoch {epoch.epoch + 1}/{self.epochs}  {detail}"
             last = f"{self.note}  {self.rate}"
             done = (epoch.epoch + 1) / self.epochs

@@ -1,0 +1,118 @@
+"""What planted mistakes slipped through: evaluation, jobs, plans and sequences."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.bootstrap import draw_means, paired_interval
+from nobackfill.data.listing import GroundTruth
+from nobackfill.evaluation import evaluate
+from nobackfill.jobs import plan_jobs
+
+
+def unit_rows(rows, dim, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, dim, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(values, dim=-1)
+
+
+# How sure a mean is
+
+
+def test_drawn_means_are_the_formula_written_as_loops():
+    """Classes of unequal size: a mean over queries is another than a mean over classes."""
+    sums, sizes = np.array([3.0, 1.0, -2.0]), np.array([5.0, 1.0, 2.0])
+    drawn = draw_means(sums, sizes, 6, np.random.default_rng(0))
+    generator = np.random.default_rng(0)
+    for mean in drawn:
+        times = generator.multinomial(3, np.full(3, 1 / 3))
+        total = sum(w * s for w, s in zip(times, sums, strict=True))
+        queries = sum(w * n for w, n in zip(times, sizes, strict=True))
+        assert mean == pytest.approx(total / queries)
+
+
+def test_a_query_that_is_left_out_takes_its_own_class_along_and_no_other():
+    generator = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 5)
+    values = generator.normal(0, 0.2, 12)[groups] + generator.normal(0, 0.05, 60)
+    some = generator.random(60) < 0.8
+    holes = np.where(some, values, np.nan)
+    assert paired_interval(holes, groups) == paired_interval(values[some], groups[some])
+
+
+# What is ranked, and what a summary says of it
+
+
+def test_queries_without_anything_ignored_rank_the_whole_gallery():
+    query, gallery = unit_rows(4, 3, 0), unit_rows(7, 3, 1)
+    result = nb.retrieval(
+        query, gallery, [0, 1, 0, 1], [0, 1, 0, 1, 0, 1, 0], ignored=[[1], [2, 3, 3], [], []]
+    )
+    assert result.num_ranked.tolist() == [6, 5, 7, 7]
+    assert 0 < result.in_order < 1
+
+
+def labelled(seed, noise, classes=20, per_class=8, **more):
+    labels = np.arange(classes * per_class) % classes
+    values = unit_rows(classes, 6, 0)[labels] + noise * unit_rows(len(labels), 6, seed)
+    return nb.Vectors(range(len(labels)), values, labels, **more)
+
+
+def test_every_number_of_a_summary_is_what_its_name_says():
+    result = evaluate(labelled(1, 1.2), labelled(2, 1.0), independent=labelled(3, 0.8))
+    for name, metrics in result.summary()["metrics"].items():
+        pair = result.pairs[name]
+        assert metrics == {
+            "map": pair.mean_average_precision,
+            "map_at_100": pair.precision_at(100),
+            "recall_at_1": pair.recall(1),
+            "recall_at_5": pair.recall(5),
+            "recall_at_10": pair.recall(10),
+            "ndcg_at_10": pair.ndcg(10),
+            "in_order": pair.in_order,
+        }
+        assert len({metrics[key] for key in ("map", "map_at_100", "ndcg_at_10")}) == 3
+
+
+def test_queries_without_classes_are_each_drawn_alone():
+    """Where relevance is listed, no label says which queries rise and fall together."""
+    old, new = labelled(1, 1.2), labelled(2, 0.5)
+    names = [str(item) for item in range(160)]
+    truth = GroundTruth({item: names[int(item) % 20 :: 20] for item in names})
+    result = evaluate(old, new, ground_truth=truth, seed=3)
+    difference = result.new_old.average_precision - result.old_old.average_precision
+    expected = paired_interval(difference.numpy(), np.arange(160), seed=3)
+    assert result.differences["new_old - old_old"] == expected
+    assert result.verdict == "compatible"
+
+
+# What a recipe asks to be trained
+
+DATA = "[data]\nname = 'glyphs'\ntrain_classes = 10\n[model]\nname = 'small'\n"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Of a model that needs an old and an independent one."""
+    for name in ("old", "alone"):
+        (tmp_path / f"{name}.toml").write_text(DATA)
+    needs = "[old]\nrecipe = 'old.toml'\nindependent_recipe = 'alone.toml'\n"
+    (tmp_path / "new.toml").write_text(DATA + "[method]\nname = 'bt2'\n" + needs)
+    return tmp_path / "new.toml"
+
+
+def test_a_file_of_old_vectors_takes_the_place_of_an_old_recipe(recipe):
+    jobs = plan_jobs(recipe, Path("runs/new"), ["old.vectors=mine.npz"])
+    assert [job.folder.name for job in jobs] == ["alone", "new"]
+    old = jobs[-1].recipe.old
+    assert (old.vectors, old.run, old.independent) == ("mine.npz", None, "runs/alone")
+
+
+def test_an_independent_run_that_is_there_takes_the_place_of_its_recipe(recipe):
+    jobs = plan_jobs(recipe, Path("runs/new"), ["old.independent = mine"])
+    assert [job.folder.name for job in jobs] == ["old", "new"]
+    assert jobs[-1].recipe.old.run == "runs/old"
+    assert jobs[-1].recipe.old.independent.strip() == "mine"
