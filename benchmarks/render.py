@@ -7,10 +7,10 @@ No number enters these pages by hand.
 
 import json
 from collections import defaultdict
-from itertools import groupby
 from pathlib import Path
 from statistics import mean, stdev
 
+from speed_page import render_speed_page, table
 from suites import OMNIGLOT_SEQUENCE, SUITES
 
 from nobackfill import METHODS, p_scores
@@ -20,13 +20,7 @@ HERE = Path(__file__).parent
 
 def main():
     (HERE / "RESULTS.md").write_text(render_results(), encoding="utf-8")
-    speed = (
-        render_speed(read("retrieval_speed"))
-        + render_perturbation(read("perturbation"))
-        + render_steps(read("step_time"))
-        + render_throughput(read("throughput"))
-    )
-    (HERE / "SPEED.md").write_text(speed, encoding="utf-8")
+    (HERE / "SPEED.md").write_text(render_speed_page(read), encoding="utf-8")
 
 
 def read(name):
@@ -54,6 +48,8 @@ def render_results():
     for suite, says in SUITES.items():
         settings = defaultdict(list)
         for line in read(suite):
+            if set(line["changes"]) & set(RUNNING):
+                continue  # a table of their own
             settings[tuple(line["changes"]), line["device"]].append(line)
         for number, ((changes, device), lines) in enumerate(settings.items()):
             again = number > 0 and not changes
@@ -64,11 +60,49 @@ def render_results():
                     continue  # the main way to count, which stands under the test's own name
                 name = test.replace("_", ", ") + ("" if "_" in test else ", medium")
                 parts += [f"### Searched in {name}", "", *comparison(on_test(lines, test)), ""]
+    if lines := [line for line in read("glyphs") if set(line["changes"]) & set(RUNNING)]:
+        parts += [*running_means(lines), ""]
     if lines := read("omniglot_sequence"):
         parts += [*OMNIGLOT_SEQUENCE, "", *sequences(lines), ""]
     if lines := read("kills"):
         parts += ["## Killed and resumed", "", *kills(lines), ""]
     return "\n".join(parts)
+
+
+RUNNING = ("train.new_prototypes=running", "train.new_prototypes=pass")
+
+
+def running_means(lines):
+    """New prototypes from the training batches, beside those of a pass over the training set."""
+    rows = []
+    for method in dict.fromkeys(line["method"] for line in lines):
+        running, passed = (
+            {
+                line["seed"]: line
+                for line in lines
+                if line["changes"] == [change] and line["method"] == method
+            }
+            for change in RUNNING
+        )
+        seeds = sorted(running.keys() & passed.keys())
+        cells = [f"`{method}`", str(len(seeds))]
+        for key in ("new_old", "new_new"):
+            cells += [f"{100 * mean(one[s][key] for s in seeds):.1f}" for one in (passed, running)]
+            cells.append(paired([100 * (running[s][key] - passed[s][key]) for s in seeds]))
+        rows.append(cells)
+    head = ["method", "seeds", "new/old, pass", "running", "Δ", "new/new, pass", "running", "Δ"]
+    return [
+        "## Running means in place of a pass",
+        "",
+        '`new_prototypes = "running"` takes the new class means from the training batches of the '
+        "last epoch, and saves the pass over the training set. The demo's glyphs, Δ ± standard "
+        "error.",
+        "",
+        "    python benchmarks/glyphs.py --seeds 5 --methods ndpp odpp "
+        "--set train.new_prototypes=running",
+        "",
+        *table(head, rows),
+    ]
 
 
 def kills(lines):
@@ -166,158 +200,6 @@ def sequences(lines):
 
 
 SCORES = (("ac", 2), ("am", 3))
-
-
-def render_speed(lines):
-    """One table per run: the best repeat of each peer, as a ratio to ours in that run.
-
-    Consecutive lines of one size are one run; repeats of different runs are never mixed.
-    """
-    parts = [
-        "# Speed",
-        "",
-        "Rendered by `python benchmarks/render.py` from the JSON lines beside it.",
-        "",
-        "## Mean average precision from vectors",
-        "",
-        "From vectors in memory to the value, each peer in its own process, one after the other on",
-        "the same machine, best repeat. Absolute seconds wander on shared machines, and so do the",
-        "ratios a little: every run on the present code that was recorded is shown.",
-        "",
-        "    python benchmarks/retrieval_speed.py --size market gldv2",
-        "",
-    ]
-    for size, run in groupby(lines, key=lambda line: tuple(line["sizes"].values())):
-        best = {}
-        for line in run:
-            if (
-                line["seconds"]
-                < best.get(line["peer"], line | {"seconds": float("inf")})["seconds"]
-            ):
-                best[line["peer"]] = line
-        ours = best["nobackfill"]
-        rows = [
-            [
-                f"`{peer}`",
-                f"{line['seconds']:.2f}",
-                f"{line['seconds'] / ours['seconds']:.1f}×",
-                f"{line['peak_mb']:.0f}",
-                f"{line['map']:.8f}",
-            ]
-            for peer, line in sorted(best.items(), key=lambda item: item[1]["seconds"])
-        ]
-        parts += [
-            f"### {size[0]:,} × {size[1]:,}, {size[2]} dimensions, {ours['threads']} threads",
-            "",
-            *table(["", "seconds", "of ours", "peak MB", "mAP"], rows),
-            "",
-        ]
-    return "\n".join(parts)
-
-
-def render_perturbation(lines):
-    """The latest measurement of each setting."""
-    latest = {
-        (line["method"], line["classes"], line["dtype"], line["device"]): line for line in lines
-    }
-    rows = [
-        [
-            f"`{method}`" + (f", {line['steps']} steps" if line["steps"] else ""),
-            f"{classes:,}",
-            dtype,
-            device,
-            f"{line['constructor_s']:.2f}",
-            f"{line['update_s']:.2f}",
-            f"{line['peak_mb']:.0f}",
-            f"{line['process_peak_mb']:.0f}",
-        ]
-        for (method, classes, dtype, device), line in latest.items()
-    ]
-    head = ["", "classes", "", "device", "constructor s", "update s", "added MB", "process MB"]
-    return "\n".join(
-        [
-            "## Perturbations, 256 dimensions",
-            "",
-            "    python benchmarks/perturbation.py --classes 24393 --steps 2",
-            "",
-            *table(head, rows),
-            "",
-        ]
-    )
-
-
-def render_steps(lines):
-    """The latest measurement of each method, precision and machine."""
-    latest = {(line["device"], line["precision"], line["method"]): line for line in lines}
-    parts = [
-        "## A training step, relative to plain classification",
-        "",
-        "ResNet-18 at 224 px, batch 256, 24,393 classes, 256 dimensions (`cores`: one per class; "
-        "`bt2`: 512 before its own projection), stored old vectors. Medians; each method takes "
-        "turns with `independent`; in brackets the lowest and highest ratio of a turn. The pass "
-        "for new prototypes and the perturbations happen once an epoch and are not in it.",
-        "",
-        "    python benchmarks/step_time.py",
-        "",
-    ]
-    for (device, precision), names in groupby(latest, key=lambda key: key[:2]):
-        rows = [
-            [
-                f"`{name}`",
-                f"{line['ratio']:.3f}",
-                f"({line['lowest']:.3f} to {line['highest']:.3f})",
-                f"{line['step_ms']:.1f}",
-            ]
-            for *_, name in names
-            for line in [latest[device, precision, name]]
-        ]
-        parts += [f"### {device}, {precision}", "", *table(["", "ratio", "", "ms"], rows), ""]
-    return "\n".join(parts)
-
-
-def render_throughput(lines):
-    """Our loop beside a bare one, and what an epoch of the paper's length begins with."""
-    if not lines:
-        return ""
-    rows = []
-    for line in lines:
-        bare = max(line["images_per_second"]["bare"])
-        ours = [max(line["images_per_second"][name]) for name in ("memory", "files")]
-        epoch = line["epoch_seconds"]
-        rows.append(
-            [
-                line["device"],
-                f"{line['classes']:,}",
-                f"{bare:,.0f}",
-                *(f"{rate:,.0f} ({rate / bare:.2f})" for rate in ours),
-                *(
-                    f"{line[f'{name}_seconds']:.2f} s ({100 * line[f'{name}_seconds'] / epoch:.2f} %)"
-                    for name in ("ndpp", "odpp", "pass")
-                ),
-            ]
-        )
-    head = ["device", "classes", "bare images/s", "from memory", "from JPEGs"]
-    return "\n".join(
-        [
-            "## Training loop, and the start of an epoch",
-            "",
-            "ResNet-18 at 224 px, batch 256. Best of the turns, ratio to the bare loop in brackets; "
-            "then seconds at the start of an epoch of the paper's length, and their share of it.",
-            "",
-            "    python benchmarks/throughput.py --device cuda",
-            "",
-            *table([*head, "NDPP", "ODPP", "pass for new prototypes"], rows),
-            "",
-        ]
-    )
-
-
-def table(head, rows):
-    return [
-        f"| {' | '.join(head)} |",
-        f"|{'|'.join('---' for _ in head)}|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.bootstrap import draw_means, paired_interval
+from nobackfill.config.toml import change_tables
 from nobackfill.data.listing import GroundTruth
 from nobackfill.evaluation import evaluate
 from nobackfill.jobs import plan_jobs
@@ -112,7 +113,14 @@ def test_a_file_of_old_vectors_takes_the_place_of_an_old_recipe(recipe):
 
 
 def test_an_independent_run_that_is_there_takes_the_place_of_its_recipe(recipe):
-    jobs = plan_jobs(recipe, Path("runs/new"), ["old.independent = mine"])
+    jobs = plan_jobs(recipe, Path("runs/new"), ["old.independent = 'mine'"])
     assert [job.folder.name for job in jobs] == ["old", "new"]
-    assert jobs[-1].recipe.old.run == "runs/old"
-    assert jobs[-1].recipe.old.independent.strip() == "mine"
+    old = jobs[-1].recipe.old
+    assert (old.run, old.independent) == ("runs/old", "mine")
+
+
+def test_changes_leave_the_tables_that_were_given_as_they_were():
+    """Models of a sequence share what is below them in the file."""
+    tables = {"tests": {"more": {"seed": 5}}}
+    changed = change_tables(tables, ["tests.more.seed=9"])
+    assert (changed, tables) == ({"tests": {"more": {"seed": 9}}}, {"tests": {"more": {"seed": 5}}})

@@ -73,6 +73,7 @@ class Retrieval:
 
     def found_by(self, k: int) -> Bool[Tensor, " query"]:
         """Whether each query has a hit in the top `k`; False where nothing is relevant."""
+        check_settings(k, "step")
         return first_hit(self.ranks, self.num_relevant, at=k) > 0
 
     @property

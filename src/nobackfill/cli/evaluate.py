@@ -29,6 +29,19 @@ def evaluate(
     level: Annotated[
         str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
     ] = None,
+    slices: Annotated[
+        list[str] | None, typer.Option("--slice", help="Tell the worst values of a column.")
+    ] = None,
+    smallest: Annotated[int, typer.Option(help="How many queries a slice must have.")] = 10,
+    flips: Annotated[
+        int | None, typer.Option(help="List queries that lose their hit in the top so many.")
+    ] = None,
+    false_accept: Annotated[
+        float | None, typer.Option(help="Thresholds at which this share of strangers passes.")
+    ] = None,
+    save_queries: Annotated[
+        Path | None, typer.Option(help="Write a row per query to this .parquet file.")
+    ] = None,
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Leave out items that only one file has.")
     ] = False,
@@ -43,7 +56,9 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
+    from nobackfill.cli import show_comparison as shown
     from nobackfill.cli.show import print_evaluation
+    from nobackfill.comparison import compare
     from nobackfill.data.ground_truth import read_ground_truth
     from nobackfill.evaluation import evaluate as run
     from nobackfill.upgrade import choose_device
@@ -60,6 +75,25 @@ def evaluate(
         intersect=intersect,
         device=choose_device(device),
     )
-    print_evaluation(result, as_json=json)
+    comparison = compare(result)
+    if save_queries is not None:
+        comparison.save_queries(save_queries)
+    more = {}
+    if json:
+        more = shown.compare_as_asked(
+            comparison,
+            slices=slices or [],
+            smallest=smallest,
+            flips=flips,
+            false_accept=false_accept,
+        )
+    else:
+        for column in slices or []:
+            shown.print_slices(column, comparison.slices(column, smallest=smallest))
+        if flips is not None:
+            shown.print_flips(flips, comparison.flipped(flips), comparison.won(flips))
+        if false_accept is not None:
+            shown.print_thresholds(comparison.thresholds(false_accept))
+    print_evaluation(result, as_json=json, more=more)
     if require_compatible:
         raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[result.verdict])

@@ -33,10 +33,18 @@ def print_object(value: dict[str, Any], *, as_json: bool, text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
-def print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
-    """Prints the three numbers and the sentence a person wants to read."""
+def print_evaluation(
+    evaluation: "Evaluation", *, as_json: bool, more: dict[str, Any] | None = None
+) -> None:
+    """Prints the three numbers and the sentence a person wants to read.
+
+    Args:
+        evaluation: What was measured.
+        as_json: Whether for programs.
+        more: What else goes into their object.
+    """
     if as_json:
-        emit(evaluation.summary())
+        emit({**evaluation.summary(), **(more or {})})
         return
     summary = evaluation.summary()
     table = Table(box=None, padding=(0, 2), header_style="dim")
@@ -80,11 +88,17 @@ def print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
 
 
 def _interval(one: dict[str, Any]) -> str:
+    """A difference in percent, with its interval and how sure that is."""
+    text = interval_text(one)
+    return text if one["low"] is None else f"{text[:-1]}, {100 * one['confidence']:.0f} %)"
+
+
+def interval_text(one: dict[str, Any], *, digits: int = 2) -> str:
     """A difference in percent, with its interval where that is known."""
+    mean = f"{100 * one['mean']:+.{digits}f}"
     if one["low"] is None:
-        return f"{100 * one['mean']:+.2f}"
-    ends = f"{100 * one['low']:+.2f} to {100 * one['high']:+.2f}"
-    return f"{100 * one['mean']:+.2f} ({ends}, {100 * one['confidence']:.0f} %)"
+        return mean
+    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:

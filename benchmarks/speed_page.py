@@ -1,0 +1,169 @@
+"""SPEED.md, from the JSON lines of the benchmarks of speed."""
+
+from itertools import groupby
+
+
+def render_speed_page(read):
+    """The whole page.
+
+    Args:
+        read: The name of a benchmark in, its lines out.
+    """
+    return (
+        render_speed(read("retrieval_speed"))
+        + render_perturbation(read("perturbation"))
+        + render_steps(read("step_time"))
+        + render_throughput(read("throughput"))
+    )
+
+
+def render_speed(lines):
+    """One table per run: the best repeat of each peer, as a ratio to ours in that run.
+
+    Consecutive lines of one size are one run; repeats of different runs are never mixed.
+    """
+    parts = [
+        "# Speed",
+        "",
+        "Rendered by `python benchmarks/render.py` from the JSON lines beside it.",
+        "",
+        "## Mean average precision from vectors",
+        "",
+        "From vectors in memory to the value, each peer in its own process, one after the other on",
+        "the same machine, best repeat. Absolute seconds wander on shared machines, and so do the",
+        "ratios a little: every run on the present code that was recorded is shown.",
+        "",
+        "    python benchmarks/retrieval_speed.py --size market gldv2",
+        "",
+    ]
+    for size, run in groupby(lines, key=lambda line: tuple(line["sizes"].values())):
+        best = {}
+        for line in run:
+            if (
+                line["seconds"]
+                < best.get(line["peer"], line | {"seconds": float("inf")})["seconds"]
+            ):
+                best[line["peer"]] = line
+        ours = best["nobackfill"]
+        rows = [
+            [
+                f"`{peer}`",
+                f"{line['seconds']:.2f}",
+                f"{line['seconds'] / ours['seconds']:.1f}×",
+                f"{line['peak_mb']:.0f}",
+                f"{line['map']:.8f}",
+            ]
+            for peer, line in sorted(best.items(), key=lambda item: item[1]["seconds"])
+        ]
+        parts += [
+            f"### {size[0]:,} × {size[1]:,}, {size[2]} dimensions, {ours['threads']} threads",
+            "",
+            *table(["", "seconds", "of ours", "peak MB", "mAP"], rows),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def render_perturbation(lines):
+    """The latest measurement of each setting."""
+    latest = {
+        (line["method"], line["classes"], line["dtype"], line["device"]): line for line in lines
+    }
+    rows = [
+        [
+            f"`{method}`" + (f", {line['steps']} steps" if line["steps"] else ""),
+            f"{classes:,}",
+            dtype,
+            device,
+            f"{line['constructor_s']:.2f}",
+            f"{line['update_s']:.2f}",
+            f"{line['peak_mb']:.0f}",
+            f"{line['process_peak_mb']:.0f}",
+        ]
+        for (method, classes, dtype, device), line in latest.items()
+    ]
+    head = ["", "classes", "", "device", "constructor s", "update s", "added MB", "process MB"]
+    return "\n".join(
+        [
+            "## Perturbations, 256 dimensions",
+            "",
+            "    python benchmarks/perturbation.py --classes 24393 --steps 2",
+            "",
+            *table(head, rows),
+            "",
+        ]
+    )
+
+
+def render_steps(lines):
+    """The latest measurement of each method, precision and machine."""
+    latest = {(line["device"], line["precision"], line["method"]): line for line in lines}
+    parts = [
+        "## A training step, relative to plain classification",
+        "",
+        "ResNet-18 at 224 px, batch 256, 24,393 classes, 256 dimensions (`cores`: one per class; "
+        "`bt2`: 512 before its own projection), stored old vectors. Medians; each method takes "
+        "turns with `independent`; in brackets the lowest and highest ratio of a turn. The pass "
+        "for new prototypes and the perturbations happen once an epoch and are not in it.",
+        "",
+        "    python benchmarks/step_time.py",
+        "",
+    ]
+    for (device, precision), names in groupby(latest, key=lambda key: key[:2]):
+        rows = [
+            [
+                f"`{name}`",
+                f"{line['ratio']:.3f}",
+                f"({line['lowest']:.3f} to {line['highest']:.3f})",
+                f"{line['step_ms']:.1f}",
+            ]
+            for *_, name in names
+            for line in [latest[device, precision, name]]
+        ]
+        parts += [f"### {device}, {precision}", "", *table(["", "ratio", "", "ms"], rows), ""]
+    return "\n".join(parts)
+
+
+def render_throughput(lines):
+    """Our loop beside a bare one, and what an epoch of the paper's length begins with."""
+    if not lines:
+        return ""
+    rows = []
+    for line in lines:
+        bare = max(line["images_per_second"]["bare"])
+        ours = [max(line["images_per_second"][name]) for name in ("memory", "files")]
+        epoch = line["epoch_seconds"]
+        rows.append(
+            [
+                line["device"],
+                f"{line['classes']:,}",
+                f"{bare:,.0f}",
+                *(f"{rate:,.0f} ({rate / bare:.2f})" for rate in ours),
+                *(
+                    f"{seconds:.2f} s ({100 * seconds / epoch:.2f} %)"
+                    for seconds in (line[f"{name}_seconds"] for name in ("ndpp", "odpp", "pass"))
+                ),
+            ]
+        )
+    head = ["device", "classes", "bare images/s", "from memory", "from JPEGs"]
+    return "\n".join(
+        [
+            "## Training loop, and the start of an epoch",
+            "",
+            "ResNet-18 at 224 px, batch 256. Best of the turns, with the ratio to the bare loop; "
+            "then seconds at the start of an epoch of the paper's length, and their share of it.",
+            "",
+            "    python benchmarks/throughput.py --device cuda",
+            "",
+            *table([*head, "NDPP", "ODPP", "pass for new prototypes"], rows),
+            "",
+        ]
+    )
+
+
+def table(head, rows):
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{'|'.join('---' for _ in head)}|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
