@@ -43,9 +43,8 @@ def compare_as_asked(
 
 def print_slices(column: str, slices: "Sequence[Slice]") -> None:
     """Prints the worst values of a column."""
-    table = _table(
-        f"{column}, the worst first", "queries", "old/old", "new/old", "Δ (95 %)", "lost"
-    )
+    console.print(f"\n{column}, the worst first:", markup=False)
+    table = _table(column, "queries", "old/old", "new/old", "Δ (95 %)", "lost")
     for one in slices[:SHOWN]:
         table.add_row(
             escape(str(one.value)),
@@ -55,7 +54,6 @@ def print_slices(column: str, slices: "Sequence[Slice]") -> None:
             interval_text(one.difference.summary(), digits=1),
             f"{100 * one.lost:.0f} %",
         )
-    console.print()
     console.print(table)
     if len(slices) > SHOWN:
         console.print(f"and {len(slices) - SHOWN} more; --json has all", style="dim")
