@@ -18,12 +18,13 @@ from nobackfill.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConf
 from nobackfill.data.collections import make_collection
 from nobackfill.data.listing import GroundTruth
 from nobackfill.embed import embed
-from nobackfill.errors import DataError
+from nobackfill.errors import ConfigError, DataError, TrainingDiverged
 from nobackfill.methods import METHODS
 from nobackfill.models import make_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.sequence import compatibility_matrix, summarize_sequence
 from nobackfill.train.known import know_old_space
+from nobackfill.train.lock import in_use
 from nobackfill.train.loop import train
 from nobackfill.train.run import Run, resolve
 from nobackfill.upgrade import embed_collection, mean_over, search_all, train_run
@@ -31,6 +32,7 @@ from nobackfill.upgrade import embed_collection, mean_over, search_all, train_ru
 CPU = torch.device("cpu")
 SMALL = ImagesConfig(size=(8, 8), crop=(), normalize="half", flip=0.0)
 LARGE = replace(SMALL, size=(12, 12), normalize="imagenet")
+GLYPHS = {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16}
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +191,64 @@ def test_a_test_that_is_missing_is_told_before_anything_is_trained(files, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-# Several processes: this file, started by torchrun, writes what each process came to
+# The loop
 
-GLYPHS = {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16}
+
+class Plain(METHODS["independent"]):
+    """As the method without an old model, with a parameter that the loss does not feel."""
+
+    def __init__(self):
+        super().__init__(OldSpace(), 10, dim=8)
+        self.spare = torch.nn.Parameter(torch.zeros(()))
+        self.steep, self.modes, self.prototypes = False, [], []
+
+    def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
+        self.prototypes.append(new_prototypes())
+        self.eval()
+
+    def forward(self, new, labels, *, items=None):
+        self.modes.append(self.training)
+        terms = super().forward(new, labels, items=items)
+        return {**terms, "spare": self.spare.sqrt() if self.steep else 0 * self.spare}
+
+
+@pytest.fixture
+def glyphs():
+    return make_collection(Choice("glyphs", GLYPHS))
+
+
+def test_a_method_learns_in_train_mode_whatever_it_did_before_the_epoch(glyphs):
+    method, config = Plain(), TrainConfig(epochs=2, batch_size=30)
+    list(train(made(0), method, glyphs, glyphs.training_rows(-1), config))
+    assert method.modes == [True] * 4
+
+
+def test_new_prototypes_are_of_the_classes_that_are_trained_on(glyphs):
+    method, rows = Plain(), glyphs.training_rows(0)
+    list(train(made(0), method, glyphs, rows, TrainConfig(epochs=1, batch_size=30)))
+    assert glyphs.class_counts == (3, 10)
+    assert method.prototypes[0].shape == (3, 8)
+
+
+def test_weights_of_a_method_that_are_no_numbers_stop_the_training_too(glyphs):
+    """The root of 0 is 0, and its slope is infinite: the loss is sound and the step is not."""
+    method, rows = Plain(), glyphs.training_rows(-1)
+    method.steep = True
+    with pytest.raises(TrainingDiverged, match="the weights are not"):
+        next(train(made(0), method, glyphs, rows, TrainConfig(epochs=1, batch_size=60)))
+
+
+def test_a_folder_by_another_name_is_the_same_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    with in_use(tmp_path / "run"):
+        for name in ("run", "link", "run/../run"):
+            with pytest.raises(ConfigError, match="another process"), in_use(Path(name)):
+                pass
+
+
+# Several processes: this file, started by torchrun, writes what each process came to
 
 
 @pytest.fixture(scope="module")

@@ -81,11 +81,12 @@ class TrainingProgress:
 @contextmanager
 def training_progress(*, quiet: bool = False) -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
+    roomy = console.width >= 100
     with Progress(
         TextColumn("{task.description:<19}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=20 if roomy else 6),
+        *([TimeElapsedColumn()] if roomy else []),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("[dim]{task.fields[note]}"),
         console=console,
         disable=quiet,
