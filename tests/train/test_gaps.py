@@ -27,7 +27,7 @@ from nobackfill.train.known import know_old_space
 from nobackfill.train.lock import in_use
 from nobackfill.train.loop import train
 from nobackfill.train.run import Run, resolve
-from nobackfill.upgrade import embed_collection, mean_over, search_all, train_run
+from nobackfill.upgrade import Decoding, embed_collection, mean_over, search_all, train_run
 
 CPU = torch.device("cpu")
 SMALL = ImagesConfig(size=(8, 8), crop=(), normalize="half", flip=0.0)
@@ -246,6 +246,55 @@ def test_a_folder_by_another_name_is_the_same_folder(tmp_path, monkeypatch):
         for name in ("run", "link", "run/../run"):
             with pytest.raises(ConfigError, match="another process"), in_use(Path(name)):
                 pass
+
+
+def test_a_run_that_another_began_meanwhile_is_not_mixed_with_this_one(tmp_path):
+    """Between the first look at a folder and its lock, someone else may have trained there."""
+    recipe = Recipe(
+        data=Choice("glyphs", GLYPHS),
+        model=Choice("small", {"width": 4, "embedding_dim": 8}),
+        train=TrainConfig(epochs=1, batch_size=30),
+    )
+
+    class Late(Decoding):
+        def open(self, choice, images):
+            other = replace(recipe, train=replace(recipe.train, epochs=3))
+            next(train_run(other, tmp_path / "run", device=CPU))
+            return super().open(choice, images)
+
+    with pytest.raises(ConfigError, match="holds one"):
+        next(train_run(recipe, tmp_path / "run", device=CPU, decoding=Late()))
+    assert "epochs = 3" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_the_scale_of_gradients_in_half_precision_outlives_a_kill(tmp_path):
+    recipe = Recipe(
+        data=Choice("glyphs", GLYPHS),
+        model=Choice("small", {"width": 4, "embedding_dim": 8}),
+        train=TrainConfig(epochs=2, batch_size=30, precision="float16"),
+    )
+    next(train_run(recipe, tmp_path / "run", device=CPU))
+    state = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
+    assert state["scaler"]["scale"] > 1
+
+
+def test_the_state_is_let_go_only_after_the_finished_model_is_there(tmp_path, monkeypatch):
+    recipe = Recipe(
+        data=Choice("glyphs", GLYPHS),
+        model=Choice("small", {"width": 4, "embedding_dim": 8}),
+        train=TrainConfig(epochs=1, batch_size=30),
+    )
+
+    def full_disk(*_):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nobackfill.train.run.save_file", full_disk)
+        with pytest.raises(DataError, match="wanted to keep the finished model.*--resume"):
+            list(train_run(recipe, tmp_path / "run", device=CPU))
+    assert (tmp_path / "run" / "state.pt").exists()
+    assert list(train_run(recipe, tmp_path / "run", device=CPU, resume=True)) == []
+    assert Run.open(tmp_path / "run").finished
 
 
 # Several processes: this file, started by torchrun, writes what each process came to

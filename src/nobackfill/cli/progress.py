@@ -65,7 +65,7 @@ class TrainingProgress:
         for epoch in epochs:
             terms = "  ".join(f"{name} {mean:.3f}" for name, mean in epoch.terms.items())
             loss = f"loss {sum(epoch.terms.values()):.3f}"
-            roomy = self.progress.console.width >= 120 and len(epoch.terms) > 1
+            roomy = self.progress.console.width >= 140 and len(epoch.terms) > 1
             detail = f"{loss} ({terms})" if roomy else loss
             self.note = f"epoch {epoch.epoch + 1}/{self.epochs}  {detail}"
             last = f"{self.note}  {self.rate}"
@@ -81,7 +81,7 @@ class TrainingProgress:
 @contextmanager
 def training_progress(*, quiet: bool = False) -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
-    roomy = console.width >= 100
+    roomy = console.width >= 110
     with Progress(
         TextColumn("{task.description:<19}"),
         BarColumn(bar_width=20 if roomy else 6),
