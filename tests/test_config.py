@@ -516,3 +516,8 @@ def test_the_limits_themselves_are_allowed(tmp_path, name, value):
     written = str(value).lower() if isinstance(value, bool) else repr(value)
     recipe = read_recipe(recipe_file(tmp_path, f"[train]\n{name} = {written}"))
     assert getattr(recipe.train, name) == value
+
+
+def test_blanks_around_a_change_are_no_part_of_it(tmp_path):
+    recipe = read_recipe(recipe_file(tmp_path, ""), ["old.run = runs/x", "train.epochs = 4"])
+    assert (recipe.old.run, recipe.train.epochs) == ("runs/x", 4)

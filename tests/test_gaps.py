@@ -1,5 +1,6 @@
 """What planted mistakes slipped through: evaluation, jobs, plans and sequences."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import nobackfill as nb
 from nobackfill.bootstrap import draw_means, paired_interval
 from nobackfill.config.toml import change_tables
 from nobackfill.data.listing import GroundTruth
+from nobackfill.errors import DataError
 from nobackfill.evaluation import evaluate
 from nobackfill.jobs import plan_jobs
+from nobackfill.plan import plan_job
+from nobackfill.prototypes import class_means
 
 
 def unit_rows(rows, dim, seed):
@@ -124,3 +128,20 @@ def test_changes_leave_the_tables_that_were_given_as_they_were():
     tables = {"tests": {"more": {"seed": 5}}}
     changed = change_tables(tables, ["tests.more.seed=9"])
     assert (changed, tables) == ({"tests": {"more": {"seed": 9}}}, {"tests": {"more": {"seed": 5}}})
+
+
+def test_the_steps_are_those_of_what_is_found_where_that_differs_from_what_is_expected(tmp_path):
+    (tmp_path / "old.toml").write_text(DATA + "[train]\nbatch_size = 8\n")
+    (job,) = plan_jobs(tmp_path / "old.toml", tmp_path / "runs/old")
+    expecting = replace(job.recipe, expected={"train_images": 10_000, "train_classes": 99})
+    plain, told = plan_job(job), plan_job(replace(job, recipe=expecting))
+    assert len(told.differences) == 2
+    assert (told.steps, told.parameters) == (plain.steps, plain.parameters)
+
+
+# Prototypes
+
+
+def test_a_last_class_without_vectors_is_told_as_empty():
+    with pytest.raises(DataError, match="all 3 classes, but 1 have none, .* class 2"):
+        class_means(unit_rows(4, 3, 0), [0, 1, 1, 0], 3)

@@ -97,6 +97,7 @@ def train_run(
         collection.training_rows(recipe.train.step)  # raises where there is nothing to train on
         with in_use(folder) if is_main() else nullcontext():
             run = Run.start(recipe, folder, resume=resume)  # as it is now that it is ours
+            wait()  # until all have looked, for the first will write
             yield from run.train(
                 collection,
                 know_old_space(recipe, collection, device=device, watch=watch),

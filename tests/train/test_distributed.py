@@ -90,3 +90,9 @@ def test_the_command_trains_with_two_processes_and_one_writes(tmp_path):
     assert done.stdout.count('"matrix"') == 1
     assert (tmp_path / "run" / "2" / "evaluation.json").exists()
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_process_that_is_late_does_not_take_the_new_run_for_another(tmp_path):
+    done = torchrun(2, SCRIPT.with_name("slow_process.py"), tmp_path / "run")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "run" / "model.safetensors").exists()

@@ -19,6 +19,7 @@ from nobackfill.data.collections import make_collection
 from nobackfill.data.listing import GroundTruth
 from nobackfill.embed import embed
 from nobackfill.errors import ConfigError, DataError, TrainingDiverged
+from nobackfill.evaluation import PROTOCOLS
 from nobackfill.methods import METHODS
 from nobackfill.models import make_model
 from nobackfill.oldspace import OldSpace
@@ -124,7 +125,8 @@ def test_a_model_embeds_the_data_of_a_recipe_in_its_own_way_of_seeing(runs, whic
 
 
 @pytest.mark.parametrize("protocol", ["plain", "market1501", "gldv2", "roxford_rparis"])
-def test_a_run_is_searched_by_the_protocol_of_its_collection(files, runs, protocol):
+def test_a_run_is_searched_by_the_protocol_of_its_collection(files, runs, protocol, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "gldv2", replace(PROTOCOLS["gldv2"], at=3))  # of 20 items
     collection = replace(make_collection(files, LARGE), protocol=protocol)
     expected = nb.evaluate(*map(stored, runs), protocol=protocol).summary()
     found = search_all(runs[1], {"": collection}, device=CPU)
@@ -139,7 +141,7 @@ def test_each_way_to_count_is_counted_by_its_own_lists(files, runs):
     ids = stored(runs[0]).ids.tolist()
     same = {one: [it for it in ids if it != one and it[:2] == one[:2]] for one in ids}
     lists = {
-        "medium": GroundTruth(same),
+        "medium": GroundTruth({one: found[1:] for one, found in same.items()}),
         "easy": GroundTruth({one: found[2:] for one, found in same.items()}),
         "hard": GroundTruth(
             {one: found[:1] for one, found in same.items()},

@@ -108,7 +108,7 @@ def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            value = text
+            value = text.strip()
         table: Any = changed
         for place in tables_to:
             below = table.get(place, {})
