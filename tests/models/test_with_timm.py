@@ -157,3 +157,13 @@ def test_the_table_of_backbones_loads_no_optional_package():
     code = "import sys, nobackfill.models; "
     code += "assert not {'timm', 'torchvision', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pretrained_weights_among_the_data_are_taken_before_any_network(tmp_path, monkeypatch):
+    source = timm.create_model("resnet10t", num_classes=7).eval()
+    (tmp_path / "weights").mkdir()
+    save_file(source.state_dict(), tmp_path / "weights" / "resnet10t.safetensors")
+    monkeypatch.setenv("NOBACKFILL_DATA", str(tmp_path))
+    backbone = timm_backbone(architecture="resnet10t", pretrained=True).eval()
+    expected = source.forward_head(source.forward_features(IMAGES), pre_logits=True)
+    torch.testing.assert_close(backbone(IMAGES), expected)
