@@ -26,6 +26,7 @@ class Slow(Decoding):
         return super().open(choice, images)
 
 
-torch.set_num_threads(1)
-device = torch.device(distributed.start("cpu"))
-list(train_run(RECIPE, Path(sys.argv[1]), device=device, decoding=Slow()))
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    device = torch.device(distributed.start("cpu"))
+    list(train_run(RECIPE, Path(sys.argv[1]), device=device, decoding=Slow()))
