@@ -2,7 +2,7 @@
 
     python benchmarks/render.py
 
-No number enters these pages by hand.
+No number enters their tables by hand; where the text beside them has one, it names the command.
 """
 
 import json

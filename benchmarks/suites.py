@@ -57,7 +57,8 @@ def cub200(changes):
         "Classes 1 to 100 are trained on, 101 to 200 are searched, every image asking for all "
         "others (5,924). Images of at most 128 pixels, ImageNet weights, 20 epochs of SGD in "
         "bfloat16. The learning rate was chosen from 0.01 and 0.05 on seed 0, by old/old (13.4 "
-        "and 9.6). `seconds` in the lines of six runs that were stopped and resumed are of their "
+        "and 9.6: `--seeds 1 --set train.learning_rate=0.05`). "
+        "`seconds` in the lines of six runs that were stopped and resumed are of their "
         "last stretch only.",
         "",
         "    python benchmarks/cub200.py --seeds 3 --processes 15 --device cuda",
@@ -99,7 +100,7 @@ OMNIGLOT_SEQUENCE = [
     "128, no augmentation. A first try with the schedule of the table above and images shifted "
     "onto black left the first models untrained (loss 4.46 of 96 classes) and was given up. On one "
     "seed, 10 epochs instead of 20 gave the Baseline 21.4 / 23.0, 40.1 / 22.5, 42.1, 53.5 and AC "
-    "1: how long the models train decides.",
+    "1 (`--seeds 1 --set train.epochs=10`): how long the models train decides.",
     "",
     "    python benchmarks/omniglot_sequence.py --seeds 3 --processes 12 --device cuda --work WORK",
 ]

@@ -288,18 +288,7 @@ def evaluate(
         asking = rows_of(query, plan.query_ids)[:, :dim].to(device)
         stored = rows_of(gallery, plan.gallery_ids).to(device)
         vectors[pair] = asking, stored
-        return retrieval(
-            asking,
-            stored,
-            plan.query_labels,
-            plan.gallery_labels,
-            query_camera=plan.query_camera,
-            gallery_camera=plan.gallery_camera,
-            relevant=plan.relevant,
-            ignored=plan.ignored,
-            at=PROTOCOLS[name].at,
-            area=PROTOCOLS[name].area,
-        )
+        return search_as_planned(plan, PROTOCOLS[name], asking, stored)
 
     old_old = search("old_old", old, old)
     if not old_old.num_relevant.any():
@@ -331,6 +320,31 @@ def evaluate(
         ),
         seed=seed,
     ).explained()
+
+
+def search_as_planned(
+    plan: SearchPlan, protocol: Protocol, query: Tensor, gallery: Tensor
+) -> Retrieval:
+    """One pair of models, searched as the plan and the protocol say.
+
+    Args:
+        plan: What counts as found, and what is passed over.
+        protocol: How that is counted.
+        query: A row for each of the plan's queries.
+        gallery: A row for each of its gallery items.
+    """
+    return retrieval(
+        query,
+        gallery,
+        plan.query_labels,
+        plan.gallery_labels,
+        query_camera=plan.query_camera,
+        gallery_camera=plan.gallery_camera,
+        relevant=plan.relevant,
+        ignored=plan.ignored,
+        at=protocol.at,
+        area=protocol.area,
+    )
 
 
 def _metrics(result: Retrieval) -> dict[str, float]:

@@ -9,10 +9,9 @@ import torch
 
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
-from nobackfill.evaluation import PROTOCOLS
+from nobackfill.evaluation import PROTOCOLS, search_as_planned
 from nobackfill.files import write_text
 from nobackfill.matching import plan_search, rows_of
-from nobackfill.metrics import retrieval
 from nobackfill.scores import compatibility
 from nobackfill.train.run import Run
 from nobackfill.upgrade import AS_IT_COMES, Decoding, searched_vectors
@@ -108,15 +107,6 @@ def mean_average_precision(
         leave_one_out=protocol.leave_one_out,
         ground_truth=collection.truth(),
     )  # fmt: skip
-    return retrieval(
-        rows_of(query, plan.query_ids)[:, : gallery.dim].to(device),
-        rows_of(gallery, plan.gallery_ids).to(device),
-        plan.query_labels,
-        plan.gallery_labels,
-        relevant=plan.relevant,
-        ignored=plan.ignored,
-        query_camera=plan.query_camera,
-        gallery_camera=plan.gallery_camera,
-        at=protocol.at,
-        area=protocol.area,
-    ).mean_average_precision
+    asking = rows_of(query, plan.query_ids)[:, : gallery.dim].to(device)
+    stored = rows_of(gallery, plan.gallery_ids).to(device)
+    return search_as_planned(plan, protocol, asking, stored).mean_average_precision
