@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=8, help="over these images, in an epoch")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--classes", type=int, nargs="*", default=list(EPOCHS))
+    parser.add_argument("--loops", nargs="*", default=["bare", "memory", "files"])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--precision", default="bfloat16")
@@ -63,10 +64,10 @@ def main():
                     in_files(folder, paths, labels, options), options
                 ),
             }
-            rates = {name: [] for name in loops}
+            rates = {name: [] for name in options.loops}
             for _ in range(options.turns):
-                for name, loop in loops.items():
-                    rates[name].append(loop())
+                for name in rates:
+                    rates[name].append(loops[name]())
             line = {
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "device": device_name(options.device),
@@ -96,8 +97,10 @@ def bare(pixels, labels, options):
     def epoch():
         order = torch.randperm(options.rounds * len(pixels), generator=generator) % len(pixels)
         for rows in order.split(options.batch):
-            top, left = torch.randint(33, (2, len(rows), 1), generator=generator).to(device)
-            rows = rows.to(device)
+            top, left = torch.randint(33, (2, len(rows), 1), generator=generator).to(
+                device, non_blocking=True
+            )
+            rows = rows.to(device, non_blocking=True)
             window = rows[:, None, None], (top + place)[:, :, None], (left + place)[:, None, :]
             images = normalize(pixels[window].permute(0, 3, 1, 2), IMAGES)
             new = seeing(augment(images, generator, IMAGES))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.data.batches import Batch, Batches
+from nobackfill.data.batches import Batch, Batches, Crew
 from nobackfill.data.collection import Collection
 from nobackfill.distributed import gather, part
 from nobackfill.errors import DataError
@@ -24,6 +24,7 @@ def embed(
     *,
     batch_size: int = 512,
     watch: Watch = iter,
+    crew: Crew | None = None,
 ) -> Float[Tensor, "rows dim"]:
     """Returns the embedding of every row, on the model's device; the model is left as it was.
 
@@ -35,6 +36,7 @@ def embed(
         rows: Which of them.
         batch_size: How many at a time.
         watch: Wraps the batches, as a progress bar does.
+        crew: Processes that load, where some are at work already.
     """
     if len(rows) == 0:
         raise DataError("wanted items to embed, but got none. Check the column `split`.")
@@ -42,7 +44,7 @@ def embed(
     was_training = model.training
     model.eval()
     try:
-        steps = watch(Batches(collection, rows, batch_size, device=device, part=part()))
+        steps = watch(Batches(collection, rows, batch_size, device=device, part=part(), crew=crew))
         return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
     finally:
         model.train(was_training)

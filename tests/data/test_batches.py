@@ -1,5 +1,6 @@
 """Batches are the same whoever loads them, and however many share them."""
 
+import os
 import threading
 import time
 import traceback
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 
 from nobackfill.config import ImagesConfig
-from nobackfill.data.batches import AHEAD, Batches, Task, ahead, loading
+from nobackfill.data.batches import AHEAD, Batches, Task, ahead, crew_for, loading
 from nobackfill.data.collection import Collection
 from nobackfill.data.files import collect_files
 from nobackfill.data.listing import Listing
@@ -276,6 +277,47 @@ def test_the_same_is_loaded_for_a_gpu(listing):
     assert len(ours) == 3
     for one, other in zip(ours, theirs, strict=True):
         assert torch.equal(one, other)
+
+
+class WhoLoads:
+    """Pixels that tell the process which loaded them."""
+
+    def __call__(self, rows, generator):
+        return torch.full((len(rows), 1, 1, 1), os.getpid(), dtype=torch.int64)
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_crew_serves_many_passes_and_then_ends(listing):
+    collection = replace(collection_of(listing, workers=2), load=WhoLoads())
+    crew = crew_for(collection, torch.device("cpu"))
+    tasks = [Task(ROWS[:1], None), Task(ROWS[1:2], 3), Task(ROWS[2:3], None)]
+    seen = []
+    for some in (tasks, tasks[:1], tasks):  # also fewer tasks than processes
+        with loading(collection, some, torch.device("cpu"), crew) as loaded:
+            seen.append([int(pixels) for pixels in loaded])
+    assert [len(one) for one in seen] == [3, 1, 3]
+    workers = set(sum(seen, []))
+    assert len(workers) == 2
+    assert os.getpid() not in workers
+    del crew, loaded
+    assert wait_for(lambda: not any(map(is_running, workers)))
+
+
+def test_batches_are_the_same_with_a_crew(listing):
+    collection = collection_of(listing, RANDOM, workers=2)
+    crew = crew_for(collection, torch.device("cpu"))
+    for generator in (seed(0), seed(1), None):
+        ours = all_of(Batches(collection, ROWS, 4, generator, crew=crew))
+        generator = generator and seed(generator.initial_seed())
+        theirs = all_of(Batches(replace(collection, workers=0), ROWS, 4, generator))
+        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.usefixtures("unpinned")

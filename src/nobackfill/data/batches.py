@@ -1,16 +1,18 @@
 """Batches of a collection, decoded ahead of time and finished on the device."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nobackfill.data.collection import Collection, Pixels, Rows
 from nobackfill.data.sampling import by_class, in_order, shuffled
@@ -29,6 +31,71 @@ class Batch(NamedTuple):
     items: Int[Tensor, " batch"]
 
 
+class Task(NamedTuple):
+    """What is to be loaded, and the seed of what is random in that."""
+
+    rows: Rows
+    seed: int | None
+
+
+class Loader(Dataset[Pixels]):
+    """Loads the tasks of a collection one by one: what worker processes are given."""
+
+    def __init__(self, load: Callable[[Rows, torch.Generator | None], Pixels]):
+        self.load = load
+
+    def __getitem__(self, task: tuple[NDArray[Any], int | None]) -> Pixels:
+        rows, seed = task
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        return self.load(torch.from_numpy(rows), generator)
+
+
+class Tasks(Sampler[Any]):
+    """What a crew shall load next, as it is sent to a process."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], int | None]]:
+        return ((rows.numpy(), seed) for rows, seed in self.tasks)
+
+
+class Crew:
+    """Worker processes that load for a collection, over many passes.
+
+    They are started with the first pass and end with the crew.
+
+    Args:
+        collection: Where the images are; says how many processes there shall be.
+        device: For a GPU, pixels wait in memory that it can read by itself.
+    """
+
+    def __init__(self, collection: Collection, device: torch.device):
+        self._next = Tasks()
+        self._loader = DataLoader(
+            Loader(collection.load),
+            sampler=self._next,
+            batch_size=None,
+            num_workers=collection.workers,
+            persistent_workers=True,
+            pin_memory=device.type == "cuda",
+            generator=torch.Generator(),  # of its own: the global one stays as it is
+        )
+
+    def load(self, tasks: list[Task]) -> Iterator[Pixels]:
+        """The pixels of each task, in order, loaded ahead."""
+        self._next.tasks = tasks
+        return iter(self._loader)
+
+
+def crew_for(collection: Collection, device: torch.device) -> Crew | None:
+    """A crew, where the collection wants one."""
+    return Crew(collection, device) if collection.workers else None
+
+
 @dataclass(frozen=True, eq=False)
 class Batches:
     """Rows of a collection in batches.
@@ -41,6 +108,7 @@ class Batches:
         items_per_class: With this, a batch holds so many items of each of its classes.
         device: Where the images are finished.
         part: Which part of each batch this process takes, and of how many.
+        crew: Processes that load, where some are at work already; else they are started each time.
     """
 
     collection: Collection
@@ -50,6 +118,7 @@ class Batches:
     items_per_class: int | None = None
     device: torch.device | str = "cpu"
     part: tuple[int, int] = (0, 1)
+    crew: Crew | None = None
 
     def __len__(self) -> int:
         if self.generator is not None and self.items_per_class is not None:
@@ -67,13 +136,19 @@ class Batches:
         if collection.ready is not None:
             collection.ready(self.rows)
         augmenting = self._augmenting()
-        with loading(collection, tasks, device) as loaded:
-            for items, pixels in zip(batches, loaded, strict=True):
-                images = collection.prepare(pixels.to(device, non_blocking=True))
+        items = torch.cat(
+            batches
+        )  # all of the pass at once: a device that is asked less waits less
+        sizes = [len(batch) for batch in batches]
+        labels = collection.labels[self.rows[items]].to(device).split(sizes)
+        places = items.to(device).split(sizes)
+        with loading(collection, tasks, device, self.crew) as loaded:
+            on_device = copied_ahead(loaded, device)
+            for pixels, label, place in zip(on_device, labels, places, strict=True):
+                images = collection.prepare(pixels)
                 if augmenting is not None:
                     images = collection.augment(images, augmenting)
-                labels = collection.labels[self.rows[items]]
-                yield Batch(images, labels.to(device), items.to(device))
+                yield Batch(images, label, place)
 
     def _augmenting(self) -> torch.Generator | None:
         """Where augmentation comes from: other numbers for each process."""
@@ -98,55 +173,31 @@ class Batches:
         return by_class(labels, self.batch_size, self.items_per_class, self.generator)
 
 
-class Task(NamedTuple):
-    """What is to be loaded, and the seed of what is random in that."""
-
-    rows: Rows
-    seed: int | None
-
-
-class Loader(Dataset[Pixels]):
-    """Loads the tasks of a collection by number: what worker processes are given."""
-
-    def __init__(self, collection: Collection, tasks: list[Task]):
-        self.collection, self.tasks = collection, tasks
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __getitem__(self, number: int) -> Pixels:
-        rows, seed = self.tasks[number]
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        return self.collection.load(rows, generator)
-
-
 @contextmanager
 def loading(
-    collection: Collection, tasks: list[Task], device: torch.device
+    collection: Collection,
+    tasks: list[Task],
+    device: torch.device,
+    crew: Crew | None = None,
 ) -> Iterator[Iterator[Pixels]]:
     """Loads ahead while the device works: in worker processes, in a thread, or not at all.
 
     What comes out is the same in all three.
 
     Args:
-        collection: Where the images are; says how many worker processes there shall be.
+        collection: Where the images are.
         tasks: What to load.
         device: For a GPU, pixels wait in memory that it can read by itself.
+        crew: Processes that are at work already.
     """
-    loader, for_gpu = Loader(collection, tasks), device.type == "cuda"
-    if workers := min(collection.workers, len(tasks)):
-        yield iter(
-            DataLoader(
-                loader,
-                batch_size=None,
-                num_workers=workers,
-                pin_memory=for_gpu,
-                generator=torch.Generator(),  # of its own: the global one stays as it is
-            )
-        )
+    workers = min(collection.workers, len(tasks))
+    crew = crew or crew_for(replace(collection, workers=workers), device)
+    if crew is not None:
+        yield crew.load(tasks)
         return
-    each = (loader[number] for number in range(len(loader)))
-    if not for_gpu:
+    loader = Loader(collection.load)
+    each = (loader[rows.numpy(), seed] for rows, seed in tasks)
+    if device.type != "cuda":
         yield each
         return
     stopped = Event()
@@ -181,3 +232,38 @@ def ahead(each: Iterator[Pixels], stopped: Event) -> Iterator[Pixels]:
         if isinstance(one, BaseException):
             raise one
         yield one
+
+
+def copied_ahead(loaded: Iterator[Pixels], device: torch.device) -> Iterator[Pixels]:
+    """The same pixels on the device; a GPU gets the next ones while it works on these."""
+    if device.type != "cuda":
+        yield from (pixels.to(device) for pixels in loaded)
+        return
+    aside, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+
+    def copies() -> Iterator[tuple[Pixels, torch.cuda.Event]]:
+        for pixels in loaded:
+            with torch.cuda.stream(aside):
+                copy = pixels.to(device, non_blocking=True)
+            yield copy, aside.record_event()
+
+    for copy, done in one_ahead(copies()):
+        main.wait_event(done)
+        copy.record_stream(main)  # its memory is in use there, too
+        yield copy
+
+
+def one_ahead(each: Iterator[Any]) -> Iterator[Any]:
+    """The same things, each when the next one has been asked for.
+
+    Example:
+        >>> asked = []
+        >>> [(one, len(asked)) for one in one_ahead(asked.append(i) or i for i in range(3))]
+        [(0, 2), (1, 3), (2, 3)]
+    """
+    waiting: deque[Any] = deque()
+    for one in each:
+        waiting.append(one)
+        if len(waiting) == 2:
+            yield waiting.popleft()
+    yield from waiting

@@ -180,7 +180,7 @@ def augment(
     batch, side = images.shape[0], images.shape[-1]
     corner = torch.randint(
         2 * pixels + 1, (2, batch), generator=generator, device=generator.device
-    ).to(images.device)
+    ).to(images.device, non_blocking=True)
     crops = F.pad(images, [pixels] * 4, value=paper).unfold(2, side, 1).unfold(3, side, 1)
     return crops[torch.arange(batch, device=images.device), :, corner[0], corner[1]]
 

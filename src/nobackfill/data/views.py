@@ -53,7 +53,7 @@ def normalize(
 ) -> Float[Tensor, "batch channels height width"]:
     """Bytes as the numbers that a model was made for."""
     mean, deviation = (
-        torch.tensor(values, device=pixels.device)[:, None, None]
+        torch.tensor(values)[:, None, None].to(pixels.device, non_blocking=True)
         for values in NORMALIZATION[config.normalize]
     )
     if config.channels == 1:
@@ -69,13 +69,13 @@ def augment(
     """A training view: mirrored, shifted, with a rectangle erased, as often as `config` says."""
     if config.flip:
         mirrored = torch.rand(len(images), generator=generator) < config.flip
-        images = torch.where(
-            mirrored.to(images.device)[:, None, None, None], images.flip(-1), images
-        )
+        mirrored = mirrored[:, None, None, None].to(images.device, non_blocking=True)
+        images = torch.where(mirrored, images.flip(-1), images)
     if config.pad:
         by = torch.randint(-config.pad, config.pad + 1, (2, len(images)), generator=generator)
         nothing = torch.zeros(1, images.shape[1], 1, 1, dtype=torch.uint8, device=images.device)
-        images = shift(images, *by.to(images.device), black=normalize(nothing, config))
+        by = by.to(images.device, non_blocking=True)
+        images = shift(images, *by, black=normalize(nothing, config))
     if config.erase:
         images = erase(images, config.erase, generator)
     return images
@@ -120,7 +120,8 @@ def erase(
     al., 2020). A side that would not fit is cut to the image's, where the authors draw again.
     """
     batch, _, height, width = images.shape
-    chance, area, shape, top, left = torch.rand(5, batch, generator=generator).to(images.device)
+    drawn = torch.rand(5, batch, generator=generator).to(images.device, non_blocking=True)
+    chance, area, shape, top, left = drawn
     area = (0.02 + 0.38 * area) * height * width
     shape = torch.exp((2 * shape - 1) * torch.tensor(1 / 0.3).log().item())
     high = (area * shape).sqrt().round().clamp(1, height)

@@ -1,6 +1,7 @@
 """ODPP: prototypes moved until no two are too close. Zhou et al., 2025, optimisation-driven."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 from nobackfill.errors import ConfigError
 from nobackfill.perturb.checks import check_prototypes, check_same_classes
 from nobackfill.perturb.crowding import crowding_gradient, pair_gradient, project_out_length
+from nobackfill.perturb.near import NearPairs
 
 Rows = Int[Tensor, " rows"]
+Crowding = Callable[[Tensor, Tensor], Tensor]  # places and their neighbours' in, gradient out
 
 
 def adam_step(
@@ -42,10 +45,11 @@ class OptimizedPerturbation(nn.Module):
     over *ordered* pairs, with :math:`p` the old and :math:`q` the new prototypes. The constructor
     minimises the first term alone, starting from :math:`r = 0`; `update` goes on with both.
 
-    The paper samples pairs, saying that all of them cannot be had; in blocks of rows they can, so
-    `pairs="all"` takes `steps` full gradients. `"sampled"` is the printed procedure: `steps`
-    epochs of `pairs_per_epoch` random pairs (one random new prototype for each) in batches;
-    `"inbatch"` takes as many batches, each with all pairs among `batch_size` random classes.
+    The paper samples pairs, saying that all of them cannot be had; in blocks of rows they can, and
+    those too far apart to matter soon are passed over: `pairs="all"` takes `steps` full gradients.
+    `"sampled"` is the printed procedure: `steps` epochs of `pairs_per_epoch` random pairs (one
+    random new prototype for each) in batches; `"inbatch"` takes as many batches, each with all
+    pairs among `batch_size` random classes.
 
     Args:
         old: The old prototypes, one row per class.
@@ -148,8 +152,9 @@ class OptimizedPerturbation(nn.Module):
     ) -> Iterator[Float[Tensor, "classes dim"]]:
         """Yields one gradient per step, at the place the prototypes have reached by then."""
         if self.pairs == "all":
+            among, towards_new = NearPairs(self.old_threshold), NearPairs(self.new_threshold)
             for _ in range(self.steps):
-                yield self._all_pairs(self.moved, new)
+                yield self._all_pairs(self.moved, new, among.gradient, towards_new.gradient)
             return
         generator = self.generator or torch.Generator().manual_seed(int(self.counts[1]))
         batches = -(-self.pairs_per_epoch // self.batch_size)
@@ -162,13 +167,17 @@ class OptimizedPerturbation(nn.Module):
                 yield self._batch_of_pairs(new, count, generator)
 
     def _all_pairs(
-        self, x: Float[Tensor, "rows dim"], new: Float[Tensor, "rows dim"] | None
+        self,
+        x: Float[Tensor, "rows dim"],
+        new: Float[Tensor, "rows dim"] | None,
+        among: Crowding,
+        towards_new: Crowding,
     ) -> Float[Tensor, "rows dim"]:
         """The gradient of both terms over all ordered pairs of the rows."""
         at = F.normalize(x, dim=-1) if self.hinge == "cosine" else x
-        gradient = 2 * crowding_gradient(at, at, self.old_threshold)
+        gradient = 2 * among(at, at)
         if new is not None:
-            gradient += self.new_weight * crowding_gradient(at, new, self.new_threshold)
+            gradient += self.new_weight * towards_new(at, new)
         return project_out_length(gradient, x) if self.hinge == "cosine" else gradient
 
     def _batch_of_classes(
@@ -177,7 +186,12 @@ class OptimizedPerturbation(nn.Module):
         """The gradient over all pairs among some random classes, 0 for the others."""
         drawn = torch.randperm(len(self.old), generator=generator)[: self.batch_size]
         rows = drawn.to(self.old.device)
-        part = self._all_pairs(self.moved[rows], None if new is None else new[rows])
+        part = self._all_pairs(
+            self.moved[rows],
+            None if new is None else new[rows],
+            partial(crowding_gradient, threshold=self.old_threshold),
+            partial(crowding_gradient, threshold=self.new_threshold),
+        )
         return torch.zeros_like(self.old).index_copy(0, rows, part)
 
     def _batch_of_pairs(

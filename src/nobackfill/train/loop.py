@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nobackfill import distributed
 from nobackfill.config import TrainConfig
-from nobackfill.data.batches import Batches
+from nobackfill.data.batches import Batches, crew_for
 from nobackfill.data.collection import Collection
 from nobackfill.embed import Watch, embed
 from nobackfill.errors import TrainingDiverged
@@ -82,12 +82,13 @@ def train(
     seeing = in_precision(model, config.precision)
     learning = distributed.shared(seeing)
     parameters = [*model.parameters(), *method.parameters()]
+    crew = crew_for(collection, device)
 
     for epoch in range(start, config.epochs):
 
         @cache
         def new_embeddings() -> Float[Tensor, "items dim"]:
-            return embed(seeing, collection, rows, watch=watch)
+            return embed(seeing, collection, rows, watch=watch, crew=crew)
 
         @cache
         def new_prototypes() -> Float[Tensor, "classes dim"]:
@@ -98,7 +99,9 @@ def train(
             some = rows.tensor_split(of)[mine]
             with distributed.alone():
                 embeddings = (
-                    new_embeddings() if of == 1 else embed(seeing, collection, some, watch=watch)
+                    new_embeddings()
+                    if of == 1
+                    else embed(seeing, collection, some, watch=watch, crew=crew)
                 )
             labels = collection.labels[some].to(device)
             return class_means(embeddings, labels, num_classes, over_processes=True)
@@ -123,6 +126,7 @@ def train(
             items_per_class=config.items_per_class,
             device=device,
             part=distributed.part(),
+            crew=crew,
         )
         with matrix_products(config.precision), layers_draw_from(batches.generator, device):
             for number, batch in enumerate(watch(batches)):
