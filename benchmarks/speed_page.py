@@ -130,15 +130,17 @@ def render_throughput(lines):
         return ""
     rows = []
     for line in lines:
-        bare = max(line["images_per_second"]["bare"])
-        ours = [max(line["images_per_second"][name]) for name in ("memory", "files")]
-        epoch = line["epoch_seconds"]
+        rates = {name: max(turns) for name, turns in line["images_per_second"].items()}
+        bare, epoch = rates["bare"], line["epoch_seconds"]
         rows.append(
             [
                 line["device"],
                 f"{line['classes']:,}",
                 f"{bare:,.0f}",
-                *(f"{rate:,.0f} ({rate / bare:.2f})" for rate in ours),
+                *(
+                    f"{rates[name]:,.0f} ({rates[name] / bare:.2f})" if name in rates else "–"
+                    for name in ("memory", "files")
+                ),
                 *(
                     f"{seconds:.2f} s ({100 * seconds / epoch:.2f} %)"
                     for seconds in (line[f"{name}_seconds"] for name in ("ndpp", "odpp", "pass"))

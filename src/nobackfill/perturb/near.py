@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nobackfill.perturb.crowding import crowding_gradient
 
+BLOCK_BYTES = 256 * 2**20  # of products looked through at once
 MARGIN = 0.2  # how far below the threshold a pair is still listed
 DENSE = 64  # one pair in so many listed: comparing all is as fast
 MOST = 2**26  # pairs listed, for the sake of memory
@@ -94,16 +95,18 @@ def near_pairs(
     threshold: float,
     *,
     most: int,
-    block: int = 4096,
+    block: int | None = None,
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]] | None:
     """All pairs of different rows above a threshold, in order; None where they exceed `most`.
 
     On a GPU they are looked for in bfloat16, and a few more are found than asked for, never fewer.
+    `block` rows are compared at a time, by default what fits into 256 MB.
     """
     if x.is_cuda:
         longest = float(x.norm(dim=1).max() * others.norm(dim=1).max())
         threshold -= ROUNDING * longest
         x, others = x.bfloat16(), others.bfloat16()
+    block = block or max(1, BLOCK_BYTES // (len(others) * x.element_size()))
     rows, other_rows, found = [], [], 0
     for start in range(0, len(x), block):
         near = x[start : start + block] @ others.T > threshold
