@@ -14,6 +14,7 @@ def render_speed_page(read):
         + render_perturbation(read("perturbation"))
         + render_steps(read("step_time"))
         + render_throughput(read("throughput"))
+        + render_streaming(read("streaming"))
     )
 
 
@@ -158,6 +159,37 @@ def render_throughput(lines):
             "    python benchmarks/throughput.py --device cuda",
             "",
             *table([*head, "NDPP", "ODPP", "pass for new prototypes"], rows),
+            "",
+        ]
+    )
+
+
+def render_streaming(lines):
+    """A whole evaluation of a large gallery: time, and the most memory that it held."""
+    if not lines:
+        return ""
+    rows = [
+        [
+            line["device"],
+            f"{line['queries']:,} × {line['gallery']:,}",
+            f"{line['seconds']:.0f} s",
+            f"{line['peak_mb'] * 2**20 / 1e9:.2f} GB",
+            *(f"{line[key]:.8f}" for key in ("old_old", "new_old", "new_new")),
+        ]
+        for line in lines
+    ]
+    return "\n".join(
+        [
+            "",
+            "## `nobackfill evaluate` on a large gallery",
+            "",
+            "From two Parquet files of 256 dimensions to the verdict: old/old, new/old and new/new, "
+            "exact, with flips and intervals. Memory is that of the whole process. The long run on "
+            "a CPU had to share its two cores with other work.",
+            "",
+            "    python benchmarks/streaming.py --queries 10000 --gallery 1000000",
+            "",
+            *table(["device", "size", "time", "memory", "old/old", "new/old", "new/new"], rows),
             "",
         ]
     )

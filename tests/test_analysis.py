@@ -1,8 +1,28 @@
+import importlib.util
+import math
+import sys
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.analysis import cosine_spread, crowded_groups, pair_cosines, principal_plane
+from nobackfill.analysis import (
+    alignment,
+    cosine_spread,
+    crowded_groups,
+    on_a_plane,
+    pair_cosines,
+    principal_plane,
+    similarity_histogram,
+    uniformity,
+)
+from nobackfill.errors import ConfigError, DataError
+
+wants_tsne = pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None,
+    reason="wants openTSNE: pip install 'nobackfill[tsne]'",
+)
 
 
 def random(*shape, seed=0):
@@ -27,6 +47,31 @@ def test_cosine_spread_is_their_population_deviation(center):
     mean = sum(values) / len(values)
     by_hand = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
     assert cosine_spread(x, center=center) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("block", [1, 4, 7, 1000, None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cosine_spread_is_that_of_all_pairs_whatever_the_block(center, block, dtype):
+    with_a_zero = random(6, 3) * (torch.arange(6) > 0)[:, None]
+    crowded = random(50, 6) * 1e-3 + 1
+    for x in (random(300, 8) + 0.5, random(7, 40), with_a_zero, crowded):
+        y = x.to(dtype).double()
+        exact = y - y.mean(dim=0) if center else y
+        plain = pair_cosines(exact).std(correction=0).item()
+        spread = cosine_spread(x.to(dtype), center=center, block=block)
+        assert spread == pytest.approx(plain, rel=1e-9, abs=3e-8 if x is crowded else 0)
+
+
+def test_classes_evenly_apart_have_no_spread_and_one_class_has_none_to_speak_of():
+    assert cosine_spread(torch.eye(5)) == 0
+    assert cosine_spread(random(1, 3).expand(4, 3)) == pytest.approx(0, abs=1e-7)
+    assert math.isnan(cosine_spread(random(1, 3)))
+    assert math.isnan(cosine_spread(random(1, 3), center=True))
+
+
+def test_the_spread_of_many_classes_is_found_without_their_pairs():
+    assert cosine_spread(random(100_000, 16).float()) == pytest.approx(0.25, rel=0.01)  # 40 GB
 
 
 def test_random_directions_spread_as_theory_says():
@@ -60,3 +105,251 @@ def test_the_largest_entry_of_a_direction_is_positive():
 def test_the_plane_is_the_same_wherever_the_vectors_are():
     x = random(50, 6)
     torch.testing.assert_close(principal_plane(x + 100)[1], principal_plane(x)[1])
+
+
+def test_directions_that_few_vectors_lack_are_zero():
+    for x in (random(1, 5), random(2, 5), random(5, 1)):
+        center, plane = principal_plane(x)
+        assert plane.shape == (x.shape[1], 2)
+        torch.testing.assert_close((x - center) @ plane @ plane.T + center, x)
+
+
+def alignment_by_hand(query, gallery, query_labels, gallery_labels, ignored):
+    """The mean over pairs of one class, one pair at a time."""
+    distances = [
+        (q / q.norm() - g / g.norm()).square().sum().item()
+        for i, q in enumerate(query)
+        for j, g in enumerate(gallery)
+        if query_labels[i] == gallery_labels[j] and j not in ignored[i]
+    ]
+    return sum(distances) / len(distances)
+
+
+@pytest.mark.parametrize("block", [1, 3, None])
+def test_alignment_is_its_formula_written_as_loops(block):
+    query, gallery = random(7, 3), random(9, 3, seed=1) + 0.3
+    asked, held = torch.tensor([5, 0, 5, 2, 2, 7, 0]), torch.tensor([0, 5, 5, 9, 2, 0, 1, 5, 2])
+    nothing = [[]] * 7
+    some = [[1, 1, 0], [], [7], [4, 3], [], [0], [0, 5]]  # twice, and of other classes, too
+    for ignored in (nothing, some):
+        by_hand = alignment_by_hand(query, gallery, asked, held, ignored)
+        given = None if ignored is nothing else ignored
+        found = alignment(query, gallery, asked, held, ignored=given, block=block)
+        assert found == pytest.approx(by_hand)
+
+
+def test_alignment_of_points_of_opposites_and_of_nothing():
+    x, labels = random(4, 3), torch.tensor([0, 1, 2, 3])
+    assert alignment(3 * x, x, labels, labels) == pytest.approx(0)
+    assert alignment(x, -x, labels, labels) == pytest.approx(4)
+    assert math.isnan(alignment(x, x, labels, labels + 4))
+    assert math.isnan(alignment(x, x, labels, labels, ignored=[[0], [1], [2], [3]]))
+
+
+def uniformity_by_hand(vectors):
+    """The mean over pairs of different items, one pair at a time."""
+    unit = [v / v.norm() for v in vectors]
+    values = [
+        math.exp(-2 * (a - b).square().sum().item()) for i, a in enumerate(unit) for b in unit[:i]
+    ]
+    return math.log(sum(values) / len(values))
+
+
+@pytest.mark.parametrize("block", [1, 2, 5, 9, None])
+def test_uniformity_is_its_formula_written_as_loops(block):
+    x = random(9, 3) + 0.5
+    assert uniformity(x, block=block) == pytest.approx(uniformity_by_hand(x))
+    assert uniformity(x.float(), block=block) == pytest.approx(uniformity_by_hand(x), abs=1e-5)
+
+
+def test_uniformity_of_one_point_of_opposites_and_of_nothing():
+    assert uniformity(torch.ones(5, 2).double()) == pytest.approx(0)
+    assert uniformity(torch.tensor([[1.0, 0], [-3, 0]]).double()) == pytest.approx(-8)
+    assert math.isnan(uniformity(random(1, 3)))
+    many = random(3000, 200)
+    assert uniformity(many) == pytest.approx(-4 + 8 / 200, abs=0.01)  # E exp(4 cos) by its moments
+
+
+def test_uniformity_of_many_rows_is_of_evenly_chosen_ones(monkeypatch):
+    monkeypatch.setattr("nobackfill.analysis.MOST_ROWS", 10)
+    x = random(25, 3)
+    chosen = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22]
+    assert uniformity(x) == pytest.approx(uniformity_by_hand(x[chosen]))
+    assert uniformity(x[:10]) == pytest.approx(uniformity_by_hand(x[:10]))
+
+
+def histogram_by_hand(prototypes, alike_in, bins):
+    """For every space, the cosines of the pairs that are alike; numpy counts them."""
+    classes = len(next(iter(prototypes.values())))
+    alike = [
+        (i, j)
+        for i in range(classes)
+        for j in range(i + 1, classes)
+        if all(cosine(prototypes[name][i], prototypes[name][j]) > 0 for name in alike_in)
+    ]
+    values = {name: [cosine(x[i], x[j]) for i, j in alike] for name, x in prototypes.items()}
+    counts = {
+        name: np.histogram(v, bins=bins, range=(-1, 1))[0].tolist() for name, v in values.items()
+    }
+    return values, counts
+
+
+@pytest.mark.parametrize("block", [1, 4, 11, 100, None])
+@pytest.mark.parametrize("alike_in", [("old", "baseline"), ("old",), ()])
+def test_the_histogram_is_its_formula_written_as_loops(block, alike_in):
+    spaces = {"old": random(11, 4) + 0.3, "baseline": random(11, 5, seed=1), "ndpp": random(11, 3)}
+    values, counts = histogram_by_hand(spaces, alike_in, 10)
+    found = similarity_histogram(spaces, alike_in, bins=10, block=block)
+    assert found.alike_in == alike_in
+    assert found.pairs == len(values["old"])
+    assert 0 < found.pairs <= 55
+    assert found.edges.tolist() == pytest.approx(np.linspace(-1, 1, 11).tolist())
+    for name, value in values.items():
+        assert found.counts[name].tolist() == counts[name]
+        assert found.mean[name] == pytest.approx(np.mean(value))
+        assert found.below_zero[name] == pytest.approx((np.array(value) < 0).mean())
+    assert all(found.below_zero[name] == 0 for name in alike_in)
+
+
+def test_only_classes_alike_in_old_and_baseline_are_counted_unless_told_otherwise():
+    old = torch.tensor([[1.0, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0]])
+    baseline = torch.tensor([[1.0, 0], [0.8, 0.6], [-0.8, 0.6], [0.8, -0.6]])
+    odpp = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
+    found = similarity_histogram({"old": old, "baseline": baseline, "odpp": odpp}, bins=2)
+    assert found.pairs == 1  # 0 and 1; 0 is a right angle, not alike
+    assert found.mean["old"] == pytest.approx(0.8)
+    assert found.counts["odpp"].tolist() == [0, 1]  # a cosine of 0 is not below 0
+    assert found.below_zero["odpp"] == 0
+
+
+def test_copies_are_in_the_last_bin_and_without_a_pair_there_is_no_mean():
+    x = random(1, 7).float().expand(40, 7) * torch.arange(1, 41)[:, None]  # rounding goes beyond 1
+    assert similarity_histogram({"old": x}, ["old"], bins=4).counts["old"].tolist() == [
+        0,
+        0,
+        0,
+        780,
+    ]
+    apart = similarity_histogram({"old": torch.eye(3)}, ["old"], bins=4)
+    assert (apart.pairs, apart.counts["old"].tolist()) == (0, [0, 0, 0, 0])
+    assert math.isnan(apart.mean["old"])
+    assert math.isnan(apart.below_zero["old"])
+
+
+def test_what_cannot_be_counted_is_told():
+    x = random(4, 3)
+    with pytest.raises(ConfigError, match="space `basline`. Did you mean `baseline`"):
+        similarity_histogram({"old": x, "baseline": x}, ["old", "basline"])
+    with pytest.raises(DataError, match="same classes in every space, but got 4 of old, 3 of new"):
+        similarity_histogram({"old": x, "new": x[:3]}, ["old"])
+    with pytest.raises(DataError, match="but got none"):
+        similarity_histogram({}, [])
+    with pytest.raises(ConfigError, match="at least one bin"):
+        similarity_histogram({"old": x}, ["old"], bins=0)
+
+
+def two_clusters(rows, seed=0):
+    """Two bundles of directions, and the middle of each."""
+    middle = torch.eye(6).double()[:2]
+    items = middle.repeat_interleave(rows, dim=0) + 0.1 * random(2 * rows, 6, seed=seed)
+    return {"items": F.normalize(items, dim=1), "means": middle}
+
+
+def test_by_pca_all_parts_lie_on_one_plane():
+    parts = two_clusters(20)
+    kind, places = on_a_plane(parts, kind="pca")
+    assert kind == "pca"
+    assert {name: tuple(part.shape) for name, part in places.items()} == {
+        "items": (40, 2),
+        "means": (2, 2),
+    }
+    everything = torch.cat(list(parts.values()))
+    center, plane = principal_plane(everything)
+    torch.testing.assert_close(torch.cat(list(places.values())), (everything - center) @ plane)
+
+
+def test_rows_are_compared_by_direction():
+    parts = two_clusters(10)
+    longer = {name: 3 * part for name, part in parts.items()}
+    for one, other in zip(
+        on_a_plane(parts, kind="pca")[1].values(),
+        on_a_plane(longer, kind="pca")[1].values(),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["auto", "pca"])
+@pytest.mark.parametrize(
+    "rows", [random(1, 4), random(9, 4), random(20, 1), random(1, 4).expand(20, 4)]
+)
+def test_few_rows_and_equal_rows_are_laid_out_by_pca(kind, rows):
+    done, places = on_a_plane({"some": rows, "none": rows[:0]}, kind=kind)
+    assert done == "pca"
+    assert places["some"].shape == (len(rows), 2)
+    assert places["none"].shape == (0, 2)
+    assert places["some"].isfinite().all()
+
+
+def test_what_cannot_be_laid_out_is_told():
+    with pytest.raises(DataError, match="dimensions differ: old 3, new 4"):
+        on_a_plane({"old": random(5, 3), "new": random(5, 4)}, kind="pca")
+    with pytest.raises(DataError, match="there are none"):
+        on_a_plane({"old": random(0, 3)}, kind="pca")
+    with pytest.raises(DataError, match="`old` vectors must be finite"):
+        on_a_plane({"old": torch.full((5, 3), torch.nan)}, kind="pca")
+    with pytest.raises(ConfigError, match="unknown layout `tsn`. Did you mean `tsne`"):
+        on_a_plane({"old": random(5, 3)}, kind="tsn")
+
+
+def test_without_open_tsne_it_is_pca_or_an_error_that_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openTSNE", None)  # importing it now fails
+    parts = two_clusters(20)
+    kind, places = on_a_plane(parts)
+    assert kind == "pca"
+    torch.testing.assert_close(places, on_a_plane(parts, kind="pca")[1])
+    with pytest.raises(ConfigError, match=r"pip install 'nobackfill\[tsne\]'"):
+        on_a_plane(parts, kind="tsne")
+
+
+@wants_tsne
+@pytest.mark.parametrize("kind", ["auto", "tsne"])
+def test_neighbours_stay_together_and_means_lie_among_their_items(kind):
+    done, places = on_a_plane(two_clusters(30), kind=kind)
+    assert done == "tsne"
+    first, second = places["items"].split(30)
+    apart = (first.mean(dim=0) - second.mean(dim=0)).norm()
+    assert max(first.std(dim=0).max(), second.std(dim=0).max()) < apart / 3
+    for mean, mine, others in zip(places["means"], (first, second), (second, first), strict=True):
+        assert (mine - mean).norm(dim=1).max() < (others - mean).norm(dim=1).min()
+
+
+@wants_tsne
+def test_the_same_seed_gives_the_same_places():
+    parts = {"items": random(60, 8)}
+    one, again, other = (on_a_plane(parts, seed=seed)[1]["items"] for seed in (3, 3, 4))
+    assert torch.equal(one, again)
+    assert one.isfinite().all()
+    assert not torch.equal(one, other)
+
+
+@wants_tsne
+@pytest.mark.parametrize("rows", [10, 11, 40])
+def test_few_rows_have_fewer_neighbours(rows, monkeypatch):
+    package, asked = importlib.import_module("openTSNE"), []
+
+    class Watched(package.TSNE):
+        def __init__(self, **options):
+            asked.append(options)
+            super().__init__(**options)
+
+    monkeypatch.setattr(package, "TSNE", Watched)
+    done, places = on_a_plane({"items": random(rows, 5).float()})
+    assert (done, places["items"].shape) == ("tsne", (rows, 2))
+    assert asked[0]["perplexity"] == pytest.approx((rows - 1) / 3)
+    assert asked[0]["n_jobs"] == 1
+
+
+@wants_tsne
+def test_nine_rows_are_too_few_even_if_asked_for():
+    assert on_a_plane({"items": random(9, 5)}, kind="tsne")[0] == "pca"

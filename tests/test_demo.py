@@ -67,6 +67,21 @@ def test_the_report_shows_all_it_should(demo):
     assert "NaN" not in page
 
 
+def test_the_figures_of_the_report_are_told_in_words_with_their_numbers(demo):
+    words = re.findall(r'<svg role="img" aria-label="([^"]*)"', demo.report.read_text())
+    assert len(words) == 6
+    assert all(f"{100 * value:.1f} on" in words[0] for row in demo.matrix for value in row)
+    assert all(re.search(r"\d", said) for said in words)
+
+
+def test_the_verdict_of_the_report_is_of_the_model_it_advises(demo):
+    best = max(
+        (one for name, one in demo.evaluations.items() if name != "independent"),
+        key=lambda one: one.new_old.mean_average_precision,
+    )
+    assert f'<span class="word">{best.verdict}</span>' in demo.report.read_text()
+
+
 @pytest.mark.parametrize(
     ("values", "first", "second"),
     [

@@ -8,10 +8,11 @@ import nobackfill
 ROOMS = """
     errors config randomness distributed files space vectors
     data models embed
-    search merge quantize ranking relevance metrics prototypes oldspace
+    search merge quantize ranking relevance metrics prototypes oldspace adapters
     perturb losses given itemclasses methods train
-    bootstrap matching scores evaluation comparison analysis
-    report upgrade jobs sequence plan demo demo_report cli __main__
+    bootstrap protocols matching common scores evaluation matrix
+    comparison similarities analysis confusion findings
+    report upgrade reporting jobs sequence plan demo demo_report cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

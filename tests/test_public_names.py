@@ -4,8 +4,9 @@ import sys
 import nobackfill as nb
 
 NAMES = """
-    METHODS NeighborPerturbation OldSpace OptimizedPerturbation Vectors __version__ class_means
-    compare compatibility evaluate load_vectors nearest p_scores prototype_loss retrieval
+    CompatibilityMatrix METHODS NeighborPerturbation OldSpace OptimizedPerturbation Vectors
+    __version__ class_means compare compatibility compatibility_matrix evaluate load_vectors nearest
+    p_scores prototype_loss retrieval
 """.split()
 
 

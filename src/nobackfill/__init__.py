@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nobackfill.comparison import compare
     from nobackfill.evaluation import compatibility, evaluate, p_scores
     from nobackfill.losses import prototype_loss
+    from nobackfill.matrix import CompatibilityMatrix, compatibility_matrix
     from nobackfill.methods import METHODS
     from nobackfill.metrics import retrieval
     from nobackfill.oldspace import OldSpace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "CompatibilityMatrix": "matrix",
     "METHODS": "methods",
     "NeighborPerturbation": "perturb",
     "OldSpace": "oldspace",
@@ -30,6 +32,7 @@ _HOME = {
     "class_means": "prototypes",
     "compare": "comparison",
     "compatibility": "evaluation",
+    "compatibility_matrix": "matrix",
     "evaluate": "evaluation",
     "load_vectors": "vectors",
     "nearest": "search",
@@ -39,6 +42,7 @@ _HOME = {
 }
 
 __all__ = [
+    "CompatibilityMatrix",
     "METHODS",
     "NeighborPerturbation",
     "OldSpace",
@@ -48,6 +52,7 @@ __all__ = [
     "class_means",
     "compare",
     "compatibility",
+    "compatibility_matrix",
     "evaluate",
     "load_vectors",
     "nearest",

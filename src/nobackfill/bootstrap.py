@@ -1,6 +1,7 @@
 """How sure a mean over queries is: intervals by drawing classes again."""
 
 from dataclasses import dataclass
+from math import pi, sqrt, tan
 from statistics import NormalDist
 from typing import Any
 
@@ -130,8 +131,12 @@ def expanded_tail(tail: float, groups: int) -> float:
 def student_quantile(tail: float, freedom: int) -> float:
     """The quantile of Student's distribution, by Hill's expansion of the normal one (1970).
 
-    Within 0.1 % from 3 degrees of freedom on, at the tails that intervals use.
+    Within 0.2 % from 3 degrees of freedom on, at the tails that intervals use; exact for 1 and 2.
     """
+    if freedom == 1:
+        return -1 / tan(pi * tail)
+    if freedom == 2:
+        return (2 * tail - 1) / sqrt(2 * tail * (1 - tail))
     z = NormalDist().inv_cdf(tail)
     terms = (
         (z**3 + z) / 4,

@@ -1,6 +1,6 @@
 """Query by query: which change for the worse, in which classes and slices, at which threshold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +18,8 @@ from nobackfill.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import Evaluation
 from nobackfill.files import replacing
+from nobackfill.metrics import unit
+from nobackfill.search import best_by_partition, comparable, rows_per_block
 
 BLOCK = 2**24  # cosines held at a time
 PAIRS = 50_000_000  # from which on queries are chosen
@@ -34,6 +35,8 @@ class Flipped:
         rank_after: The same with the new one.
         top_before: The ids that it found first with the old model.
         top_after: The same with the new one.
+        right_before: Which of the former are what it looked for.
+        right_after: The same of the latter.
     """
 
     query: Any
@@ -41,6 +44,8 @@ class Flipped:
     rank_after: int
     top_before: list[Any]
     top_after: list[Any]
+    right_before: list[bool]
+    right_after: list[bool]
 
 
 @dataclass(frozen=True)
@@ -147,27 +152,9 @@ class Comparison:
         Args:
             false_accept: The share of query-gallery pairs of different classes that may pass.
         """
-        if not 0 < false_accept < 1:
-            raise ConfigError(f"wanted a share between 0 and 1 to pass, but got {false_accept}.")
-        found = []
-        for pair in self.evaluation.pairs:
-            same, different = self.cosines(pair)
-            if min(len(same), len(different)) == 0:
-                raise DataError(
-                    "wanted pairs of one class and of different classes, but there are none of one "
-                    "kind. Check the column `label`."
-                )
-            refused = different.topk(int(false_accept * len(different)) + 1).values[-1]
-            value = float(torch.nextafter(refused, refused.new_tensor(torch.inf)))
-            found.append(
-                Threshold(
-                    pair,
-                    float((different >= value).double().mean()),
-                    value,
-                    float((same >= value).double().mean()),
-                )
-            )
-        return found
+        return [
+            threshold_for(pair, *self.cosines(pair), false_accept) for pair in self.evaluation.pairs
+        ]
 
     def cosines(self, pair: str) -> tuple[Float[Tensor, " same"], Float[Tensor, " different"]]:
         """The similarity of queries to gallery items: of their class, and of others.
@@ -191,13 +178,25 @@ class Comparison:
             row: Of the query, in the order of `query_ids`.
             k: How many.
         """
+        return self._ids(self._top_places(pair, [row], k)[0])
+
+    def _top_places(self, pair: str, rows: Sequence[int], k: int) -> list[Int[Tensor, " found"]]:
+        """Places in the gallery of what some queries find first."""
         plan = self.evaluation.plan
-        query, gallery = self.evaluation.vectors[pair]
-        cosine = F.normalize(query[row].float(), dim=0) @ F.normalize(gallery.float(), dim=1).T
-        ignored = plan.is_ignored(row, row + 1)[0]
-        places = cosine.cpu().masked_fill(ignored, -torch.inf).argsort(descending=True, stable=True)
-        shown = places[: min(k, int((~ignored).sum()))]
-        return [plan.gallery_ids[place].item() for place in shown.tolist()]
+        query, gallery = self._unit(pair)
+        found = []
+        for some in torch.tensor(rows, dtype=torch.int64).split(rows_per_block(4 * len(gallery))):
+            cosine = (query[some.to(query.device)] @ gallery.T).cpu()
+            ignored = torch.cat([plan.is_ignored(row, row + 1) for row in some.tolist()])
+            best = best_by_partition(cosine.masked_fill_(ignored, -torch.inf), min(k, len(gallery)))
+            found += [
+                places[: int((~passed_over).sum())]
+                for places, passed_over in zip(best, ignored, strict=True)
+            ]
+        return found
+
+    def _ids(self, places: Int[Tensor, " found"]) -> list[Any]:
+        return [self.evaluation.plan.gallery_ids[place].item() for place in places.tolist()]
 
     def save_queries(self, path: Path | str) -> None:
         """Writes a Parquet file with a row per query: its values in every pair, and its columns."""
@@ -213,14 +212,18 @@ class Comparison:
 
     def _blocks(self, pair: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Cosines of some queries at a time, what is relevant to them, and what is passed over."""
-        sides = self.evaluation.vectors[pair]
-        query, gallery = (F.normalize(side.float(), dim=-1) for side in sides)
+        query, gallery = self._unit(pair)
         plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
         step = 1 if every > 1 else max(1, BLOCK // len(gallery))
         for first in range(0, len(query), every * step):
             last = min(first + step, len(query))
             cosine = (query[first:last] @ gallery.T).cpu()
             yield cosine, plan.is_relevant(first, last), plan.is_ignored(first, last)
+
+    def _unit(self, pair: str) -> tuple[Tensor, Tensor]:
+        """The vectors of both sides, of length 1."""
+        query, gallery = comparable(*self.evaluation.vectors[pair])
+        return unit(query, "query"), unit(gallery, "gallery")
 
     def _changed(self, k: int, top: int, limit: int | None, *, lost: bool) -> list[Flipped]:
         evaluation = self.evaluation
@@ -229,18 +232,63 @@ class Comparison:
         gain = evaluation.new_old.average_precision - evaluation.old_old.average_precision
         rows = changed.nonzero().flatten()
         order = gain[rows].argsort(descending=not lost, stable=True)
-        return [
-            Flipped(
-                query=evaluation.query_ids[row].item(),
-                rank_before=int(evaluation.old_old.first_hit[row]),
-                rank_after=int(evaluation.new_old.first_hit[row]),
-                top_before=self.top("old_old", row, top),
-                top_after=self.top("new_old", row, top),
-            )
-            for row in rows[order][:limit].tolist()
+        chosen = rows[order][:limit].tolist()
+        tops = [
+            self._top_places(pair, chosen, top) if chosen else [] for pair in ("old_old", "new_old")
         ]
+        return [self._flipped(row, old, new) for row, old, new in zip(chosen, *tops, strict=True)]
+
+    def _flipped(
+        self, row: int, before: Int[Tensor, " before"], after: Int[Tensor, " after"]
+    ) -> Flipped:
+        """One query, given the places of what it finds first with either model."""
+        evaluation = self.evaluation
+        right = evaluation.plan.is_relevant(row, row + 1)[0]
+        return Flipped(
+            query=evaluation.query_ids[row].item(),
+            rank_before=int(evaluation.old_old.first_hit[row]),
+            rank_after=int(evaluation.new_old.first_hit[row]),
+            top_before=self._ids(before),
+            top_after=self._ids(after),
+            right_before=right[before].tolist(),
+            right_after=right[after].tolist(),
+        )
 
 
 def compare(evaluation: Evaluation) -> Comparison:
     """Looks at an evaluation query by query."""
     return Comparison(evaluation)
+
+
+def threshold_for(
+    pair: str,
+    same: Float[Tensor, " same"],
+    different: Float[Tensor, " different"],
+    false_accept: float,
+) -> Threshold:
+    """The lowest threshold that no more than a share of strangers reaches.
+
+    Args:
+        pair: Query/gallery, such as "new_old".
+        same: Cosines of pairs of one class.
+        different: Cosines of pairs of different classes.
+        false_accept: The share of these that may pass.
+    """
+    if not 0 < false_accept < 1:
+        raise ConfigError(f"wanted a share between 0 and 1 to pass, but got {false_accept}.")
+    if min(len(same), len(different)) == 0:
+        raise DataError(
+            "wanted pairs of one class and of different classes, but there are none of one "
+            "kind. Check the column `label`."
+        )
+    refused = different.topk(int(false_accept * len(different)) + 1).values[-1]
+    value = float(torch.nextafter(refused, refused.new_tensor(torch.inf)))
+    return passing(pair, same, different, value)
+
+
+def passing(
+    pair: str, same: Float[Tensor, " same"], different: Float[Tensor, " different"], value: float
+) -> Threshold:
+    """What passes a threshold: the share of each kind of pair that lies at or above it."""
+    false, true = ((part >= value).double().mean().item() for part in (different, same))
+    return Threshold(pair, false, value, true)

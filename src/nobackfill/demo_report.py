@@ -16,7 +16,7 @@ from nobackfill.embed import embed
 from nobackfill.evaluation import Evaluation
 from nobackfill.files import write_text
 from nobackfill.prototypes import class_means
-from nobackfill.report import Section, Table, render_page
+from nobackfill.report import Figure, Page, Section, Table, render_html
 from nobackfill.report.plots import COLORS, heat_map, histograms, maps, pictures
 
 TITLES = {
@@ -42,30 +42,50 @@ def write_report(demo: Demo, *, device: torch.device) -> None:
     prototypes = {
         name: class_means(part, labels, int(labels.max()) + 1) for name, part in embeddings.items()
     }
-    names = [TITLES[name].replace(" ", "\n") for name in demo.runs]
-    page = render_page(
-        "Upgrading an embedding model without re-embedding the gallery",
-        conclude(demo.evaluations),
-        [
+    page = Page(
+        title="Upgrading an embedding model without re-embedding the gallery",
+        verdict=best_upgrade(demo.evaluations).verdict,
+        summary=conclude(demo.evaluations),
+        sections=[
             Section(
                 "What each upgrade gains",
                 "mAP in percent over test classes that no model was trained on. An upgrade is "
                 "compatible if new/old beats old/old: then it may go live on the stored vectors. "
                 "P-scores compare with the independent model; 50 is neutral.",
-                table=results_table(demo.evaluations),
+                tables=[results_table(demo.evaluations)],
             ),
-            Section(
-                "Who can search whose gallery",
-                "mAP of every model's queries on every model's gallery. The first column is the "
-                "day of the upgrade, the diagonal is after a full backfill. The independent model "
-                "shares no space with anyone.",
-                figures=[heat_map(np.array(demo.matrix), names, names)],
-            ),
+            galleries_section(demo),
             families_section(demo, rows, labels, embeddings, prototypes),
             similarity_section(prototypes),
         ],
+        not_measured=[
+            "Other seeds: each model was trained once, so differences of less than a point may be "
+            "chance.",
+            "Real images: the glyphs are drawn, and small enough for a laptop.",
+        ],
+        made_of=made_of(demo),
     )
-    write_text(demo.report, page)
+    write_text(demo.report, render_html(page))
+
+
+def best_upgrade(evaluations: Mapping[str, Evaluation]) -> Evaluation:
+    """The upgrade that serves the stored gallery best: the one that the summary is about."""
+    upgrades = [one for name, one in evaluations.items() if name != "independent"]
+    return max(upgrades, key=lambda one: one.new_old.mean_average_precision)
+
+
+def made_of(demo: Demo) -> dict[str, str]:
+    """Where the numbers come from."""
+    first = next(iter(demo.evaluations.values()))
+    recipe = demo.runs["old"].recipe
+    old_classes, new_classes = demo.collection.class_counts[0], demo.collection.class_counts[-1]
+    return {
+        "collection": f"{recipe.data.name}, {len(demo.collection.ids):,} images",
+        "classes trained on": f"{old_classes:,} by the old model, {new_classes:,} by the new ones",
+        "searched": f"{len(first.query_ids):,} queries on {first.num_gallery:,} gallery items",
+        "vectors": f"{demo.runs['old'].dim} dimensions",
+        "training": f"{recipe.train.epochs} epochs each, on one seed",
+    }
 
 
 def results_table(evaluations: Mapping[str, Evaluation]) -> Table:
@@ -95,6 +115,39 @@ def cells(evaluation: Evaluation) -> list[str]:
     ]
 
 
+def galleries_section(demo: Demo) -> Section:
+    """Every model's queries on every model's gallery."""
+    names = [TITLES[name] for name in demo.runs]
+    lines = [
+        f"Queries by {query}: "
+        + ", ".join(
+            f"{100 * value:.1f} on {gallery}" for gallery, value in zip(names, row, strict=True)
+        )
+        for query, row in zip(names, demo.matrix, strict=True)
+    ]
+    on_old = {name: row[0] for name, row in zip(names, demo.matrix, strict=True)}
+    best = max(on_old, key=lambda name: on_old[name])
+    says = (
+        f"On the old gallery {best} finds most, {100 * on_old[best]:.1f} mAP; the old model has "
+        f"{100 * on_old[TITLES['old']]:.1f} and the independent one "
+        f"{100 * on_old[TITLES['independent']]:.1f}."
+    )
+    heads = [name.replace(" ", "\n") for name in names]
+    return Section(
+        "Who can search whose gallery",
+        "mAP of every model's queries on every model's gallery. The first column is the "
+        "day of the upgrade, the diagonal is after a full backfill. The independent model "
+        "shares no space with anyone.",
+        figures=[
+            Figure(
+                heat_map(np.array(demo.matrix), heads, heads),
+                "mAP in percent, query by gallery",
+                "\n".join([says, *lines]),
+            )
+        ],
+    )
+
+
 def families_section(
     demo: Demo,
     rows: Int[Tensor, " items"],
@@ -109,8 +162,20 @@ def families_section(
     for group in crowded_groups(prototypes["old"], family_of, 2):
         members = (family_of == group).nonzero().flatten()
         first = torch.stack([rows[labels == c][0] for c in members])
-        figures.append(family_pictures(demo, first))
-        figures.append(family_maps(demo, members, labels, embeddings, prototypes["old"]))
+        figures.append(
+            Figure(
+                family_pictures(demo, first),
+                f"Family {group}: one image of each class",
+                f"{len(members)} drawings that share their strokes but one.",
+            )
+        )
+        figures.append(
+            Figure(
+                family_maps(demo, members, labels, embeddings, prototypes["old"]),
+                f"Family {group}: its images in each space",
+                family_says(demo, members, prototypes),
+            )
+        )
     return Section(
         "Two crowded families, before and after",
         "The two families whose old prototypes lie closest. Siblings differ by one small stroke: "
@@ -125,6 +190,29 @@ def family_pictures(demo: Demo, rows: Int[Tensor, " classes"]) -> str:
     """One image of each class, in a frame of its colour."""
     grey = [np.asarray((image[0] + 1) * 127.5) for image in demo.collection.view(rows)]
     return pictures(grey, [COLORS[index % len(COLORS)] for index in range(len(grey))])
+
+
+def family_says(
+    demo: Demo,
+    members: Int[Tensor, " members"],
+    prototypes: Mapping[str, Float[Tensor, "classes dim"]],
+) -> str:
+    """How near the classes of a family are in each space, and how far they were moved."""
+    cosines = ", ".join(
+        f"{SAYS[name]} {pair_cosines(part[members]).mean():.2f}"
+        for name, part in prototypes.items()
+    )
+    moves = []
+    for name in SPACES:
+        moved = demo.runs[name].moved_prototypes()
+        if moved is not None:
+            cosine = F.cosine_similarity(moved[members], prototypes["old"][members], dim=-1)
+            degrees = cosine.clamp(-1, 1).acos().rad2deg().mean()
+            moves.append(f"{SAYS[name]} {degrees:.1f}°")
+    return (
+        f"Mean cosine of two of its {len(members)} prototypes (1: the same direction), in all "
+        f"dimensions: {cosines}. The old prototypes were moved on average by {', '.join(moves)}."
+    )
 
 
 def family_maps(
@@ -153,36 +241,45 @@ def family_maps(
 
 def similarity_section(prototypes: Mapping[str, Float[Tensor, "classes dim"]]) -> Section:
     """How similar the classes are in each space: fewer similar pairs are easier to tell apart."""
-    cosines = {name: pair_cosines(part) for name, part in prototypes.items()}
-    alike = (cosines["old"] > 0) & (cosines["prototype_alignment"] > 0)
-    spread = {
-        name: (cosine_spread(part), cosine_spread(part, center=True))
-        for name, part in prototypes.items()
-    }
+    every = {name: pair_cosines(part) for name, part in prototypes.items()}
+    alike = (every["old"] > 0) & (every["prototype_alignment"] > 0)
+    cosines = {name: cosine[alike] for name, cosine in every.items()}
+    columns = ["space", "mean cosine", "pairs below 0", "spread", "spread, centred"]
+    lines = [
+        f"{TITLES[name]}: half of the pairs are above {cosine.median():.2f}, one in ten is above "
+        f"{cosine.quantile(0.9):.2f}"
+        for name, cosine in cosines.items()
+    ]
     return Section(
         "How similar the prototypes of different classes are",
         f"Cosines between the class means of each model, for the {int(alike.sum()):,} pairs of "
         f"classes that are similar (cosine above 0) in both the old and the Baseline's space. "
         f"Mass further left means that classes which the old model confuses have come apart.",
-        table=Table(
-            columns=["space", "mean cosine", "pairs below 0", "spread", "spread, centred"],
-            rows=[
-                [
-                    TITLES[name],
-                    f"{cosine[alike].mean():.3f}",
-                    f"{100 * (cosine[alike] < 0).float().mean():.1f} %",
-                    f"{spread[name][0]:.4f}",
-                    f"{spread[name][1]:.4f}",
-                ]
-                for name, cosine in cosines.items()
-            ],
-            numbers=frozenset({"mean cosine", "pairs below 0", "spread", "spread, centred"}),
-        ),
+        tables=[
+            Table(
+                columns=columns,
+                rows=[
+                    [
+                        TITLES[name],
+                        f"{cosine.mean():.3f}",
+                        f"{100 * (cosine < 0).float().mean():.1f} %",
+                        f"{cosine_spread(prototypes[name]):.4f}",
+                        f"{cosine_spread(prototypes[name], center=True):.4f}",
+                    ]
+                    for name, cosine in cosines.items()
+                ],
+                numbers=frozenset(columns[1:]),
+            )
+        ],
         figures=[
-            histograms(
-                {TITLES[name]: np.asarray(cosine[alike]) for name, cosine in cosines.items()},
-                label="cosine of two prototypes",
-                marks={"0": 0.0},
+            Figure(
+                histograms(
+                    {TITLES[name]: np.asarray(cosine) for name, cosine in cosines.items()},
+                    label="cosine of two prototypes",
+                    marks={"0": 0.0},
+                ),
+                "Distribution of these cosines in each space",
+                "\n".join(lines),
             )
         ],
     )

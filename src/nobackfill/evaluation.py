@@ -1,6 +1,6 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
-from nobackfill.config import suggest
 from nobackfill.data.listing import GroundTruth
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import DataError
 from nobackfill.matching import SearchPlan, columns_of, plan_search, rows_of
 from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
+from nobackfill.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.scores import PScores, compatibility, p_scores
 from nobackfill.vectors import Vectors
 
@@ -41,32 +41,43 @@ class Flips:
     positive: float
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """How a collection is searched.
+class Sides(Mapping[str, tuple[Tensor, Tensor]]):
+    """Query and gallery vectors of each pair of models, by name, taken from the files when asked.
 
-    Attributes:
-        says: In words.
-        at: Cut-off of the average precision, or None.
-        same_camera: Whether items of the query's label and camera count; they do not in re-id.
-        leave_one_out: Whether every item queries all others, whatever the columns say.
-        area: Under the precision-recall curve, by "step" or by "trapezoid".
+    Nothing is held but the files and the last pair that was asked for.
+
+    Args:
+        plan: Who asks and who is searched.
+        files: Of each pair the file of the queries, that of the gallery, and how many dimensions
+            of a query are compared: all where it is None.
+        device: Where they are wanted.
     """
 
-    says: str
-    at: int | None = None
-    same_camera: bool = True
-    leave_one_out: bool = False
-    area: Literal["step", "trapezoid"] = "step"
+    def __init__(
+        self,
+        plan: SearchPlan,
+        files: Mapping[str, tuple[Vectors, Vectors, int | None]],
+        device: torch.device | str,
+    ):
+        self._plan, self._files, self._device = plan, files, device
+        self._last: tuple[str, tuple[Tensor, Tensor]] | None = None
 
+    def __getitem__(self, pair: str) -> tuple[Tensor, Tensor]:
+        if self._last is None or self._last[0] != pair:
+            query, gallery, dim = self._files[pair]
+            self._last = None  # make room first
+            sides = (
+                rows_of(query, self._plan.query_ids)[:, :dim].to(self._device),
+                rows_of(gallery, self._plan.gallery_ids).to(self._device),
+            )
+            self._last = pair, sides
+        return self._last[1]
 
-PROTOCOLS: dict[str, Protocol] = {
-    "plain": Protocol("queries and gallery by their columns; plain average precision"),
-    "leave-one-out": Protocol("every item queries all others", leave_one_out=True),
-    "market1501": Protocol("the query's label in its own camera is ignored", same_camera=False),
-    "gldv2": Protocol("average precision cut at 100", at=100),
-    "roxford_rparis": Protocol("area by trapezoids, as its lists are counted", area="trapezoid"),
-}
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +95,8 @@ class Evaluation:
         query_groups: The class of each query: queries of one class rise and fall together.
         query_columns: What else the files tell of each query.
         plan: Who asked, who was searched, and what counts as found.
-        vectors: Query and gallery vectors of each pair, to look into a search again.
+        vectors: Query and gallery vectors of each pair, to look into a search again; taken from
+            the files when asked for.
         notes: What a reader should know about these numbers.
         seed: Of the drawing that intervals come from.
     """
@@ -193,6 +205,10 @@ class Evaluation:
             self.independent.mean_average_precision,
         )
 
+    def _entered(self) -> dict[str, float]:
+        """The values that the P-scores were made of: M(n,n), M(n,o), M(o,o) and M*."""
+        return {name: result.mean_average_precision for name, result in self.pairs.items()}
+
     def explained(self) -> "Evaluation":
         """The same, with a note where something cannot be told that a reader would look for."""
         notes = list(self.notes)
@@ -226,7 +242,9 @@ class Evaluation:
             "recall_at_1": {
                 name: result.recall(1) if result else None for name, result in pairs.items()
             },
+            "p_scores_of": self._entered() if scores else None,
             "protocol": self.protocol,
+            "searched": self.plan.fingerprint,
             "num_queries": len(self.query_ids),
             "num_gallery": self.num_gallery,
             "notes": list(self.notes),
@@ -245,6 +263,7 @@ def evaluate(
     intersect: bool = False,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Compares an old and a new model on the same items: may the new one be deployed today?
 
@@ -266,52 +285,53 @@ def evaluate(
         intersect: Whether items that only one file has are left out instead of being an error.
         seed: Of the drawing that intervals come from.
         device: Where to search.
+        progress: Told from time to time how many searches are done, and of how many.
     """
-    name = protocol or "plain"
-    if name not in PROTOCOLS:
-        raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
+    name, rules = protocol_named(protocol)
     asks = new if new_query is None else new_query
     asks_old = asks if query_for_old is None else query_for_old
     plan = plan_search(
         old,
         asks_old,
         new,
-        same_camera=PROTOCOLS[name].same_camera,
-        leave_one_out=PROTOCOLS[name].leave_one_out,
+        same_camera=rules.same_camera,
+        leave_one_out=rules.leave_one_out,
+        modalities=rules.modalities,
         intersect=intersect,
         ground_truth=ground_truth,
     )
-
-    vectors: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def search(pair: str, query: Vectors, gallery: Vectors, *, dim: int | None = None) -> Retrieval:
-        asking = rows_of(query, plan.query_ids)[:, :dim].to(device)
-        stored = rows_of(gallery, plan.gallery_ids).to(device)
-        vectors[pair] = asking, stored
-        return search_as_planned(plan, PROTOCOLS[name], asking, stored)
-
-    old_old = search("old_old", old, old)
-    if not old_old.num_relevant.any():
-        raise DataError(
-            "wanted queries that have something to find, but no gallery item has the label of any "
-            "query. Check the column `label`, and that queries and gallery are of the same classes."
-        )
     asks_itself = bool(np.isin(plan.query_ids, asks.ids).all())
     lacking = () if asks_itself else ("new/new is not measured: the new file lacks queries",)
+    files: dict[str, tuple[Vectors, Vectors, int | None]] = {
+        "old_old": (old, old, None),
+        "new_old": (asks_old, old, asks_old.compatible_dim),
+    }
+    if plan.new_has_gallery and asks_itself:
+        files["new_new"] = asks, new, None
+    if independent is not None:
+        files["independent"] = independent, independent, None
+    sides, found = Sides(plan, files, device), {}
+    for place, pair in enumerate(files):
+        report = _part_of(progress, place, len(files), len(plan.query_ids))
+        found[pair] = search_as_planned(plan, rules, *sides[pair], progress=report)
+        if pair == "old_old" and not found[pair].num_relevant.any():
+            raise DataError(
+                "wanted queries that have something to find, but no gallery item has the label of "
+                "any query. Check the column `label`, and that queries and gallery are of the same "
+                "classes."
+            )
     return Evaluation(
-        old_old=old_old,
-        new_old=search("new_old", asks_old, old, dim=asks_old.compatible_dim),
-        new_new=search("new_new", asks, new) if plan.new_has_gallery and asks_itself else None,
-        independent=(
-            search("independent", independent, independent) if independent is not None else None
-        ),
+        old_old=found["old_old"],
+        new_old=found["new_old"],
+        new_new=found.get("new_new"),
+        independent=found.get("independent"),
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
         query_groups=_groups(plan),
         query_columns=columns_of((old, asks_old, new), plan.query_ids),
         plan=plan,
-        vectors=vectors,
+        vectors=sides,
         notes=(
             *plan.notes,
             *lacking,
@@ -322,8 +342,22 @@ def evaluate(
     ).explained()
 
 
+def _part_of(
+    progress: Callable[[int, int], None] | None, place: int, pairs: int, queries: int
+) -> Callable[[int], None] | None:
+    """Counts the queries of one pair on from those of the pairs before it."""
+    if progress is None:
+        return None
+    return lambda done: progress(place * queries + done, pairs * queries)
+
+
 def search_as_planned(
-    plan: SearchPlan, protocol: Protocol, query: Tensor, gallery: Tensor
+    plan: SearchPlan,
+    protocol: Protocol,
+    query: Tensor,
+    gallery: Tensor,
+    *,
+    progress: Callable[[int], None] | None = None,
 ) -> Retrieval:
     """One pair of models, searched as the plan and the protocol say.
 
@@ -332,6 +366,7 @@ def search_as_planned(
         protocol: How that is counted.
         query: A row for each of the plan's queries.
         gallery: A row for each of its gallery items.
+        progress: Told from time to time how many queries are done.
     """
     return retrieval(
         query,
@@ -344,6 +379,7 @@ def search_as_planned(
         ignored=plan.ignored,
         at=protocol.at,
         area=protocol.area,
+        progress=progress,
     )
 
 

@@ -1,5 +1,7 @@
 """Two files of vectors, matched by id: who asks, who is searched, and what counts as found."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +49,22 @@ class SearchPlan:
     new_has_gallery: bool
     notes: tuple[str, ...]
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for searches of the same items with the same aims, whatever the models."""
+        digest = hashlib.sha256()
+        for ids in (self.query_ids, self.gallery_ids):
+            digest.update("\0".join(map(str, ids.tolist())).encode() + b"\1")
+        for numbers in (
+            self.query_labels,
+            self.gallery_labels,
+            self.query_camera,
+            self.gallery_camera,
+        ):
+            digest.update((b"" if numbers is None else numbers.numpy().tobytes()) + b"\1")
+        digest.update(json.dumps([self.relevant, self.ignored]).encode())
+        return digest.hexdigest()[:16]
+
     def is_relevant(self, first: int, last: int) -> Bool[Tensor, "some gallery"]:
         """What the queries from `first` to before `last` shall find."""
         if self.relevant is not None:
@@ -73,6 +91,7 @@ def plan_search(
     *,
     same_camera: bool = True,
     leave_one_out: bool = False,
+    modalities: tuple[str, str] | None = None,
     intersect: bool = False,
     ground_truth: GroundTruth | None = None,
 ) -> SearchPlan:
@@ -84,12 +103,16 @@ def plan_search(
         new_gallery: The new gallery vectors, mostly the same file.
         same_camera: Whether items of the query's label and camera count.
         leave_one_out: Whether every item queries all others, whatever the columns say.
+        modalities: Of those that ask and of those that are searched, where a file has a column
+            `modality`.
         intersect: Whether items that only one file has are left out instead of being an error.
         ground_truth: What each query shall find, where labels do not say it.
     """
     _check_dimensions(old, new_query)
     _check_kind_of_ids(old, new_query)
     queries, gallery = _roles(old, new_query, leave_one_out=leave_one_out)
+    if modalities is not None:
+        queries, gallery = _of_modalities(queries, gallery, modalities, old, new_query)
     queries, gallery, notes = _in_both(
         queries, gallery, old, new_query, new_gallery, intersect=intersect
     )
@@ -130,8 +153,11 @@ def plan_search(
 
 
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
-    """The vectors of the given ids, in their order."""
-    return vectors.vectors[torch.from_numpy(_find(vectors.ids, ids))]
+    """The vectors of the given ids, in their order; no copy of rows that lie together."""
+    rows = _find(vectors.ids, ids)
+    if len(rows) and (rows[-1] - rows[0] == len(rows) - 1) and (np.diff(rows) == 1).all():
+        return vectors.vectors[int(rows[0]) : int(rows[-1]) + 1]
+    return vectors.vectors[torch.from_numpy(rows)]
 
 
 def columns_of(files: Sequence[Vectors], ids: Ids) -> dict[str, Ids]:
@@ -188,6 +214,24 @@ def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> tuple[Ids, Ids
     return items, items
 
 
+def _of_modalities(
+    queries: Ids, gallery: Ids, modalities: tuple[str, str], old: Vectors, new: Vectors
+) -> tuple[Ids, Ids]:
+    """Those of the queries and of the gallery that are texts, images, or what is asked for."""
+    file = next((f for f in (old, new) if "modality" in f.columns), None)
+    if file is None:
+        if np.isin(queries, gallery).any():
+            raise DataError(
+                f"wanted queries of the modality {modalities[0]} and a gallery of {modalities[1]}, "
+                f"but queries are in the gallery too and no file has a column `modality`. Add it, "
+                f"or mark who asks by is_query and who is searched by is_gallery."
+            )
+        return queries, gallery
+    kind = file.columns["modality"]
+    of_query, of_gallery = (file.ids[kind == modality] for modality in modalities)
+    return queries[np.isin(queries, of_query)], gallery[np.isin(gallery, of_gallery)]
+
+
 def _in_both(
     queries: Ids,
     gallery: Ids,
@@ -211,7 +255,9 @@ def _in_both(
         alone.pop("gallery items that the new file lacks")
         notes.append("new/new was not measured: the new file has none of the gallery")
     found = [
-        f"{len(ids)} {what} (first: {ids[0].item()!r})" for what, ids in alone.items() if len(ids)
+        f"{len(ids)} {what} (first: {', '.join(map(repr, ids[:3].tolist()))})"
+        for what, ids in alone.items()
+        if len(ids)
     ]
     if found and not intersect:
         raise DataError(

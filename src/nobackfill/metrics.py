@@ -1,6 +1,6 @@
 """Retrieval metrics: the ranks of the relevant items in, one value per query out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +110,7 @@ def retrieval(
     exclude_self: bool = False,
     at: int | None = None,
     area: str = "step",
+    progress: Callable[[int], None] | None = None,
 ) -> Retrieval:
     """Ranks the gallery by cosine similarity for each query, and says how well that went.
 
@@ -130,6 +131,7 @@ def retrieval(
         exclude_self: Query `i` is gallery item `i`, which is ignored (leave-one-out).
         at: Cut the ranking there, see `average_precision`.
         area: "step", or "trapezoid" as in ROxford and RParis.
+        progress: Told after each block of queries how many are done.
 
     Raises:
         DataError: If vectors, labels, cameras or lists cannot be used as they are.
@@ -171,6 +173,8 @@ def retrieval(
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
         best = first_hit(ranks, num_relevant, at=at)
         parts.append((precision, best, num_relevant, ranks, num_ranked))
+        if progress is not None:
+            progress(last)
     return Retrieval(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 

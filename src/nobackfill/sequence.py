@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from nobackfill.common import plan_common_search
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
-from nobackfill.evaluation import PROTOCOLS, search_as_planned
 from nobackfill.files import write_text
-from nobackfill.matching import plan_search, rows_of
+from nobackfill.matrix import mean_average_precision
+from nobackfill.protocols import protocol_named
 from nobackfill.scores import compatibility
 from nobackfill.train.run import Run
 from nobackfill.upgrade import AS_IT_COMES, Decoding, searched_vectors
@@ -72,15 +73,22 @@ def summarize_sequence(
 def compatibility_matrix(
     runs: Sequence[Run], collection: Collection, *, test: str = "", device: torch.device
 ) -> list[list[float]]:
-    """MAP of every model's queries on its own gallery and on those of all before it."""
+    """MAP of every model's queries on its own gallery and on those of all before it.
+
+    The same as `nobackfill.matrix` tells of files, but for methods that map queries: these map
+    them on from gallery to gallery.
+    """
     stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]
+    _, rules = protocol_named(collection.protocol)
+    named = {str(run.folder): vectors for run, vectors in zip(runs, stored, strict=True)}
+    plan = plan_common_search(named, rules, ground_truth=collection.truth())
     matrix = []
     for i, run in enumerate(runs):
-        row = [mean_average_precision(stored[i], stored[i], collection, device)]
         asking = stored[i]
+        row = [mean_average_precision(plan, rules, asking, stored[i], device=device)]
         for j in reversed(range(i)):
             asking = as_query(run if j == i - 1 else runs[j + 1], asking, device)
-            row.append(mean_average_precision(asking, stored[j], collection, device))
+            row.append(mean_average_precision(plan, rules, asking, stored[j], device=device))
         matrix.append(row[::-1])
     return matrix
 
@@ -93,20 +101,3 @@ def as_query(run: Run, vectors: Vectors, device: torch.device) -> Vectors:
     with torch.no_grad():
         mapped = query(vectors.vectors.float().to(device)).cpu()
     return Vectors(vectors.ids, mapped, vectors.labels, columns=vectors.columns)
-
-
-def mean_average_precision(
-    query: Vectors, gallery: Vectors, collection: Collection, device: torch.device
-) -> float:
-    """Of one model's queries on another's gallery, whose dimensions are the query's first."""
-    protocol = PROTOCOLS[collection.protocol]
-    itself = Vectors(gallery.ids, gallery.vectors, gallery.labels, columns=gallery.columns)
-    plan = plan_search(
-        itself, itself, itself,
-        same_camera=protocol.same_camera,
-        leave_one_out=protocol.leave_one_out,
-        ground_truth=collection.truth(),
-    )  # fmt: skip
-    asking = rows_of(query, plan.query_ids)[:, : gallery.dim].to(device)
-    stored = rows_of(gallery, plan.gallery_ids).to(device)
-    return search_as_planned(plan, protocol, asking, stored).mean_average_precision

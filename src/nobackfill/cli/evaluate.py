@@ -20,7 +20,10 @@ def evaluate(
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="plain (default), leave-one-out, market1501, gldv2 or roxford_rparis."),
+        typer.Option(
+            help="plain (default), leave-one-out, market1501, gldv2, roxford_rparis, inshop or "
+            "rstpreid."
+        ),
     ] = None,
     ground_truth: Annotated[
         Path | None,
@@ -42,6 +45,10 @@ def evaluate(
     save_queries: Annotated[
         Path | None, typer.Option(help="Write a row per query to this .parquet file.")
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with all of it here; .md, .json and .parquet beside it."),
+    ] = None,
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Leave out items that only one file has.")
     ] = False,
@@ -56,44 +63,40 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
-    from nobackfill.cli import show_comparison as shown
+    from nobackfill.cli.progress import searching_progress
     from nobackfill.cli.show import print_evaluation
+    from nobackfill.cli.show_comparison import Asked, in_json, print_asked
     from nobackfill.comparison import compare
     from nobackfill.data.ground_truth import read_ground_truth
     from nobackfill.evaluation import evaluate as run
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
-    result = run(
-        load_vectors(old),
-        load_vectors(new),
-        query_for_old=load_vectors(query_for_old) if query_for_old else None,
-        independent=load_vectors(independent) if independent else None,
-        protocol=protocol,
-        ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
-        seed=seed,
-        intersect=intersect,
-        device=choose_device(device),
-    )
+    files = [load_vectors(old), load_vectors(new)]
+    with searching_progress() as progress:
+        result = run(
+            *files,
+            query_for_old=load_vectors(query_for_old) if query_for_old else None,
+            independent=load_vectors(independent) if independent else None,
+            protocol=protocol,
+            ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+            seed=seed,
+            intersect=intersect,
+            device=choose_device(device),
+            progress=progress,
+        )
     comparison = compare(result)
+    asked = Asked(slices or [], smallest, flips, false_accept)
+    more = in_json(comparison, asked) if json else {}
+    if not json:
+        print_asked(comparison, asked)
     if save_queries is not None:
         comparison.save_queries(save_queries)
-    more = {}
-    if json:
-        more = shown.compare_as_asked(
-            comparison,
-            slices=slices or [],
-            smallest=smallest,
-            flips=flips,
-            false_accept=false_accept,
-        )
-    else:
-        for column in slices or []:
-            shown.print_slices(column, comparison.slices(column, smallest=smallest))
-        if flips is not None:
-            shown.print_flips(flips, comparison.flipped(flips), comparison.won(flips))
-        if false_accept is not None:
-            shown.print_thresholds(comparison.thresholds(false_accept))
+    if report is not None:
+        from nobackfill.reporting import report_vectors
+
+        title = f"May {new.stem} go live on the vectors of {old.stem}?"
+        report_vectors(result, files, title=title).save(report)
     print_evaluation(result, as_json=json, more=more)
     if require_compatible:
         raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[result.verdict])

@@ -1,6 +1,6 @@
 """Live progress on stderr, so that stdout stays clean for results."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nobackfill.data.batches import Batch, Batches
     from nobackfill.train.loop import Epoch
 
+WHILE = 2.0  # seconds before a bar is worth a look
 console = Console(stderr=True, highlight=False)
 
 
@@ -76,6 +77,30 @@ class TrainingProgress:
             )
         total = self.progress.tasks[self.task].total or 1
         self.progress.update(self.task, note=last, total=total, completed=total)
+
+
+@contextmanager
+def searching_progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar over the queries, on a terminal only, and only for searches that take a while.
+
+    Yields what is to be told how many searches are done, and of how many.
+    """
+    with Progress(
+        TextColumn("searching"),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,} queries"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task, start = progress.add_task("", total=1, visible=False), perf_counter()
+
+        def tell(done: int, total: int) -> None:
+            shown = perf_counter() - start > WHILE
+            progress.update(task, completed=done, total=total, visible=shown)
+
+        yield tell
 
 
 @contextmanager

@@ -60,7 +60,13 @@ def print_evaluation(
         console.print(f"{name.replace('_', '/')}: {_interval(one)} mAP", style="dim")
     if summary["p_1"] is not None:
         scores = {"P_up": "p_up", "P_comp": "p_comp", "P_1": "p_1"}
-        console.print("   ".join(f"{head} {summary[key]:.2f}" for head, key in scores.items()))
+        entered = summary["p_scores_of"]
+        console.print(
+            "   ".join(f"{head} {summary[key]:.2f}" for head, key in scores.items())
+            + f"   (M(o,o): old/old {100 * entered['old_old']:.2f}; M*: independent "
+            f"{100 * entered['independent']:.2f})",
+            soft_wrap=True,
+        )
     if summary["gain_recovered"] is not None:
         share = 100 * summary["gain_recovered"]
         console.print(f"Of what embedding everything again could gain, {share:.0f} % comes today.")
@@ -130,7 +136,7 @@ def print_demo(demo: "Demo", *, as_json: bool) -> None:
         justify: Literal["right", "left"] = "right" if column in results.numbers else "left"
         table.add_column(column, justify=justify, no_wrap=True)
     for index, row in enumerate(results.rows):
-        colored = [{"yes": "[green]yes", "no": "[red]no"}.get(cell, cell) for cell in row]
+        colored = [{"yes": "[green]yes", "no": "[red]no"}.get(str(cell), str(cell)) for cell in row]
         table.add_row(*colored, style="bold" if index == results.strong else "")
     console.print(table)
     console.print()

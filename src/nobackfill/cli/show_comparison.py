@@ -1,7 +1,7 @@
 """What `nobackfill evaluate` prints query by query."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -15,30 +15,51 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-def compare_as_asked(
-    comparison: "Comparison",
-    *,
-    slices: Sequence[str],
-    smallest: int,
-    flips: int | None,
-    false_accept: float | None,
-) -> dict[str, Any]:
-    """What was asked for beside the means, as it goes into JSON."""
+@dataclass(frozen=True)
+class Asked:
+    """What a user wants to know beside the means.
+
+    Attributes:
+        slices: Columns whose worst values to tell.
+        smallest: How many queries a slice must have.
+        flips: List the queries that lose their hit in the top so many.
+        false_accept: Thresholds at which this share of strangers passes.
+    """
+
+    slices: Sequence[str]
+    smallest: int
+    flips: int | None
+    false_accept: float | None
+
+
+def in_json(comparison: "Comparison", asked: Asked) -> dict[str, Any]:
+    """What was asked for, as it goes into JSON."""
     found: dict[str, Any] = {}
-    if slices:
+    if asked.slices:
         found["slices"] = {
             column: [
                 {**asdict(one), "difference": one.difference.summary()}
-                for one in comparison.slices(column, smallest=smallest)
+                for one in comparison.slices(column, smallest=asked.smallest)
             ]
-            for column in slices
+            for column in asked.slices
         }
-    if flips is not None:
-        found["flipped"] = [asdict(one) for one in comparison.flipped(flips)]
-        found["won"] = [asdict(one) for one in comparison.won(flips)]
-    if false_accept is not None:
-        found["thresholds"] = [asdict(one) for one in comparison.thresholds(false_accept)]
+    if asked.flips is not None:
+        found["flipped"] = [asdict(one) for one in comparison.flipped(asked.flips)]
+        found["won"] = [asdict(one) for one in comparison.won(asked.flips)]
+    if asked.false_accept is not None:
+        found["thresholds"] = [asdict(one) for one in comparison.thresholds(asked.false_accept)]
     return found
+
+
+def print_asked(comparison: "Comparison", asked: Asked) -> None:
+    """Prints what was asked for."""
+    for column in asked.slices:
+        print_slices(column, comparison.slices(column, smallest=asked.smallest))
+    if asked.flips is not None:
+        k = asked.flips
+        print_flips(k, comparison.flipped(k), comparison.won(k))
+    if asked.false_accept is not None:
+        print_thresholds(comparison.thresholds(asked.false_accept))
 
 
 def print_slices(column: str, slices: "Sequence[Slice]") -> None:

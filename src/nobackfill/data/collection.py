@@ -33,7 +33,7 @@ class Collection:
         augment: Images in, images of the same kind out: a training view, on any device.
         preprocessing: What `load` and `prepare` do, in words: part of a vector's fingerprint.
         ground_truth: What queries shall find, where that is listed, by the ways to count it.
-        protocol: How it is searched; a name of `nobackfill.evaluation.PROTOCOLS`.
+        protocol: How it is searched; a name of `nobackfill.protocols.PROTOCOLS`.
         workers: How many processes load images.
         ready: Told which rows will be loaded, before any process starts to.
         images: What a model sees of image files; None where there are no files.

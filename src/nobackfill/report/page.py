@@ -1,14 +1,32 @@
-"""One page of HTML that needs nothing but itself."""
+"""What a report says, before it is HTML or Markdown: sections of sentences, tables and figures."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-
-from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nobackfill import __version__
+
+PAIRS = (
+    "Pairs are written query/gallery: old/old is the service as it is today, new/old the day of "
+    "the upgrade, new/new after every gallery item has been embedded again."
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small picture that stands in a table.
+
+    Attributes:
+        source: A data URI.
+        says: What it shows, for those who cannot see it.
+        right: Whether it is what was looked for; None where that is no question.
+    """
+
+    source: str
+    says: str
+    right: bool | None = None
+
+
+Cell = str | tuple[Picture, ...]
 
 
 @dataclass(frozen=True)
@@ -17,50 +35,69 @@ class Table:
 
     Attributes:
         columns: The heads; a column whose head is in `numbers` is set flush right.
-        rows: The cells, as text.
+        rows: The cells: text, or a few pictures.
         numbers: Heads of columns that hold numbers.
         strong: The row to be set in bold, if any.
+        caption: What it shows, where the section has several.
     """
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
     numbers: frozenset[str] = frozenset()
     strong: int | None = None
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with what it says in words.
+
+    Attributes:
+        svg: As `report.plots` makes it.
+        title: What it shows.
+        says: What a person sees in it, for those who cannot.
+    """
+
+    svg: str
+    title: str
+    says: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: a heading, a few sentences, then a table or figures.
+    """A part of the page: a heading, a few sentences, then tables and figures.
 
     Attributes:
         title: What it shows.
         text: How to read it.
-        table: Numbers.
-        figures: SVG texts, made by `report.plots`.
+        tables: Numbers.
+        figures: Pictures of numbers.
     """
 
     title: str
     text: str = ""
-    table: Table | None = None
-    figures: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
 
 
-@cache
-def _template() -> Template:
-    source = files("nobackfill.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string(source)
+@dataclass(frozen=True)
+class Page:
+    """A report.
 
+    Attributes:
+        title: Of the whole.
+        summary: What to conclude, in sentences.
+        verdict: "compatible", "not compatible" or "undecided"; empty where there is none.
+        sections: Its parts.
+        not_measured: What a reader might look for and not find, each with the reason.
+        made_of: Where the numbers come from: names, fingerprints, counts.
+        version: Of the package that made it.
+    """
 
-def render_page(title: str, summary: Sequence[str], sections: Sequence[Section]) -> str:
-    """Returns the page as HTML: a title, what to conclude, then the sections."""
-    shown = [
-        {
-            "title": section.title,
-            "text": section.text,
-            "table": section.table,
-            "figures": [Markup(figure) for figure in section.figures],  # our own SVG, not input
-        }
-        for section in sections
-    ]
-    return _template().render(title=title, summary=summary, sections=shown, version=__version__)
+    title: str
+    summary: Sequence[str]
+    sections: Sequence[Section] = ()
+    verdict: str = ""
+    not_measured: Sequence[str] = ()
+    made_of: Mapping[str, str] = field(default_factory=dict)
+    version: str = __version__

@@ -1,8 +1,10 @@
 """Figures as SVG text. Arrays in, SVG out; nothing is read or written."""
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 import matplotlib as mpl
@@ -12,11 +14,16 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-INK, SOFT, LINE = "#1d2733", "#5c6b7a", "#d9e0e8"
+INK, SOFT, LINE, PAPER = "#1d2733", "#5c6b7a", "#d9e0e8", "#fefefe"
 COLORS = (
     "#2457c5", "#d1495b", "#2a9d6f", "#e08e00", "#7b4bb7",
     "#0f8b8d", "#a4480f", "#c2378f", "#5f7a00", "#475569",
 )  # fmt: skip
+
+# What a page may set, for dark paper say. A figure that stands alone keeps the colours above.
+VARIABLES = {INK: "--ink", SOFT: "--soft", LINE: "--line", PAPER: "--card"} | {
+    color: f"--series-{index}" for index, color in enumerate(COLORS, start=1)
+}
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -47,9 +54,38 @@ def _svg(figure: Figure) -> str:
     """The figure as an SVG element, without what only a file of its own needs."""
     out = io.StringIO()
     canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(out, metadata={"Date": None, "Creator": None})
+    canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return _beside_others(text[text.index("<svg") :])
+
+
+def _beside_others(svg: str) -> str:
+    """The same SVG, fit to share a page with other figures.
+
+    Colours and font are the page's, where it sets them. Only the ids that something refers to
+    stay, and they begin with a hash of the whole, so that no two figures mean the same.
+    """
+    prefix = f"f{sha256(svg.encode()).hexdigest()[:10]}-"
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+
+    def new_id(found: re.Match[str]) -> str:
+        return f' id="{prefix}{found[1]}"' if found[1] in used else ""
+
+    def new_color(found: re.Match[str]) -> str:
+        color = found[0]
+        return f"var({VARIABLES[color]}, {color})" if color in VARIABLES else color
+
+    def new_tag(found: re.Match[str]) -> str:
+        tag = re.sub(r' id="([^"]*)"', new_id, found[0])
+        tag = re.sub(r'href="#|url\(#', lambda reference: reference[0] + prefix, tag)
+        tag = re.sub(r'font-family: [^;"]*;? ?', "", tag)
+        return re.sub(r"(?<=fill: )#[0-9a-f]{6}|(?<=stroke: )#[0-9a-f]{6}", new_color, tag)
+
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r"<[^<>]+>", new_tag, svg)
+    (width,) = re.findall(r'<svg[^>]* width="([^"]*)"', svg)
+    style = f"--width: {width}; font-family: var(--font, sans-serif); stroke-linejoin: round"
+    return svg.replace("<svg", f'<svg style="{style}"', 1)
 
 
 def heat_map(values: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) -> str:
@@ -59,10 +95,11 @@ def heat_map(values: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) 
         axes.imshow(
             values, cmap="Blues", vmin=0, vmax=1.15 * float(np.nanmax(values)), aspect="auto"
         )
-        dark = 0.62 * np.nanmax(values)
+        dark = 0.78 * np.nanmax(values)
         for (i, j), value in np.ndenumerate(values):
-            color = "white" if value > dark else INK
-            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color=color)
+            color = "#ffffff" if value > dark else "#10202f"  # on its cell, whatever the page
+            text = "" if np.isnan(value) else f"{100 * value:.1f}"
+            axes.text(j, i, text, ha="center", va="center", color=color)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_xlabel("gallery by")
@@ -71,7 +108,7 @@ def heat_map(values: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) 
         axes.tick_params(length=0)
         axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=2)
+        axes.grid(which="minor", color=PAPER, linewidth=2)
         axes.tick_params(which="minor", length=0)
         return _svg(figure)
 

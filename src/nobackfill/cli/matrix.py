@@ -1,0 +1,124 @@
+"""`nobackfill matrix`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json
+from nobackfill.errors import ConfigError
+
+
+def matrix(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="OLDEST … NEWEST",
+            help="Vectors of each model, of the same items (.parquet, .safetensors, .npz, .npy).",
+        ),
+    ],
+    names: Annotated[
+        str | None, typer.Option(help="Names of the models, with commas; else of their files.")
+    ] = None,
+    independent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Vectors of a model trained without constraint in place of NAME: for P-scores.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How to search, as in `evaluate`; plain by default.")
+    ] = None,
+    ground_truth: Annotated[
+        Path | None,
+        typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
+    ] = None,
+    intersect: Annotated[
+        bool, typer.Option("--intersect", help="Leave out items that a file lacks.")
+    ] = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
+    from nobackfill.cli.show_matrix import print_matrix
+    from nobackfill.data.ground_truth import read_ground_truth
+    from nobackfill.matrix import check_names, compatibility_matrix
+    from nobackfill.upgrade import choose_device
+    from nobackfill.vectors import load_vectors
+
+    if level is not None and ground_truth is None:
+        raise ConfigError(
+            f"wanted a level of official lists, but got `{level}` and no lists. Pass these by "
+            f"--ground-truth, or leave it out."
+        )
+    called = split_names(names, len(files)) if names is not None else name_files(files)
+    alone = split_independent(independent or [])
+    check_names(called, alone)  # before anything is read
+    result = compatibility_matrix(
+        {name: load_vectors(file) for name, file in zip(called, files, strict=True)},
+        protocol=protocol,
+        ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+        intersect=intersect,
+        independent={name: load_vectors(file) for name, file in alone.items()},
+        device=choose_device(device),
+    )
+    print_matrix(result, as_json=json)
+
+
+def split_names(text: str, count: int) -> list[str]:
+    """The names in a list with commas, if they are as many as there are files."""
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != count:
+        raise ConfigError(
+            f"wanted a name for each of the {count} files, but got {len(names)}: {text}. Put "
+            f"commas between them."
+        )
+    return names
+
+
+def name_files(files: Sequence[Path]) -> list[str]:
+    """The stem of each file, with as many of its folders, or a number, as tell them apart.
+
+    Example:
+        >>> name_files([Path("old.npz"), Path("new.npz")])
+        ['old', 'new']
+        >>> name_files([Path("runs/1/validation.parquet"), Path("runs/2/validation.parquet")])
+        ['1/validation', '2/validation']
+        >>> name_files([Path("a.npz"), Path("a.parquet"), Path("a-2.npz")])
+        ['a', 'a-3', 'a-2']
+    """
+    parts = [file.with_suffix("").parts for file in files]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(one[-depth:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    stems = [file.stem for file in files]
+    names = []
+    for place, stem in enumerate(stems):
+        name, number = stem, 1
+        while name in names or (number > 1 and name in stems[place + 1 :]):
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
+    return names
+
+
+def split_independent(texts: Sequence[str]) -> dict[str, Path]:
+    """The files in arguments such as `new=free.parquet`, by the names before them."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, is_there, file = text.partition("=")
+        if not (name and is_there and file):
+            raise ConfigError(f"wanted --independent NAME=FILE, but got `{text}`.")
+        if name in found:
+            raise ConfigError(
+                f"wanted one independent model for `{name}`, but got {found[name]} and {file}. "
+                f"Leave one out."
+            )
+        found[name] = Path(file)
+    return found

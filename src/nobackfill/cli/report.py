@@ -1,0 +1,34 @@
+"""`nobackfill report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.", metavar="RUN…")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The page to write; .md and .json lie beside it.")
+    ] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Write what an upgrade came to, or how several compare, as a page to look at."""
+    from nobackfill.cli.show import print_object
+    from nobackfill.reporting import report_runs
+    from nobackfill.upgrade import choose_device, decode_with
+
+    made = report_runs(
+        runs, title=title, device=choose_device(device), decoding=decode_with(workers=0)
+    )
+    written = made.save(output)
+    sentences = " ".join(made.page.summary)
+    print_object(
+        {"report": str(output), "files": [str(path) for path in written], **made.facts},
+        as_json=json,
+        text=f"{sentences}\nReport: {output}",
+    )

@@ -1,0 +1,49 @@
+"""How collections are searched, by name."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nobackfill.config import suggest
+from nobackfill.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a collection is searched.
+
+    Attributes:
+        says: In words.
+        at: Cut-off of the average precision, or None.
+        same_camera: Whether items of the query's label and camera count; they do not in re-id.
+        leave_one_out: Whether every item queries all others, whatever the columns say.
+        area: Under the precision-recall curve, by "step" or by "trapezoid".
+        modalities: Of the queries and of the gallery, where the files have a column `modality`.
+    """
+
+    says: str
+    at: int | None = None
+    same_camera: bool = True
+    leave_one_out: bool = False
+    area: Literal["step", "trapezoid"] = "step"
+    modalities: tuple[str, str] | None = None
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "plain": Protocol("queries and gallery by their columns; plain average precision"),
+    "leave-one-out": Protocol("every item queries all others", leave_one_out=True),
+    "market1501": Protocol("the query's label in its own camera is ignored", same_camera=False),
+    "gldv2": Protocol("average precision cut at 100", at=100),
+    "roxford_rparis": Protocol("area by trapezoids, as its lists are counted", area="trapezoid"),
+    "inshop": Protocol("customers' photographs ask for the shop's; plain average precision"),
+    "rstpreid": Protocol(
+        "texts ask for images of the person, by cosine alone", modalities=("text", "image")
+    ),
+}
+
+
+def protocol_named(name: str | None) -> tuple[str, Protocol]:
+    """A protocol and its name; "plain" where none is given."""
+    name = name or "plain"
+    if name not in PROTOCOLS:
+        raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
+    return name, PROTOCOLS[name]

@@ -1,0 +1,225 @@
+"""The charts of an upgrade, as SVG text: intervals, scores, who lands where, self against cross."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from nobackfill.report.plots import COLORS, INK, LINE, SOFT, _figure, _svg
+
+WORSE, BETTER = COLORS[1], COLORS[2]
+
+
+def intervals(rows: Mapping[str, tuple[float, float, float]], *, label: str) -> str:
+    """Means with their intervals, one below the other, and the line of no difference.
+
+    Args:
+        rows: Of each name the mean and both ends; ends that are not known are NaN.
+        label: Of the axis, with its unit.
+    """
+    with _figure(8.4, 0.9 + 0.42 * len(rows)) as figure:
+        axes = figure.add_subplot()
+        for place, (mean, low, high) in enumerate(rows.values()):
+            color = BETTER if low > 0 else WORSE if high < 0 else SOFT
+            axes.plot([low, high], [place, place], color=color, linewidth=3, solid_capstyle="round")
+            axes.plot(mean, place, marker="o", color=color, markersize=8)
+            axes.annotate(
+                f"{mean:+.2f}", (mean, place), (0, 9), textcoords="offset points", ha="center",
+                color=INK, fontsize=9,
+            )  # fmt: skip
+        axes.axvline(0, color=SOFT, linewidth=1, linestyle=":")
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_ylim(len(rows) - 0.5, -0.7)
+        axes.margins(x=0.12)
+        axes.set_xlabel(label)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        return _svg(figure)
+
+
+def score_curves(
+    panels: Mapping[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]],
+    marks: Mapping[str, Sequence[float]],
+) -> str:
+    """Cosines of pairs of one class and of different classes, a panel for each pair of models.
+
+    Args:
+        panels: Of each title the edges of the bins, and the counts of both kinds.
+        marks: Of each title the thresholds: first the pair's own, then the old one where it stays.
+    """
+    with _figure(8.4, 0.6 + 1.35 * len(panels)) as figure:
+        shown = [np.flatnonzero(same + other) for _, same, other in panels.values()]
+        first, last = min(part[0] for part in shown), max(part[-1] for part in shown) + 1
+        above: Axes | None = None
+        for place, (title, (edges, same, other)) in enumerate(panels.items()):
+            axes = figure.add_subplot(len(panels), 1, place + 1, sharex=above)
+            above = axes
+            for counts, color, name in (
+                (other, SOFT, "different classes"),
+                (same, COLORS[0], "one class"),
+            ):
+                share = counts[first:last] / max(counts.sum(), 1)
+                axes.stairs(share, edges[first : last + 1], fill=True, color=color, alpha=0.25)
+                axes.stairs(share, edges[first : last + 1], color=color, linewidth=1.6, label=name)
+            for value, style in zip(marks[title], ("-", ":"), strict=False):
+                axes.axvline(value, color=INK, linewidth=1.2, linestyle=style)
+            axes.set_title(title, loc="left")
+            axes.set_yticks([])
+            axes.spines["left"].set_visible(False)
+            if place == 0:
+                axes.legend(frameon=False, loc="upper right", fontsize=9)
+        axes.set_xlabel("cosine")
+        return _svg(figure)
+
+
+def queries_on_gallery(
+    points: Mapping[str, NDArray[Any]], classes: Mapping[str, NDArray[Any]], names: Sequence[str]
+) -> str:
+    """Items of the old gallery as dots, queries to it as rings: by the old model, and by the new.
+
+    Args:
+        points: The places of `gallery`, `old` and `new` queries, and `means`.
+        classes: The class of each of them, as a place in `names`.
+        names: Of the classes.
+    """
+    every = np.concatenate([points[part] for part in ("gallery", "old", "new")])
+    low, high = every.min(axis=0), every.max(axis=0)
+    margin = 0.05 * (high - low)
+    with _figure(8.8, 4.6) as figure:
+        for place, part in enumerate(("old", "new")):
+            axes = figure.add_subplot(1, 2, place + 1)
+            for number, name in enumerate(names):
+                color = COLORS[number % len(COLORS)]
+                dots = points["gallery"][classes["gallery"] == number]
+                rings = points[part][classes[part] == number]
+                axes.scatter(dots[:, 0], dots[:, 1], s=12, alpha=0.35, linewidths=0, color=color)
+                axes.scatter(
+                    rings[:, 0],
+                    rings[:, 1],
+                    s=30,
+                    facecolors="none",
+                    edgecolors=color,
+                    linewidths=1.3,
+                )
+                mean = points["means"][number]
+                axes.scatter(
+                    mean[0], mean[1], s=120, marker="*", color=color, edgecolors=INK,
+                    linewidths=0.7, zorder=3, label=name,
+                )  # fmt: skip
+            axes.set_title(f"{part}/old", loc="left")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(True)
+            axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+            axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        return _svg(figure)
+
+
+def step_curves(counts: Mapping[str, NDArray[Any]], edges: NDArray[Any], *, label: str) -> str:
+    """Several distributions over one axis, as outlines, from their counts in bins."""
+    with _figure(8.4, 3.2) as figure:
+        axes = figure.add_subplot()
+        filled = np.flatnonzero(sum(counts.values()))
+        first, last = (filled[0], filled[-1] + 1) if len(filled) else (0, len(edges) - 1)
+        for place, (name, part) in enumerate(counts.items()):
+            color = SOFT if place == 0 else COLORS[(place - 1) % len(COLORS)]
+            share = part[first:last] / max(part.sum(), 1)
+            axes.stairs(share, edges[first : last + 1], color=color, linewidth=1.8, label=name)
+        axes.axvline(0, color=SOFT, linewidth=1, linestyle=":")
+        axes.set_xlabel(label)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.legend(frameon=False)
+        return _svg(figure)
+
+
+def self_cross_plane(
+    runs: Sequence[tuple[str, float, float]],
+    front: Sequence[int],
+    *,
+    old: float,
+    independent: float | None = None,
+) -> str:
+    """Each method at what it gives after a backfill (self) and before it (cross), in percent.
+
+    Args:
+        runs: Of each method the name, new/new and new/old.
+        front: Places in `runs` of those that no other beats in both, from left to right.
+        old: The old model's own mAP: who lies above it is compatible.
+        independent: That of a model trained without constraint.
+    """
+    with _figure(8.4, 4.8) as figure:
+        axes = figure.add_subplot()
+        axes.axhline(old, color=SOFT, linewidth=1, linestyle=":")
+        axes.annotate(
+            "old/old", (0.005, old), xycoords=("axes fraction", "data"), xytext=(0, 3),
+            textcoords="offset points", color=SOFT, fontsize=9,
+        )  # fmt: skip
+        if independent is not None:
+            axes.axvline(independent, color=SOFT, linewidth=1, linestyle=":")
+            axes.annotate(
+                "independent", (independent, 0.01), xycoords=("data", "axes fraction"),
+                xytext=(3, 0), textcoords="offset points", color=SOFT, fontsize=9, rotation=90,
+            )  # fmt: skip
+        lowest = old - 1.5 * max(max(cross for *_, cross in runs) - old, old / 4)
+        best = np.array([runs[place][1:] for place in front])
+        axes.plot(
+            best[:, 0], best[:, 1].clip(min=lowest), color=LINE, linewidth=6, zorder=1,
+            solid_capstyle="round",
+        )  # fmt: skip
+        for place, (_, self_map, cross) in enumerate(runs):
+            axes.scatter(
+                self_map, max(cross, lowest), s=46 if place in front else 28, zorder=2,
+                color=BETTER if cross > old else WORSE, marker="o" if cross >= lowest else "v",
+            )  # fmt: skip
+        axes.margins(0.14)
+        labels = [
+            (name if cross >= lowest else f"{name} ({cross:.1f})", self_map, max(cross, lowest))
+            for name, self_map, cross in runs
+        ]
+        name_apart(axes, labels)
+        axes.set_xlabel("new/new, mAP in percent (self: after a full backfill)")
+        axes.set_ylabel("new/old, mAP in percent (cross: today)")
+        return _svg(figure)
+
+
+def name_apart(axes: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
+    """Writes names beside their points, moved up or down where they would cover each other."""
+    height, letter = 12.0, 5.6  # points, of a line and of a letter
+    assert isinstance(axes.figure, Figure)
+    axes.figure.draw_without_rendering()  # only now places are known
+    per_pixel = 72 / axes.figure.dpi
+    points = [axes.transData.transform(label[1:]) * per_pixel for label in labels]
+    taken = [(x - 4, x + 4, y - 4) for x, y in points]  # left, right, height of what is there
+    for name, x, y in sorted(labels, key=lambda label: -label[2]):
+        left, at = axes.transData.transform((x, y)) * per_pixel
+        left, right, up = left + 7, left + 9 + letter * len(name), at + 3
+        while any(
+            left < other_right and other_left < right and abs(up - other) < height
+            for other_left, other_right, other in taken
+        ):
+            up -= 1
+        taken.append((left, right, up))
+        axes.annotate(name, (x, y), (7, up - at), textcoords="offset points", fontsize=9, color=INK)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the points that no other point reaches in both, from left to right.
+
+    Example:
+        >>> pareto_front([(1.0, 3.0), (2.0, 2.0), (1.5, 1.0), (3.0, 0.5)])
+        [0, 1, 3]
+    """
+    order = sorted(range(len(points)), key=lambda place: (-points[place][0], -points[place][1]))
+    front: list[int] = []
+    highest = -np.inf
+    for place in order:
+        if points[place][1] > highest:
+            front.append(place)
+            highest = points[place][1]
+    return front[::-1]

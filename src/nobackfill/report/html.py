@@ -1,0 +1,48 @@
+"""A report as one page of HTML that needs nothing but itself."""
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from nobackfill.report.page import PAIRS, Figure, Page
+
+
+def render_html(page: Page) -> str:
+    """Returns the page as HTML.
+
+    Every text is escaped; only a figure's SVG is taken as it is. The page forbids the browser to
+    load anything, and to run any script but its own.
+    """
+    return _template().render(page=page)
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    script = _source("page.js")
+    environment.filters["drawn"] = _drawn
+    environment.globals.update(
+        pairs=PAIRS,
+        style=Markup(_source("page.css")),
+        script=Markup(script),
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+    )
+    return environment.from_string(_source("page.html.jinja"))
+
+
+def _source(name: str) -> str:
+    return files("nobackfill.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _drawn(figure: Figure) -> Markup:
+    """The SVG with its title, and with its words for those who cannot see it."""
+    attributes, _, drawing = figure.svg.removeprefix("<svg").partition(">")
+    return Markup('<svg role="img" aria-label="{}"{}><title>{}</title>{}').format(
+        figure.says or figure.title, Markup(attributes), figure.title, Markup(drawing)
+    )

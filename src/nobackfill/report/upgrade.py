@@ -1,0 +1,439 @@
+"""The report of one upgrade: may the new model go live today, and where would it hurt?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from nobackfill.bootstrap import FEWEST_GROUPS
+from nobackfill.comparison import Flipped, Slice
+from nobackfill.findings import Findings
+from nobackfill.report.charts import intervals, queries_on_gallery, score_curves
+from nobackfill.report.looks import Show, as_cell, nothing
+from nobackfill.report.page import Figure, Page, Section, Table
+
+SHOWN, QUERIES, FOUND = 25, 12, 4  # slices, queries, and what each found; JSON has all
+PAIRS = {
+    "old_old": "old/old",
+    "new_old": "new/old",
+    "new_new": "new/new",
+    "independent": "independent",
+}
+METRICS = {
+    "map": "mAP",
+    "recall_at_1": "Recall@1",
+    "recall_at_5": "@5",
+    "recall_at_10": "@10",
+    "ndcg_at_10": "nDCG@10",
+    "map_at_100": "mAP@100",
+    "in_order": "in order",
+}
+
+
+def upgrade_page(
+    findings: Findings,
+    *,
+    title: str = "May the new model go live on the stored vectors?",
+    show: Show = nothing,
+    tests: Mapping[str, Mapping[str, Any]] | None = None,
+    made_of: Mapping[str, str] | None = None,
+) -> Page:
+    """Writes down what was found.
+
+    Args:
+        findings: As `look_into` returns them.
+        title: Of the page.
+        show: Makes pictures or texts of items.
+        tests: Summaries of other tests of the same models, by name.
+        made_of: Where the numbers come from.
+    """
+    sections = [
+        numbers_section(findings),
+        *([tests_section(tests)] if tests else []),
+        queries_section(findings, show),
+        *slice_sections(findings),
+        *confused_section(findings),
+        *scores_section(findings),
+        *spaces_section(findings),
+    ]
+    return Page(
+        title=title,
+        summary=conclude(findings),
+        verdict=findings.evaluation.verdict,
+        sections=sections,
+        not_measured=[*findings.not_measured, *findings.evaluation.notes],
+        made_of={
+            "queries": f"{len(findings.evaluation.query_ids):,}",
+            "gallery": f"{findings.evaluation.num_gallery:,} items",
+            "protocol": findings.evaluation.protocol,
+            "searched": findings.evaluation.plan.fingerprint,
+            **(made_of or {}),
+        },
+    )
+
+
+def conclude(findings: Findings) -> list[str]:
+    """What to do, in a few sentences."""
+    evaluation, summary = findings.evaluation, findings.evaluation.summary()
+    gain = difference_text(summary["differences"]["new_old - old_old"])
+    found = f"On the stored gallery the new model gives {gain} points of mAP against the old one"
+    first = {
+        "compatible": f"{found}: it may go live today, without embedding the gallery again.",
+        "not compatible": f"{found}: keep the old model, or embed the gallery again.",
+        "undecided": f"{found}, which may be chance. Ask with more queries, of more classes.",
+    }[evaluation.verdict]
+    flips = summary["flips"][0]
+    sentences = [
+        first,
+        f"{percent(flips['negative'])} of the queries lose their first hit, "
+        f"{percent(flips['positive'])} win one.",
+    ]
+    if summary["gain_recovered"] is not None:
+        share = summary["gain_recovered"]
+        sentences.append(
+            f"Of what a new model without constraint and a full backfill could gain, "
+            f"{percent(share, digits=0)} comes today."
+        )
+    worst = next(iter(findings.slices.get("label", ())), None)
+    if worst is not None and worst.difference.mean < 0:
+        sentences.append(
+            f"It hurts most in class {worst.value}: {100 * worst.difference.mean:+.1f} points over "
+            f"{count(worst.queries, 'query', 'queries')}."
+        )
+    return sentences
+
+
+def numbers_section(findings: Findings) -> Section:
+    """The means, and how sure their differences are."""
+    summary = findings.evaluation.summary()
+    columns = ["query/gallery", *METRICS.values()]
+    rows = [
+        [PAIRS[name], *(f"{100 * found[key]:.2f}" for key in METRICS)]
+        for name, found in summary["metrics"].items()
+    ]
+    differences = {
+        " − ".join(PAIRS[name] for name in pair.split(" - ")): one
+        for pair, one in summary["differences"].items()
+    }
+    drawn = {
+        name: (100 * one["mean"], _end(one["low"]), _end(one["high"]))
+        for name, one in differences.items()
+    }
+    text = (
+        "Percent. old/old is the service as it is, new/old the day of the upgrade, new/new after a "
+        "full backfill. “in order” is the share of triples in which something relevant comes "
+        "before something that is not."
+    )
+    if summary["p_1"] is not None:
+        entered = summary["p_scores_of"]
+        text += (
+            f" P_up {summary['p_up']:.2f}, P_comp {summary['p_comp']:.2f}, P_1 "
+            f"{summary['p_1']:.2f} (50 is neutral); M(o,o) is old/old, "
+            f"{100 * entered['old_old']:.2f}, and M* the independent model, "
+            f"{100 * entered['independent']:.2f}."
+        )
+    return Section(
+        "The numbers",
+        text,
+        tables=[Table(columns, rows, frozenset(columns[1:]))],
+        figures=[
+            Figure(
+                intervals(drawn, label="difference of mAP, in points; bars are 95 % intervals"),
+                "How sure the differences are",
+                "; ".join(f"{name}: {difference_text(one)}" for name, one in differences.items())
+                + ".",
+            )
+        ],
+    )
+
+
+def _end(value: float | None) -> float:
+    return float("nan") if value is None else 100 * value
+
+
+def tests_section(tests: Mapping[str, Mapping[str, Any]]) -> Section:
+    """The same models on other tests."""
+    columns = ["test", "old/old", "new/old", "new/new", "difference (95 %)", "verdict"]
+    rows = [
+        [
+            name,
+            *(maybe(one[key]) for key in ("old_old", "new_old", "new_new")),
+            difference_text(one["differences"]["new_old - old_old"]),
+            one["verdict"],
+        ]
+        for name, one in tests.items()
+    ]
+    return Section(
+        "Other tests",
+        "mAP in percent.",
+        tables=[Table(columns, rows, frozenset(columns[1:-1]))],
+    )
+
+
+def queries_section(findings: Findings, show: Show) -> Section:
+    """How many queries change, and which change most."""
+    evaluation = findings.evaluation
+    counted = int((evaluation.old_old.num_relevant > 0).sum())
+    flips = [asdict(evaluation.flips(k)) for k in (1, 5, 10)]
+    counts = Table(
+        ["hit in the top", "lose it", "queries", "win one", "of them"],
+        [
+            [
+                str(one["k"]),
+                percent(one["negative"]),
+                f"{round(counted * one['negative']):,}",
+                percent(one["positive"]),
+                f"{round(counted * one['positive']):,}",
+            ]
+            for one in flips
+        ],
+        frozenset({"hit in the top", "lose it", "queries", "win one", "of them"}),
+        caption="Negative and positive flips",
+    )
+    lost, won = findings.lost[:QUERIES], findings.won[:QUERIES]
+    ids = {item for one in (*lost, *won) for item in _items(one)}
+    shown = show(sorted(ids, key=str))
+    tables = [counts]
+    for caption, flipped in (
+        ("Queries that lose their first hit, the worst first", lost),
+        ("Queries that win one, the best first", won),
+    ):
+        if flipped:
+            tables.append(_flipped_table(caption, flipped, shown))
+    return Section(
+        "Query by query",
+        f"Of {counted:,} queries that have something to find. ✓ and ✗ tell what was looked for. "
+        f"The JSON file beside this page lists more of them.",
+        tables=tables,
+    )
+
+
+def _items(one: Flipped) -> Iterator[Any]:
+    yield one.query
+    yield from one.top_before[:FOUND]
+    yield from one.top_after[:FOUND]
+
+
+def _flipped_table(caption: str, flipped: Sequence[Flipped], shown: Mapping[Any, str]) -> Table:
+    columns = ["query", "id", "hit was at", "is at", "found before", "found after"]
+    has_looks = bool(shown)
+    rows = [
+        [
+            *([as_cell([one.query], shown)] if has_looks else []),
+            str(one.query),
+            f"{one.rank_before:,}" if one.rank_before else "–",
+            f"{one.rank_after:,}" if one.rank_after else "–",
+            as_cell(one.top_before[:FOUND], shown, one.right_before[:FOUND]),
+            as_cell(one.top_after[:FOUND], shown, one.right_after[:FOUND]),
+        ]
+        for one in flipped
+    ]
+    return Table(
+        columns if has_looks else ["query", *columns[2:]],
+        rows,
+        frozenset({"hit was at", "is at"}),
+        caption=caption,
+    )
+
+
+def slice_sections(findings: Findings) -> list[Section]:
+    """What becomes of each class, and of each value of the other columns."""
+    sections = []
+    for column, slices in findings.slices.items():
+        is_class = column == "label"
+        least = min((one.queries for one in slices), default=0)
+        more = f" The {SHOWN} worst of {len(slices):,}." if len(slices) > SHOWN else ""
+        more += "" if least >= FEWEST_GROUPS else f" Intervals need {FEWEST_GROUPS} queries."
+        sections.append(
+            Section(
+                "Class by class" if is_class else f"By {column}",
+                f"mAP in percent, the worst first; the smallest has "
+                f"{count(least, 'query', 'queries')}.{more}",
+                tables=[_slice_table("class" if is_class else column, slices[:SHOWN])],
+            )
+        )
+    return [section for section in sections if section.tables[0].rows]
+
+
+def _slice_table(column: str, slices: Sequence[Slice]) -> Table:
+    columns = [column, "queries", "old/old", "new/old", "difference (95 %)", "lose", "win"]
+    return Table(
+        columns,
+        [
+            [
+                str(one.value),
+                f"{one.queries:,}",
+                f"{100 * one.old_old:.1f}",
+                f"{100 * one.new_old:.1f}",
+                difference_text(one.difference.summary(), digits=1),
+                percent(one.lost, digits=0),
+                percent(one.won, digits=0),
+            ]
+            for one in slices
+        ],
+        frozenset(columns[1:]),
+    )
+
+
+def confused_section(findings: Findings) -> list[Section]:
+    """The classes that the old space cannot tell apart, and what became of each pair."""
+    if not findings.confused:
+        return []
+    columns = [
+        "class", "and class", "cosine, old", "new", "queries", "confused old/old", "new/old",
+        "new/new",
+    ]  # fmt: skip
+    return [
+        Section(
+            "Classes that the old space cannot tell apart",
+            "The pairs of classes whose old gallery means lie nearest. A query is confused if the "
+            "best item of the other class scores as high as the best of its own.",
+            tables=[
+                Table(
+                    columns,
+                    [
+                        [
+                            str(one.one),
+                            str(one.other),
+                            f"{one.old_cosine:.3f}",
+                            "–" if one.new_cosine is None else f"{one.new_cosine:.3f}",
+                            f"{one.queries:,}",
+                            *(
+                                maybe(part, digits=0, unit=" %")
+                                for part in (
+                                    one.old_old,
+                                    one.new_old,
+                                    one.new_new,
+                                )
+                            ),
+                        ]
+                        for one in findings.confused
+                    ],
+                    frozenset(columns[2:]),
+                )
+            ],
+        )
+    ]
+
+
+def scores_section(findings: Findings) -> list[Section]:
+    """How scores move, and thresholds with them."""
+    if not findings.similarities:
+        return []
+    columns = [
+        "query/gallery", "strangers pass", "threshold", "own class passes",
+        "old threshold: strangers", "own class",
+    ]  # fmt: skip
+    rows = [
+        [
+            PAIRS[one.pair],
+            percent(own.false_accept, digits=2),
+            f"{own.value:.4f}",
+            percent(own.true_accept),
+            percent(kept.false_accept, digits=2),
+            percent(kept.true_accept),
+        ]
+        for one in findings.similarities
+        for own, kept in zip(one.thresholds, one.kept, strict=True)
+    ]
+    panels = {
+        PAIRS[one.pair]: (one.edges, one.same, one.different) for one in findings.similarities
+    }
+    marks = {
+        PAIRS[one.pair]: (one.thresholds[0].value, one.kept[0].value)
+        for one in findings.similarities
+    }
+    says = "; ".join(
+        f"{PAIRS[one.pair]}: mean cosine {one.mean_same:.3f} within a class and "
+        f"{one.mean_different:.3f} between classes"
+        for one in findings.similarities
+    )
+    return [
+        Section(
+            "Scores and thresholds",
+            "Whoever compares scores with a fixed threshold (duplicates, faces, “no result”) must "
+            "move it with the model. The last two columns say what happens if nobody does.",
+            tables=[Table(columns, rows, frozenset(columns[1:]))],
+            figures=[
+                Figure(
+                    score_curves(panels, marks),
+                    "Cosines of queries to their own class and to strangers; the line is the "
+                    "threshold at which 0.1 % of the strangers pass, dotted the old one",
+                    f"{says}.",
+                )
+            ],
+        )
+    ]
+
+
+def spaces_section(findings: Findings) -> list[Section]:
+    """How the spaces look."""
+    if not findings.spaces:
+        return []
+    alignment = {one.pair: one.alignment for one in findings.similarities}
+    own = {"old": "old_old", "new": "new_new", "independent": "independent"}
+    columns = ["space", "spread", "spread, centred", "alignment", "uniformity"]
+    rows = [
+        [
+            name,
+            f"{one.spread:.4f}",
+            f"{one.spread_centred:.4f}",
+            f"{alignment[own[name]]:.3f}" if own[name] in alignment else "–",
+            f"{one.uniformity:.3f}",
+        ]
+        for name, one in findings.spaces.items()
+    ]
+    figures = []
+    if findings.map is not None:
+        how = {"tsne": "t-SNE", "pca": "the two main directions (PCA)"}[findings.map.kind]
+        figures.append(
+            Figure(
+                queries_on_gallery(findings.map.points, findings.map.classes, findings.map.names),
+                f"The classes most alike in the old space: stored items as dots, their means as "
+                f"stars, queries as rings; {how}",
+                f"Old gallery items of {len(findings.map.names)} classes, and queries of the same "
+                f"classes by the old and by the new model: {', '.join(findings.map.names)}.",
+            )
+        )
+    return [
+        Section(
+            "The spaces",
+            "Spread: standard deviation of the cosines between class means; low where classes are "
+            "evenly apart. Alignment: mean squared distance of a query to its own class, low is "
+            "close. Uniformity: how evenly items lie on the sphere, low is even.",
+            tables=[Table(columns, rows, frozenset(columns[1:]))],
+            figures=figures,
+        )
+    ]
+
+
+def percent(share: float, *, digits: int = 1) -> str:
+    """A share as people read it.
+
+    Example:
+        >>> percent(0.1234), percent(0.1234, digits=0)
+        ('12.3 %', '12 %')
+    """
+    return f"{100 * share:.{digits}f} %"
+
+
+def maybe(value: float | None, *, digits: int = 1, unit: str = "") -> str:
+    """A fraction in percent, or a dash where it was not measured."""
+    return "–" if value is None else f"{100 * value:.{digits}f}{unit}"
+
+
+def count(number: int, one: str, many: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> count(1, "query", "queries"), count(2000, "query", "queries")
+        ('1 query', '2,000 queries')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def difference_text(one: Mapping[str, Any], *, digits: int = 2) -> str:
+    """A difference in points, with its interval where that is known."""
+    mean = f"{100 * one['mean']:+.{digits}f}"
+    if one["low"] is None:
+        return mean
+    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"

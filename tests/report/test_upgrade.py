@@ -1,0 +1,483 @@
+"""The page of one upgrade says what the evaluation measured, in its numbers and in its words."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nobackfill as nb
+from nobackfill.comparison import compare
+from nobackfill.data.listing import GroundTruth
+from nobackfill.findings import look_into
+from nobackfill.report import Picture, render_html, render_markdown
+from nobackfill.report.looks import nothing, thumbnail
+from nobackfill.report.upgrade import (
+    FOUND,
+    QUERIES,
+    SHOWN,
+    conclude,
+    numbers_section,
+    queries_section,
+    slice_sections,
+    upgrade_page,
+)
+from nobackfill.report.upgrade import tests_section as section_of_other_tests
+
+CLASSES, PER_CLASS, DIM = 30, 6, 8
+COUNT = CLASSES * PER_CLASS
+LABELS = np.array([f"class {i % CLASSES}" for i in range(COUNT)])
+LIGHT = np.where(np.arange(COUNT) % 3 == 0, "night", "day")
+VERDICTS = ("compatible", "not compatible", "undecided")
+
+
+def vectors(seed, noise, *, space=0, labels=LABELS, **columns):
+    names, number = np.unique(labels, return_inverse=True)
+    centre = torch.randn(len(names), DIM, generator=torch.Generator().manual_seed(space))
+    generator = torch.Generator().manual_seed(seed)
+    values = centre[number] + noise * torch.randn(len(labels), DIM, generator=generator)
+    ids = [f"item {i}" for i in range(len(labels))]
+    return nb.Vectors(ids, values, labels, columns={"light": LIGHT[: len(labels)], **columns})
+
+
+OLD, FREE = vectors(1, 1.2), vectors(9, 0.3, space=9)
+NEW = {"compatible": vectors(2, 0.6), "not compatible": vectors(3, 2.0), "undecided": OLD}
+
+
+def look(*files, **more):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nobackfill.analysis._open_tsne", lambda: None)  # PCA is quicker
+        return look_into(nb.evaluate(*files, **more))
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return {verdict: look(OLD, new, independent=FREE) for verdict, new in NEW.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(findings):
+    return {verdict: upgrade_page(found) for verdict, found in findings.items()}
+
+
+def section(page, title):
+    (found,) = [one for one in page.sections if one.title == title]
+    return found
+
+
+def rows(table):
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def percent(share, digits=1):
+    return f"{100 * share:.{digits}f} %"
+
+
+def points(interval, digits=2):
+    ends = [100 * value for value in (interval.mean, interval.low, interval.high)]
+    return "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*ends, d=digits)
+
+
+# What to conclude
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_the_verdict_and_the_gain_come_first(findings, pages, verdict):
+    page, evaluation = pages[verdict], findings[verdict].evaluation
+    assert evaluation.verdict == verdict
+    assert page.verdict == verdict
+    advice = {
+        "compatible": "may go live today",
+        "not compatible": "keep the old model",
+        "undecided": "may be chance",
+    }
+    assert advice[verdict] in page.summary[0]
+    others = [words for name, words in advice.items() if name != verdict]
+    assert not any(words in page.summary[0] for words in others)
+    assert f"gives {points(evaluation.differences['new_old - old_old'])} points" in page.summary[0]
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_who_loses_who_wins_and_what_share_comes_today(findings, pages, verdict):
+    evaluation, summary = findings[verdict].evaluation, pages[verdict].summary
+    flips = evaluation.flips(1)
+    assert summary[1] == (
+        f"{percent(flips.negative)} of the queries lose their first hit, "
+        f"{percent(flips.positive)} win one."
+    )
+    assert f"{percent(evaluation.gain_recovered, 0)} comes today" in summary[2]
+
+
+def test_the_worst_class_is_named_only_if_it_gets_worse(findings, pages):
+    worst = findings["not compatible"].slices["label"][0]
+    said = pages["not compatible"].summary[3]
+    assert f"most in class {worst.value}: {100 * worst.difference.mean:+.1f} points" in said
+    assert said.endswith("over 6 queries.")
+    assert len(pages["undecided"].summary) == 3  # nothing changes
+
+
+def test_without_an_independent_model_no_share_is_told():
+    found = look(OLD, NEW["compatible"])
+    assert not any("without constraint" in sentence for sentence in conclude(found))
+    assert "P_up" not in numbers_section(found).text
+
+
+# The numbers
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_the_table_has_every_pair_in_percent(findings, pages, verdict):
+    evaluation = findings[verdict].evaluation
+    (table,) = section(pages[verdict], "The numbers").tables
+    expected = [
+        {
+            "query/gallery": name,
+            "mAP": f"{100 * pair.mean_average_precision:.2f}",
+            "Recall@1": f"{100 * pair.recall(1):.2f}",
+            "@5": f"{100 * pair.recall(5):.2f}",
+            "@10": f"{100 * pair.recall(10):.2f}",
+            "nDCG@10": f"{100 * pair.ndcg(10):.2f}",
+            "mAP@100": f"{100 * pair.precision_at(100):.2f}",
+            "in order": f"{100 * pair.in_order:.2f}",
+        }
+        for name, pair in (
+            ("old/old", evaluation.old_old),
+            ("new/old", evaluation.new_old),
+            ("new/new", evaluation.new_new),
+            ("independent", evaluation.independent),
+        )
+    ]
+    assert rows(table) == expected
+    assert table.numbers == set(table.columns) - {"query/gallery"}
+
+
+def test_p_scores_are_told_with_what_they_were_made_of(findings, pages):
+    evaluation = findings["compatible"].evaluation
+    scores, text = evaluation.p_scores, section(pages["compatible"], "The numbers").text
+    assert f"P_up {scores.up:.2f}, P_comp {scores.comp:.2f}, P_1 {scores.one:.2f}" in text
+    assert f"old/old, {100 * evaluation.old_old.mean_average_precision:.2f}" in text
+    assert f"model, {100 * evaluation.independent.mean_average_precision:.2f}" in text
+
+
+def test_differences_are_drawn_and_told(findings, pages):
+    evaluation = findings["compatible"].evaluation
+    (figure,) = section(pages["compatible"], "The numbers").figures
+    for name, interval in evaluation.differences.items():
+        said = name.replace(" - ", " − ").replace("_", "/")
+        assert f"{said}: {points(interval)}" in figure.says
+        assert said in figure.svg
+
+
+def test_with_few_classes_a_difference_stands_without_its_interval():
+    few = np.array([f"class {i % 5}" for i in range(40)])
+    page = upgrade_page(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
+    assert page.verdict == "undecided"
+    assert " to " not in page.summary[0].split("points")[0]
+    assert any("at least 8 classes" in note for note in page.not_measured)
+    assert "nan" not in render_html(page).lower().replace("nanmean", "")
+
+
+def test_other_tests_stand_in_a_table_of_their_own(findings):
+    found = findings["compatible"]
+    tests = {
+        "easy": found.evaluation.summary(),
+        "hard": {**findings["undecided"].evaluation.summary(), "new_new": None},
+    }
+    (table,) = section_of_other_tests(tests).tables
+    easy, hard = rows(table)
+    evaluation = found.evaluation
+    assert easy == {
+        "test": "easy",
+        "old/old": f"{100 * evaluation.old_old.mean_average_precision:.1f}",
+        "new/old": f"{100 * evaluation.new_old.mean_average_precision:.1f}",
+        "new/new": f"{100 * evaluation.new_new.mean_average_precision:.1f}",
+        "difference (95 %)": points(evaluation.differences["new_old - old_old"]),
+        "verdict": "compatible",
+    }
+    assert (hard["test"], hard["new/new"], hard["verdict"]) == ("hard", "–", "undecided")
+
+
+# Query by query
+
+
+def test_flips_are_counted(findings, pages):
+    evaluation = findings["not compatible"].evaluation
+    part = section(pages["not compatible"], "Query by query")
+    assert f"Of {COUNT} queries" in part.text
+    table = part.tables[0]
+    for row, k in zip(table.rows, (1, 5, 10), strict=True):
+        before, after = (
+            [0 < rank <= k for rank in pair.first_hit.tolist()]
+            for pair in (evaluation.old_old, evaluation.new_old)
+        )
+        lost = sum(a and not b for a, b in zip(before, after, strict=True))
+        won = sum(b and not a for a, b in zip(before, after, strict=True))
+        assert list(row) == [
+            str(k),
+            percent(lost / COUNT),
+            str(lost),
+            percent(won / COUNT),
+            str(won),
+        ]
+
+
+def test_queries_without_anything_to_find_are_not_counted():
+    labels = np.array([*LABELS[:60], *(f"alone {i}" for i in range(10))])
+    found = look(*(vectors(seed, 1.2, labels=labels) for seed in (1, 2)))
+    assert "Of 60 queries" in queries_section(found, nothing).text
+
+
+def test_queries_that_change_stand_with_what_they_find(findings, pages):
+    part = section(pages["not compatible"], "Query by query")
+    found = findings["not compatible"]
+    _, lost, won = part.tables
+    assert "lose" in lost.caption
+    assert "win" in won.caption
+    for table, flipped in ((lost, found.lost), (won, found.won)):
+        assert len(table.rows) == min(QUERIES, len(flipped))
+        for row, one in zip(table.rows, flipped, strict=False):
+            query, rank_before, rank_after, before, after = row
+            assert (query, rank_before) == (one.query, str(one.rank_before))
+            assert rank_after == str(one.rank_after)
+            for cell, ids, right in (
+                (before, one.top_before, one.right_before),
+                (after, one.top_after, one.right_after),
+            ):
+                assert cell == ", ".join(
+                    f"{'✓' if mark else '✗'} {item}"
+                    for item, mark in zip(ids[:FOUND], right[:FOUND], strict=True)
+                )
+    first = lost.rows[0][3]
+    mine = {f"item {i}" for i in range(COUNT) if LABELS[i] == LABELS[int(found.lost[0].query[5:])]}
+    assert all((part[2:] in mine) == (part[0] == "✓") for part in first.split(", "))
+
+
+def test_what_is_never_found_has_a_dash_for_a_rank():
+    """Cut at 100, a first hit further down is none."""
+    labels = np.array(["a", "a", *("b" for _ in range(150))])
+    near, far = torch.tensor([1.0, 0.0, 0.1]), torch.tensor([-1.0, 0.0, 0.1])
+    values = torch.tensor([0.5, 1.0, 0.0]) + 0.01 * torch.randn(
+        152, 3, generator=torch.Generator().manual_seed(0)
+    )
+    asks = np.arange(152) == 0
+    columns = {"is_query": asks, "is_gallery": ~asks}
+
+    def file(place):
+        rows = torch.cat([place[None], near[None], values[2:]])
+        return nb.Vectors([f"{i}" for i in range(152)], rows, labels, columns=columns)
+
+    part = queries_section(look(file(near), file(far), protocol="gldv2"), nothing)
+    (row,) = part.tables[1].rows
+    assert row[1:3] == ["1", "–"]
+
+
+def test_where_nothing_changes_no_query_is_listed(pages):
+    assert len(section(pages["undecided"], "Query by query").tables) == 1
+
+
+# How items are shown
+
+
+def test_items_are_shown_as_pictures(findings):
+    asked = []
+
+    def show(ids):
+        asked.extend(ids)
+        return {item: thumbnail(Image.new("RGB", (8, 8))) for item in ids}
+
+    table = queries_section(findings["not compatible"], show).tables[1]
+    one = findings["not compatible"].lost[0]
+    row = rows(table)[0]
+    assert table.columns[:2] == ["query", "id"]
+    assert row["id"] == one.query
+    (picture,) = row["query"]
+    assert (picture.says, picture.right) == (one.query, None)
+    assert [picture.says for picture in row["found before"]] == one.top_before[:FOUND]
+    assert [picture.right for picture in row["found after"]] == one.right_after[:FOUND]
+    assert all(isinstance(picture, Picture) for picture in row["found after"])
+    assert len(asked) == len(set(asked)) <= 2 * QUERIES * (1 + 2 * FOUND)
+
+
+def test_items_are_shown_as_texts_and_the_rest_by_their_ids(findings):
+    one = findings["not compatible"].lost[0]
+    texts = {one.query: "a blue  cup", one.top_after[0]: "a green cup"}
+    row = rows(queries_section(findings["not compatible"], lambda ids: texts).tables[1])[0]
+    assert row["query"] == "a blue cup"
+    assert row["id"] == one.query
+    first, *others = row["found after"].split(", ")
+    assert first[2:] == "a green cup"
+    assert [other[2:] for other in others] == one.top_after[1:FOUND]
+
+
+# Slices
+
+
+def test_classes_stand_the_worst_first(findings, pages):
+    slices = findings["not compatible"].slices["label"]
+    part = section(pages["not compatible"], "Class by class")
+    (table,) = part.tables
+    assert f"The {SHOWN} worst of {CLASSES}." in part.text
+    assert "the smallest has 6 queries" in part.text
+    assert len(table.rows) == SHOWN
+    for row, one in zip(rows(table), slices[:SHOWN], strict=True):
+        assert row == {
+            "class": one.value,
+            "queries": "6",
+            "old/old": f"{100 * one.old_old:.1f}",
+            "new/old": f"{100 * one.new_old:.1f}",
+            "difference (95 %)": f"{100 * one.difference.mean:+.1f}",
+            "lose": percent(one.lost, 0),
+            "win": percent(one.won, 0),
+        }
+
+
+def test_other_columns_have_a_section_each(findings, pages):
+    part = section(pages["not compatible"], "By light")
+    (table,) = part.tables
+    slices = compare(findings["not compatible"].evaluation).slices("light")
+    assert [row["light"] for row in rows(table)] == [one.value for one in slices]
+    assert [row["difference (95 %)"] for row in rows(table)] == [
+        points(one.difference, 1) for one in slices
+    ]
+    assert "worst of" not in part.text
+    assert f"the smallest has {min(one.queries for one in slices)} queries" in part.text
+
+
+def test_a_column_without_slices_large_enough_has_no_section():
+    each = np.array([f"{i}" for i in range(60)])  # one query each, and two are wanted
+    files = [vectors(seed, 1.0, labels=LABELS[:60], own=each) for seed in (1, 2)]
+    assert [one.title for one in slice_sections(look(*files))] == ["Class by class", "By light"]
+
+
+# Classes, scores, spaces
+
+
+def test_confused_classes_stand_with_their_shares(findings, pages):
+    (table,) = section(pages["compatible"], "Classes that the old space cannot tell apart").tables
+    confused = findings["compatible"].confused
+    assert len(table.rows) == len(confused) == 20
+    for row, one in zip(table.rows, confused, strict=True):
+        assert list(row) == [
+            one.one,
+            one.other,
+            f"{one.old_cosine:.3f}",
+            f"{one.new_cosine:.3f}",
+            "12",
+            percent(one.old_old, 0),
+            percent(one.new_old, 0),
+            percent(one.new_new, 0),
+        ]
+
+
+def test_thresholds_stand_with_what_happens_if_nobody_moves_them(findings, pages):
+    part = section(pages["not compatible"], "Scores and thresholds")
+    (table,), (figure,) = part.tables, part.figures
+    found = findings["not compatible"].similarities
+    expected = [
+        [
+            {"independent": "independent"}.get(one.pair, one.pair.replace("_", "/")),
+            percent(own.false_accept, 2),
+            f"{own.value:.4f}",
+            percent(own.true_accept),
+            percent(kept.false_accept, 2),
+            percent(kept.true_accept),
+        ]
+        for one in found
+        for own, kept in zip(one.thresholds, one.kept, strict=True)
+    ]
+    assert [list(row) for row in table.rows] == expected
+    assert len(expected) == 8
+    for one in found:
+        assert f"mean cosine {one.mean_same:.3f} within a class" in figure.says
+        assert f"{one.mean_different:.3f} between classes" in figure.says
+
+
+def test_each_space_has_a_row(findings, pages):
+    part = section(pages["compatible"], "The spaces")
+    found = findings["compatible"]
+    alignment = {one.pair: one.alignment for one in found.similarities}
+    own = {"old": "old_old", "new": "new_new", "independent": "independent"}
+    assert [list(row) for row in part.tables[0].rows] == [
+        [
+            name,
+            f"{space.spread:.4f}",
+            f"{space.spread_centred:.4f}",
+            f"{alignment[own[name]]:.3f}",
+            f"{space.uniformity:.3f}",
+        ]
+        for name, space in found.spaces.items()
+    ]
+    (figure,) = part.figures
+    assert "PCA" in figure.title
+    assert all(name in figure.says and name in figure.svg for name in found.map.names)
+
+
+# What is not there
+
+
+def test_without_a_new_gallery_dashes_stand_for_it():
+    asks = np.arange(COUNT) < 60
+    old, new = (vectors(seed, 1.0, is_query=asks, is_gallery=~asks) for seed in (1, 2))
+    page = upgrade_page(look(old, new.select(asks)))
+    pairs = [row[0] for row in section(page, "The numbers").tables[0].rows]
+    assert pairs == ["old/old", "new/old"]
+    confused = section(page, "Classes that the old space cannot tell apart").tables[0]
+    assert {(row["new"], row["new/new"]) for row in rows(confused)} == {("–", "–")}
+    assert [row[0] for row in section(page, "The spaces").tables[0].rows] == ["old"]
+    assert any("new/new" in what for what in page.not_measured)
+
+
+def test_lists_instead_of_classes_leave_out_what_needs_classes():
+    truth = GroundTruth({f"item {i}": [f"item {i + 30}"] for i in range(30)})
+    page = upgrade_page(look(OLD, NEW["compatible"], ground_truth=truth))
+    titles = [one.title for one in page.sections]
+    assert "Classes that the old space cannot tell apart" not in titles
+    assert "The spaces" not in titles
+    assert "Scores and thresholds" in titles
+    render_html(page)
+
+
+def test_where_nobody_is_a_stranger_scores_are_left_out():
+    labels = np.array(["a", "a", "b", "b"])
+    truth = GroundTruth({f"item {i}": [f"item {j}" for j in range(4)] for i in range(4)})
+    files = [vectors(seed, 1.0, labels=labels) for seed in (1, 2)]
+    page = upgrade_page(look(*files, ground_truth=truth))
+    assert "Scores and thresholds" not in [one.title for one in page.sections]
+    assert any("scores and thresholds" in what for what in page.not_measured)
+
+
+# The page as a whole
+
+
+def test_says_what_it_was_made_of_and_what_was_not_measured(findings, pages):
+    found = findings["compatible"]
+    tests = {"other": found.evaluation.summary()}
+    page = upgrade_page(found, title="Shall we?", tests=tests, made_of={"old space": "a1b2"})
+    assert page.title == "Shall we?"
+    assert [one.title for one in page.sections if one not in pages["compatible"].sections] == [
+        "Other tests"
+    ]
+    assert page.made_of == {
+        "queries": "180",
+        "gallery": "180 items",
+        "protocol": "plain",
+        "searched": found.evaluation.plan.fingerprint,
+        "old space": "a1b2",
+    }
+    assert list(page.not_measured) == [*found.not_measured, *found.evaluation.notes]
+    assert any("do not say what made them" in note for note in page.not_measured)
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_it_is_a_page_for_browsers_and_a_text_for_others(pages, verdict):
+    page = pages[verdict]
+    html, markdown = render_html(page), render_markdown(page)
+    for part in page.sections:
+        assert part.title in html
+        assert part.title in markdown
+    for text in (html, markdown):
+        assert page.summary[1] in text
+        assert verdict in text
+
+
+def test_the_same_findings_make_the_same_page(findings, pages):
+    assert render_html(upgrade_page(findings["compatible"])) == render_html(pages["compatible"])
