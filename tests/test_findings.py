@@ -143,9 +143,7 @@ def test_columns_may_be_chosen():
         look_into(evaluation, columns=["ligth"])
 
 
-@pytest.mark.parametrize(
-    ("queries", "smallest"), [(3, 2), (59, 2), (60, 3), (200, 10), (600, 30), (900, 30)]
-)
+@pytest.mark.parametrize(("queries", "smallest"), [(3, 2), (59, 2), (60, 3), (620, 30)])
 def test_a_slice_has_thirty_queries_or_fewer_where_there_are_few(queries, smallest):
     labels = np.arange(queries + 6) % 3
     asks = np.arange(queries + 6) >= 6

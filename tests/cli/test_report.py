@@ -110,8 +110,8 @@ def test_several_runs_are_compared(command, runs, tmp_path):
 
 def test_the_page_lies_here_if_no_place_is_named(command, runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert command("report", runs / "bct-0")[0] == 0
-    assert "report.html" in found_in(tmp_path)
+    assert command("report", runs / "bct-0", runs / "bct-1")[0] == 0
+    assert found_in(tmp_path) == {"report.html", "report.md", "report.json"}
 
 
 def test_another_process_writes_the_same_bytes(command, runs, tmp_path, monkeypatch):
@@ -138,9 +138,9 @@ def test_another_process_writes_the_same_bytes(command, runs, tmp_path, monkeypa
         (["nowhere"], "page.html", "has no config.toml"),
         (["bct-0", "elsewhere"], "page.html", "bct-0 and elsewhere used different items"),
         (["bct-0", "bct-0"], "page.html", "two of `bct` have the seed 0"),
-        (["bct-0"], "page.txt", "End it in .html"),
+        (["bct-0", "bct-1"], "page.txt", "End it in .html"),
         (["bct-0", "bct-1"], "page", "End it in .html"),
-        (["bct-0"], "file/page.html", "wanted to write"),
+        (["bct-0", "bct-1"], "file/page.html", "wanted to write"),
         ([], "page.html", "RUN"),
     ],
 )
@@ -204,20 +204,15 @@ def test_evaluate_writes_a_report_beside_its_answer(command, files, tmp_path):
     assert command(*both(files), "--independent", files / "free.parquet")[1] == out
 
 
-def test_its_json_is_the_same_with_a_report(command, files, tmp_path):
-    code, out, _ = command(*both(files), "--report", tmp_path / "page.html", "--json")
+def test_its_json_and_its_exit_code_are_the_same_with_a_report(command, files, tmp_path):
+    worse = ["evaluate", "--old", files / "new.parquet", "--new", files / "free.parquet"]
+    arguments = [*worse, "--json", "--require-compatible"]
+    code, out, _ = command(*arguments, "--report", tmp_path / "page.html")
     told = json.loads(out)
-    assert code == 0
-    assert told == json.loads(command(*both(files), "--json")[1])
+    assert code == 1
+    assert command(*arguments)[:2] == (1, out)
     beside = json.loads((tmp_path / "page.json").read_text())
     assert {key: beside[key] for key in told} == told
-
-
-def test_a_verdict_is_asked_for_beside_a_report(command, files, tmp_path):
-    old_for_new = ["evaluate", "--old", files / "new.parquet", "--new", files / "free.parquet"]
-    place = tmp_path / "page.html"
-    assert command(*old_for_new, "--report", place, "--require-compatible")[0] == 1
-    assert place.exists()
 
 
 def test_p_scores_are_told_with_what_they_were_made_of(command, files):

@@ -38,6 +38,11 @@ def counted(mean, number=500):
     return np.histogram(values, EDGES)[0]
 
 
+@pytest.fixture(scope="module")
+def drawn():
+    return every_chart()
+
+
 def every_chart():
     panels = {
         "old/old": (EDGES, counted(0.7), counted(0.0)),
@@ -73,16 +78,16 @@ def colors(svg, *wanted):
     return [len(re.findall(rf"stroke: var\([^,]*, {color}\)", svg)) for color in wanted]
 
 
-def test_every_chart_is_well_formed_svg_and_the_same_each_time():
-    once, again = every_chart(), every_chart()
-    for name, svg in once.items():
+def test_every_chart_is_well_formed_svg_and_the_same_each_time(drawn):
+    again = every_chart()
+    for name, svg in drawn.items():
         assert read(svg).tag.endswith("svg"), name
         assert svg == again[name], name
         assert "nan" not in svg.lower(), name
 
 
-def test_charts_share_no_id():
-    ids = [one for svg in every_chart().values() for one in re.findall(r' id="([^"]+)"', svg)]
+def test_charts_share_no_id(drawn):
+    ids = [one for svg in drawn.values() for one in re.findall(r' id="([^"]+)"', svg)]
     assert ids
     assert len(ids) == len(set(ids))
 
@@ -90,8 +95,8 @@ def test_charts_share_no_id():
 # Intervals
 
 
-def test_intervals_say_names_and_numbers():
-    said = words(every_chart()["intervals"])
+def test_intervals_say_names_and_numbers(drawn):
+    said = words(drawn["intervals"])
     for what in ("new/old − old/old", "+1.50", "new/new − old/old", "-3.00", "points"):
         assert what in [one.replace("−", "-") for one in said] or what in said
 
@@ -138,8 +143,8 @@ def place_of(svg, text):
 # Scores
 
 
-def test_scores_have_a_panel_for_each_pair_on_one_axis():
-    said = words(every_chart()["scores"])
+def test_scores_have_a_panel_for_each_pair_on_one_axis(drawn):
+    said = words(drawn["scores"])
     assert said.count("one class") == said.count("different classes") == 1
     for what in ("old/old", "new/old", "cosine"):
         assert said.count(what) == 1
@@ -189,8 +194,8 @@ def test_no_pairs_of_classes_are_an_empty_chart():
 # The map
 
 
-def test_a_map_has_every_class_and_both_models():
-    said = words(every_chart()["map"])
+def test_a_map_has_every_class_and_both_models(drawn):
+    said = words(drawn["map"])
     assert [said.count(name) for name in NAMES] == [1, 1, 1]
     assert said.count("old/old") == said.count("new/old") == 1
 
@@ -240,8 +245,8 @@ def test_a_name_that_looks_like_markup_stays_a_name(name):
 # The plane
 
 
-def test_a_plane_has_every_method_by_name():
-    said = words(every_chart()["plane"])
+def test_a_plane_has_every_method_by_name(drawn):
+    said = words(drawn["plane"])
     for what in ("ndpp", "bct", "old/old", "independent"):
         assert said.count(what) == 1
     without = self_cross_plane([("ndpp", 60.0, 55.0)], [0], old=50.0)

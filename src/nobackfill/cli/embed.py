@@ -9,9 +9,13 @@ from nobackfill.cli.options import Device, Json, Seed, Workers
 
 
 def embed(
-    model: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    model: Annotated[Path, typer.Argument(help="The folder of a finished run, or of a head.")],
     data: Annotated[
-        Path, typer.Argument(help="What to embed: a recipe or a run folder; its [data] is taken.")
+        Path,
+        typer.Argument(
+            help="What to embed: a recipe or a run folder, whose [data] is taken; for a head, a "
+            "file of new vectors."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
     split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
@@ -23,18 +27,25 @@ def embed(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Run a trained model over a collection, into a file of vectors."""
+    """Run a trained model over a collection, or a head over vectors, into a file of vectors."""
     from nobackfill.cli.show import print_object
     from nobackfill.upgrade import choose_device, decode_with, embed_collection
 
-    vectors = embed_collection(
-        model,
-        data,
-        split=split,
-        side=side,
-        decoding=decode_with(workers),
-        device=choose_device(device),
-    )
+    if (model / "config.json").exists():
+        from nobackfill.head import CompatibleHead
+        from nobackfill.vectors import load_vectors
+
+        head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
+        vectors = head.transform(load_vectors(data))
+    else:
+        vectors = embed_collection(
+            model,
+            data,
+            split=split,
+            side=side,
+            decoding=decode_with(workers),
+            device=choose_device(device),
+        )
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     print_object(written, as_json=json, text=f"{vectors} written to {output}")

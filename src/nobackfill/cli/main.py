@@ -10,6 +10,7 @@ from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.embed import embed
 from nobackfill.cli.evaluate import evaluate
+from nobackfill.cli.fit import fit
 from nobackfill.cli.matrix import matrix
 from nobackfill.cli.methods import methods
 from nobackfill.cli.report import report
@@ -40,7 +41,7 @@ def nobackfill(
     """Upgrade an embedding model without re-embedding the gallery."""
 
 
-for command in (demo, train, embed, evaluate, report, matrix, methods, datasets):
+for command in (demo, train, fit, embed, evaluate, report, matrix, methods, datasets):
     app.command()(command)
 
 

@@ -16,6 +16,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from nobackfill.data.batches import Batch, Batches
+    from nobackfill.head.fitting import Progress as Fitting
     from nobackfill.train.loop import Epoch
 
 WHILE = 2.0  # seconds before a bar is worth a look
@@ -99,6 +100,27 @@ def searching_progress() -> Iterator[Callable[[int, int], None]]:
         def tell(done: int, total: int) -> None:
             shown = perf_counter() - start > WHILE
             progress.update(task, completed=done, total=total, visible=shown)
+
+        yield tell
+
+
+@contextmanager
+def fitting_progress(epochs: int) -> Iterator[Callable[["Fitting"], None]]:
+    """A bar over the epochs of a fit, on a terminal only, with what the held-out classes say."""
+    with Progress(
+        TextColumn("fitting"),
+        BarColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=epochs, note="closed form")
+
+        def tell(fitting: "Fitting") -> None:
+            note = f"new/old {100 * fitting.history[-1]:.2f} on held-out classes"
+            progress.update(task, completed=len(fitting.history), note=note)
 
         yield tell
 

@@ -151,9 +151,11 @@ class ClassifyingMethod(Method):
 
     Attributes:
         smoothing: Of the labels that the new classifier learns.
+        classifies: Whether it learns at all; without, its term is 0 and costs nothing.
     """
 
     smoothing: float = 0.0
+    classifies: bool = True
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)
@@ -169,6 +171,8 @@ class ClassifyingMethod(Method):
         labels: Int[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
         """Cross entropy of the new classifier on the raw embedding."""
+        if not self.classifies:
+            return new.new_zeros(())
         if labels.device.type == "cpu":  # on a GPU, looking would stop it
             check_labels(labels, self.num_classes)
         if self.classifier.in_features:  # 0 while it waits for its first batch

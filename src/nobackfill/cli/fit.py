@@ -1,0 +1,55 @@
+"""`nobackfill fit`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+
+
+def fit(
+    old: OldFile,
+    new: NewFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the head.")],
+    label: Annotated[
+        str, typer.Option(help="The column that says what belongs together.")
+    ] = "label",
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help='What each query shall find: lines of {"query", "relevant": […]}.'),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="A column of what each item is a part of, in place of labels."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
+    epochs: Annotated[int, typer.Option(help="At most.")] = 30,
+    hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
+    seconds: Annotated[float | None, typer.Option(help="After which no epoch is begun.")] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Fit a head that maps new vectors into the old space, from vectors alone."""
+    from nobackfill.cli.progress import fitting_progress
+    from nobackfill.cli.show_head import print_head
+    from nobackfill.head import CompatibleHead
+    from nobackfill.head.files import read_for_fit
+    from nobackfill.upgrade import choose_device
+
+    head = CompatibleHead(
+        method,
+        epochs=epochs,
+        hidden=hidden,
+        seconds=seconds,
+        seed=seed,
+        device=str(choose_device(device)),
+    )
+    given = read_for_fit(old, new, label=label, pairs=pairs, group=group)
+    with fitting_progress(epochs) as watch:
+        head.fit(
+            given.new, given.old, given.labels, pairs=given.pairs, groups=given.groups, watch=watch
+        )
+    head.save_pretrained(output)
+    print_head(head, output, as_json=json)

@@ -1,0 +1,45 @@
+"""What `nobackfill fit` prints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nobackfill.cli.show import console, emit
+
+if TYPE_CHECKING:
+    from nobackfill.head import CompatibleHead
+
+
+def print_head(head: "CompatibleHead", folder: Path, *, as_json: bool) -> None:
+    """Prints how a fit went, and what to do next."""
+    progress = head.progress_
+    closed = {name: None if value != value else value for name, value in progress.closed.items()}
+    kept = progress.history[progress.best - 1] if progress.best else closed[progress.start]
+    if as_json:
+        emit(
+            {
+                "head": str(folder),
+                "supervision": head.supervision_,
+                "method": head.method,
+                "closed_forms": closed,
+                "start": progress.start,
+                "epoch_kept": progress.best,
+                "held_out_new_old": kept,
+                "notes": list(head.notes_),
+            }
+        )
+        return
+    if kept is not None:
+        start = closed[progress.start]
+        assert start is not None
+        console.print(
+            f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
+            f"({progress.start}), {100 * kept:.2f} after {progress.best} epochs of {head.method}."
+        )
+    for note in head.notes_:
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    console.print(
+        f"The head is in {folder}. Make vectors by `nobackfill embed {folder} NEW -o COMPATIBLE`, "
+        f"then see by `nobackfill evaluate` whether they beat the old ones.",
+        markup=False,
+        soft_wrap=True,
+    )

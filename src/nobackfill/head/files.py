@@ -1,0 +1,80 @@
+"""Reads what a head is fitted on: two files of vectors, and what belongs together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nobackfill.config import suggest
+from nobackfill.data.ground_truth import read_ground_truth
+from nobackfill.errors import ConfigError
+from nobackfill.matching import columns_of
+from nobackfill.vectors import Vectors, load_vectors
+
+
+@dataclass(frozen=True, eq=False)
+class ForFit:
+    """What `CompatibleHead.fit` takes.
+
+    Attributes:
+        new: New vectors of the items to fit on.
+        old: Old vectors of the same items, in the same order.
+        labels: Their classes; None where other supervision, or none, is given.
+        groups: What each is a part of, likewise.
+        pairs: Of each query what is relevant to it, likewise.
+    """
+
+    new: Vectors
+    old: Vectors
+    labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+    pairs: Mapping[str, Sequence[str]] | None = None
+
+
+def read_for_fit(
+    old: Path,
+    new: Path,
+    *,
+    label: str = "label",
+    pairs: Path | None = None,
+    group: str | None = None,
+) -> ForFit:
+    """Reads both files, and from them or a third what belongs together.
+
+    Where a file has the column `split`, only its training items are taken: the others are to be
+    searched.
+
+    Args:
+        old: The file of old vectors.
+        new: The file of new vectors.
+        label: The column of classes; where no file has it and it was not asked for, none are used.
+        pairs: A file of lines such as `{"query": "a", "relevant": ["b"]}`.
+        group: A column in place of labels.
+    """
+    if pairs is not None and group is not None:
+        raise ConfigError("wanted one kind of supervision, but got --pairs and --group.")
+    files = load_vectors(old), load_vectors(new)
+    ids = files[0].ids[np.isin(files[0].ids, files[1].ids)]
+    known = columns_of(files, ids)
+    if "split" in known and (known["split"] == "train").any():
+        ids = ids[known["split"] == "train"]
+        known = columns_of(files, ids)
+    sides = [file.select(_rows(file, ids)) for file in files]
+    if pairs is not None:
+        return ForFit(sides[1], sides[0], pairs=read_ground_truth(pairs).relevant)
+    column = group or label
+    if column not in known:
+        if group is None and label == "label":
+            return ForFit(sides[1], sides[0])
+        raise ConfigError(f"no column `{column}` in either file. {suggest(column, known)}")
+    if group is not None:
+        return ForFit(sides[1], sides[0], groups=known[column])
+    return ForFit(sides[1], sides[0], labels=known[column])
+
+
+def _rows(file: Vectors, ids: NDArray[Any]) -> NDArray[Any]:
+    row = {item: place for place, item in enumerate(file.ids.tolist())}
+    return np.array([row[item] for item in ids.tolist()], dtype=np.int64)

@@ -1,0 +1,91 @@
+"""What belongs together: classes from labels, from pairs, or from groups."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nobackfill.errors import DataError
+
+Pairs = Mapping[Any, Sequence[Any]]  # of each query, what is relevant to it
+
+
+def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:
+    """Labels or groups of any kind as numbers from 0 on, in the order of their values.
+
+    Example:
+        >>> classes_of(["b", "a", "b"])
+        tensor([1, 0, 1])
+    """
+    found = np.unique(np.asarray(list(values)), return_inverse=True)[1]
+    return torch.from_numpy(found.astype(np.int64))
+
+
+def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
+    """What is linked by pairs, directly or through others, as one class; -1 for what is in none.
+
+    Args:
+        ids: Of the items.
+        pairs: Of each query the items that are relevant to it.
+
+    Example:
+        >>> classes_of_pairs(np.array(["q", "a", "b", "c"]), {"q": ["a", "b"]})
+        tensor([ 0,  0,  0, -1])
+    """
+    row = {str(item): place for place, item in enumerate(ids.tolist())}
+    unknown = [
+        str(item)
+        for query, relevant in pairs.items()
+        for item in (query, *relevant)
+        if str(item) not in row
+    ]
+    if unknown:
+        raise DataError(
+            f"wanted pairs of items that have vectors, but {len(unknown)} have none, the first "
+            f"being {', '.join(map(repr, unknown[:3]))}. Embed them, or leave their pairs out."
+        )
+    above = list(range(len(ids)))  # of each item another of its class; itself at the top
+
+    def top(place: int) -> int:
+        while above[place] != place:
+            above[place] = above[above[place]]
+            place = above[place]
+        return place
+
+    linked = np.zeros(len(ids), dtype=bool)
+    for query, relevant in pairs.items():
+        first = row[str(query)]
+        for item in relevant:
+            other = row[str(item)]
+            linked[[first, other]] = True
+            above[top(other)] = top(first)
+    tops = np.array([top(place) for place in range(len(ids))])
+    classes = np.full(len(ids), -1, dtype=np.int64)
+    classes[linked] = np.unique(tops[linked], return_inverse=True)[1]
+    return torch.from_numpy(classes)
+
+
+def hold_out(
+    classes: Int[Tensor, " items"], share: float, *, seed: int
+) -> tuple[Int[Tensor, " fitted"], Int[Tensor, " held_out"]]:
+    """Rows of the classes to fit on, and of a share of the classes to look at only.
+
+    Classes of a single item are not held out: they have nothing to find. Items of no class (-1)
+    are in neither.
+
+    Args:
+        classes: The class of each item.
+        share: Of the classes with two items or more.
+        seed: Of the choice.
+    """
+    known, count = classes[classes >= 0].unique(return_counts=True)
+    many = known[count > 1]
+    generator = torch.Generator().manual_seed(seed)
+    wanted = int(round(share * len(many)))
+    chosen = many[torch.randperm(len(many), generator=generator)[:wanted]]
+    held_out = torch.isin(classes, chosen)
+    return ((classes >= 0) & ~held_out).nonzero().flatten(), held_out.nonzero().flatten()
