@@ -183,9 +183,9 @@ def render_streaming(lines):
             "",
             "## `nobackfill evaluate` on a large gallery",
             "",
-            "From two Parquet files of 256 dimensions to the verdict: old/old, new/old and new/new, "
-            "exact, with flips and intervals. Memory is that of the whole process. The long run on "
-            "a CPU had to share its two cores with other work.",
+            "From two Parquet files of 256 dimensions to the verdict: three searches, all exact, "
+            "with flips and intervals. Memory is that of the whole process. The long run on a CPU "
+            "shared its two cores with other work.",
             "",
             "    python benchmarks/streaming.py --queries 10000 --gallery 1000000",
             "",

@@ -327,42 +327,58 @@ def test_the_same_search_has_the_same_fingerprint_whatever_the_models():
     assert one.plan.fingerprint == other.plan.fingerprint == one.summary()["searched"]
 
 
+def fingerprint(*, labels=LABELS, names=None, protocol=None, truth=None, **columns):
+    old, new = (vectors(seed, 1.0, labels=labels, **{**ROLES, **columns}) for seed in (1, 2))
+    if names is not None:
+        old, new = (nb.Vectors(names, f.vectors, f.labels, columns=f.columns) for f in (old, new))
+    return evaluate(old, new, protocol=protocol, ground_truth=truth).plan.fingerprint
+
+
+def without_first(flags):
+    return flags & (np.arange(COUNT) != np.flatnonzero(flags)[0])
+
+
+def one_changed(numbers, most):
+    return np.where(np.arange(COUNT) == 4, (numbers + 1) % most, numbers)
+
+
+def renamed(flags):
+    return [f"{'thing' if flag else 'item'} {i}" for i, flag in enumerate(flags)]
+
+
+MARKET = {"protocol": "market1501"}
+LISTED = {
+    "is_query": np.arange(COUNT) == 0,
+    "is_gallery": np.arange(COUNT) > 0,
+    "truth": GroundTruth({"item 0": ["item 1"]}, {"item 0": ["item 2"]}),
+}
+
+
 @pytest.mark.parametrize(
-    "change", ["queries", "gallery", "labels", "cameras", "lists", "junk", "ids", "both roles"]
+    ("base", "change"),
+    [
+        pytest.param({}, {"is_query": without_first(ASKS)}, id="queries"),
+        pytest.param({}, {"is_gallery": without_first(~ASKS)}, id="gallery"),
+        pytest.param({}, {"is_gallery": ASKS | True}, id="both roles"),
+        pytest.param({}, {"labels": one_changed(LABELS, CLASSES)}, id="labels"),
+        pytest.param({}, {"names": renamed(ASKS)}, id="names that ask"),
+        pytest.param({}, {"names": renamed(~ASKS)}, id="names that are searched"),
+        pytest.param(MARKET, {"camera": one_changed(CAMERA, 3)}, id="cameras"),
+        pytest.param(
+            LISTED,
+            {"truth": GroundTruth({"item 0": ["item 3"]}, LISTED["truth"].ignored)},
+            id="lists",
+        ),
+        pytest.param(
+            LISTED,
+            {"truth": GroundTruth(LISTED["truth"].relevant, {"item 0": ["item 3"]})},
+            id="junk",
+        ),
+    ],
 )
-def test_another_search_has_another_fingerprint(change):
-    columns, labels, names, truth = dict(ROLES), LABELS, None, None
-    protocol = "market1501" if change == "cameras" else None
-    listed = GroundTruth({"item 0": ["item 1"]}, {"item 0": ["item 2"]})
-    if change in ("lists", "junk"):
-        columns["is_query"], columns["is_gallery"] = (
-            np.arange(COUNT) == 0,
-            np.arange(COUNT) > 0,
-        )
-        truth = listed
-    base = evaluate(*both(**columns), protocol=protocol, ground_truth=truth).plan.fingerprint
-    if change == "queries":
-        columns["is_query"] = ASKS & (np.arange(COUNT) != np.flatnonzero(ASKS)[0])
-    elif change == "gallery":
-        columns["is_gallery"] = ~ASKS & (np.arange(COUNT) != np.flatnonzero(~ASKS)[0])
-    elif change == "both roles":
-        columns["is_gallery"] = np.ones(COUNT, dtype=bool)
-    elif change == "cameras":
-        columns["camera"] = np.where(np.arange(COUNT) == 4, (CAMERA + 1) % 3, CAMERA)
-    elif change == "labels":
-        labels = np.where(np.arange(COUNT) == 4, (LABELS + 1) % CLASSES, LABELS)
-    elif change == "lists":
-        truth = GroundTruth({"item 0": ["item 3"]}, listed.ignored)
-    elif change == "junk":
-        truth = GroundTruth(listed.relevant, {"item 0": ["item 3"]})
-    elif change == "ids":
-        names = [f"thing {i}" for i in range(COUNT)]
-    files = [
-        nb.Vectors(names or file.ids, file.vectors, file.labels, columns=columns)
-        for file in (vectors(seed, 1.0, labels=labels) for seed in (1, 2))
-    ]
-    other = evaluate(*files, protocol=protocol, ground_truth=truth).plan.fingerprint
-    assert other != base
+def test_another_search_has_another_fingerprint(base, change):
+    assert fingerprint(**base) == fingerprint(**base)
+    assert fingerprint(**{**base, **change}) != fingerprint(**base)
 
 
 @pytest.mark.xfail(strict=True, reason="classes are numbered over the whole file, so far")

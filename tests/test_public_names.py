@@ -4,9 +4,10 @@ import sys
 import nobackfill as nb
 
 NAMES = """
-    CompatibilityMatrix METHODS NeighborPerturbation OldSpace OptimizedPerturbation Vectors
-    __version__ class_means compare compatibility compatibility_matrix evaluate load_vectors nearest
-    p_scores prototype_loss retrieval
+    CompatibilityMatrix CompatibleHead METHODS NeighborPerturbation OldSpace OptimizedPerturbation
+    Vectors Verdict __version__ assess class_means compare compatibility compatibility_matrix
+    evaluate load_vectors
+    nearest p_scores prototype_loss retrieval
 """.split()
 
 

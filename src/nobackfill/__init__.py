@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nobackfill.assessment import Verdict, assess
     from nobackfill.comparison import compare
     from nobackfill.evaluation import compatibility, evaluate, p_scores
+    from nobackfill.head import CompatibleHead
     from nobackfill.losses import prototype_loss
     from nobackfill.matrix import CompatibilityMatrix, compatibility_matrix
     from nobackfill.methods import METHODS
@@ -24,11 +26,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "CompatibilityMatrix": "matrix",
+    "CompatibleHead": "head",
     "METHODS": "methods",
     "NeighborPerturbation": "perturb",
     "OldSpace": "oldspace",
     "OptimizedPerturbation": "perturb",
     "Vectors": "vectors",
+    "Verdict": "assessment",
+    "assess": "assessment",
     "class_means": "prototypes",
     "compare": "comparison",
     "compatibility": "evaluation",
@@ -43,12 +48,15 @@ _HOME = {
 
 __all__ = [
     "CompatibilityMatrix",
+    "CompatibleHead",
     "METHODS",
     "NeighborPerturbation",
     "OldSpace",
     "OptimizedPerturbation",
     "Vectors",
+    "Verdict",
     "__version__",
+    "assess",
     "class_means",
     "compare",
     "compatibility",

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
 
+SAME = 1e-12  # variance that is nothing but rounding
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -27,16 +29,19 @@ class Affine:
         return F.normalize(F.normalize(new, dim=1) @ self.weight.T + self.bias, dim=1)
 
 
-def procrustes(new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "rows old_dim"]) -> Affine:
+def procrustes(
+    new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "old_rows old_dim"]
+) -> Affine:
     r"""The rotation (and projection, where dimensions differ) that brings new vectors to old ones.
 
     .. math::
         R = U V^\top \;\text{with}\; U S V^\top = \tilde O^\top \tilde N, \qquad
         v \mapsto \bar o + s R (v - \bar n), \qquad
-        s = \frac{\sum S}{\lVert \tilde N \rVert^2}
+        s = \frac{\sum S}{\lVert \tilde N R^\top \rVert^2}
 
     with unit rows, their means :math:`\bar n, \bar o`, and what is left of them :math:`\tilde N,
-    \tilde O` (centred Procrustes; Schönemann, 1966).
+    \tilde O` (centred Procrustes; Schönemann, 1966). Where new vectors are longer, the scale is the
+    best one for what the projection leaves of them.
 
     Args:
         new: New vectors of some items.
@@ -44,13 +49,14 @@ def procrustes(new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "rows old_
     """
     new, old, new_mean, old_mean = _centred(new, old)
     left, size, right = torch.linalg.svd(old.T @ new, full_matrices=False)
-    weight = (size.sum() / new.square().sum()) * (left @ right)
+    turn = left @ right
+    weight = (size.sum() / (new @ turn.T).square().sum()) * turn
     return Affine(weight, old_mean - weight @ new_mean)
 
 
 def ridge(
     new: Float[Tensor, "rows new_dim"],
-    old: Float[Tensor, "rows old_dim"],
+    old: Float[Tensor, "old_rows old_dim"],
     *,
     strength: float = 0.01,
 ) -> Affine:
@@ -78,7 +84,7 @@ def ridge(
 
 
 def _centred(
-    new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "rows old_dim"]
+    new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "old_rows old_dim"]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Unit rows less their mean, and the means."""
     if len(new) != len(old):
@@ -86,10 +92,17 @@ def _centred(
             f"wanted a new and an old vector of each item, but got {len(new)} and {len(old)}."
         )
     if len(new) < 2:
-        raise DataError(f"wanted items to fit a map to, but got {len(new)}.")
+        raise DataError(f"wanted two items or more to fit a map to, but got {len(new)}.")
     unit = [
         F.normalize(part.to(torch.promote_types(part.dtype, torch.float32)), dim=1)
         for part in (new, old)
     ]
     means = [part.mean(dim=0) for part in unit]
-    return unit[0] - means[0], unit[1] - means[1], means[0], means[1]
+    centred = [part - mean for part, mean in zip(unit, means, strict=True)]
+    for name, part in zip(("new", "old"), centred, strict=True):
+        if not part.square().sum() > SAME * len(part):  # or NaN
+            raise DataError(
+                f"wanted {name} vectors that differ from each other, but they all point the same "
+                f"way, or hold NaN: no map can be found. Check what embedded them."
+            )
+    return centred[0], centred[1], means[0], means[1]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -383,14 +384,14 @@ def search_as_planned(
     )
 
 
-def _metrics(result: Retrieval) -> dict[str, float]:
+def _metrics(result: Retrieval) -> dict[str, float | None]:
     """What a search came to, in all the usual numbers."""
     return {
         "map": result.mean_average_precision,
         "map_at_100": result.precision_at(100),
         **{f"recall_at_{k}": result.recall(k) for k in (1, 5, 10)},
         "ndcg_at_10": result.ndcg(10),
-        "in_order": result.in_order,
+        "in_order": None if isnan(result.in_order) else result.in_order,
     }
 
 

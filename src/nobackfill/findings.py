@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class SpaceFacts:
     """How a model's class means and items lie.
 
     Attributes:
-        spread: Standard deviation of the cosines between class means.
+        spread: Standard deviation of the cosines between class means; NaN with a single class.
         spread_centred: The same after their mean was taken off.
         uniformity: How evenly gallery items lie on the sphere; lower is more even.
     """
@@ -97,7 +98,10 @@ class Findings:
             "smallest_slice": self.smallest,
             "confused_classes": [asdict(one) for one in self.confused],
             "similarities": {one.pair: one.summary() for one in self.similarities},
-            "spaces": {name: asdict(one) for name, one in self.spaces.items()},
+            "spaces": {
+                name: {key: None if isnan(value) else value for key, value in asdict(one).items()}
+                for name, one in self.spaces.items()
+            },
             "not_measured": list(self.not_measured),
         }
 

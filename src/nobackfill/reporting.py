@@ -59,8 +59,7 @@ class Report:
 
         Everything is made before anything is written. Returns the paths.
         """
-        if path.suffix != ".html":
-            raise ConfigError(f"wanted a report.html to write, but got {path}. End it in .html.")
+        check_page(path)
         texts = {
             path.with_suffix(".json"): json.dumps(self.facts, indent=1, allow_nan=False) + "\n",
             path.with_suffix(".md"): render_markdown(self.page),
@@ -73,6 +72,12 @@ class Report:
         for place, text in texts.items():
             write_text(place, text)
         return [*written, *texts]
+
+
+def check_page(path: Path) -> None:
+    """Refuses a place that is not a page's."""
+    if path.suffix != ".html":
+        raise ConfigError(f"wanted a report.html to write, but got {path}. End it in .html.")
 
 
 def report_runs(
@@ -148,6 +153,7 @@ def report_many(
             kind,
             run.recipe.train.seed,
             _summary(run, _tests(run, decoding), device=device),
+            data=_data(run),
         )
         for run, kind in zip(runs, kinds, strict=True)
     ]
@@ -206,7 +212,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{key}.")
+            found |= {} if key == "expected" else _flat(value, f"{above}{key}.")
         elif key not in OWN:
             found[f"{above}{key}".replace(".options.", ".")] = value
     return found
@@ -272,6 +278,13 @@ def _summary(run: Run, tests: Mapping[str, Collection], *, device: torch.device)
     summary = search_all(run, tests, device=device)
     save_evaluation(run.folder, summary)
     return summary
+
+
+def _data(run: Run) -> str:
+    """What a run's items are made from, but for where they lie and which the old model knew."""
+    own = ("path", "seed", "shares")
+    told = {"name": run.recipe.data.name, **run.recipe.data.options}
+    return str({key: value for key, value in sorted(told.items()) if key not in own})
 
 
 def _fingerprint(run: Run) -> str:

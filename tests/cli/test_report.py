@@ -344,7 +344,6 @@ def test_a_report_that_does_not_end_in_html_is_two(command, files, tmp_path):
     assert not found_in(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="queries are saved, and slices told, before it is refused")
 @pytest.mark.parametrize("more", [["--save-queries", "q.parquet"], ["--slice", "light"]])
 def test_where_a_report_is_refused_nothing_else_is_done(
     command, files, tmp_path, monkeypatch, more
@@ -355,7 +354,6 @@ def test_where_a_report_is_refused_nothing_else_is_done(
     assert not found_in(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="`in_order` is NaN there, and NaN is no JSON, so far")
 @pytest.mark.parametrize("more", [["--json"], ["--report", "page.html"]])
 def test_a_gallery_of_one_class_is_told_of_as_json(command, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)

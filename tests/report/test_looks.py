@@ -87,13 +87,11 @@ def test_each_item_has_its_mark():
         as_cell(["a", "b"], {}, [True])
 
 
-@pytest.mark.xfail(strict=True, reason="the picture's source stands there as text, so far")
 def test_where_one_picture_is_missing_the_others_stand_by_their_ids():
     cell = as_cell(["a", "b"], {"a": A}, [True, False])
     assert cell == "✓ a, ✗ b"
 
 
-@pytest.mark.xfail(strict=True, reason="such a text is taken for a picture, so far")
 def test_a_text_that_begins_like_a_picture_is_a_text():
     assert as_cell(["a"], {"a": "data: the new oil"}) == "data: the new oil"
 

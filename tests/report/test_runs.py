@@ -301,6 +301,36 @@ def test_the_plane_names_those_that_no_other_beats():
     assert ">independent<" in figure.svg
 
 
+def test_the_plane_is_drawn_in_percent(monkeypatch):
+    calls = []
+
+    def draw(points, front, **more):
+        calls.append((points, front, more))
+        return "<svg></svg>"
+
+    monkeypatch.setattr("nobackfill.report.runs.self_cross_plane", draw)
+    runs_page(
+        [
+            *three_seeds("ndpp", [0.45, 0.55], new_new=0.6, old_old=0.40, independent=0.7),
+            *three_seeds("bct", [0.35, 0.37], new_new=0.8, old_old=0.42, independent=0.8),
+            *three_seeds("lwf", [0.30, 0.30], new_new=0.5, old_old=0.41, independent=None),
+        ]
+    )
+    ((points, front, more),) = calls
+    assert [name for name, *_ in points] == ["ndpp", "bct", "lwf"]
+    assert [place for _, *place in points] == [
+        pytest.approx([60, 50]), pytest.approx([80, 36]), pytest.approx([50, 30]),
+    ]  # fmt: skip
+    assert front == [0, 1]
+    assert more == {"old": pytest.approx(41), "independent": pytest.approx(75)}
+
+
+def test_without_an_independent_model_the_plane_has_no_ceiling():
+    runs = [outcome(kind, 0, 0.5, independent=None) for kind in ("ndpp", "bct")]
+    (figure,) = section(runs_page(runs), "Today against later").figures
+    assert "independent" not in figure.svg
+
+
 def test_a_plane_needs_two_points():
     runs = [outcome("ndpp", 0, 0.5), outcome("bct", 0, 0.5, new_new=None)]
     titles = [one.title for one in runs_page(runs).sections]

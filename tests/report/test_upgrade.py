@@ -18,7 +18,9 @@ from nobackfill.report.upgrade import (
     conclude,
     numbers_section,
     queries_section,
+    scores_section,
     slice_sections,
+    spaces_section,
     upgrade_page,
 )
 from nobackfill.report.upgrade import tests_section as section_of_other_tests
@@ -409,6 +411,56 @@ def test_each_space_has_a_row(findings, pages):
     (figure,) = part.figures
     assert "PCA" in figure.title
     assert all(name in figure.says and name in figure.svg for name in found.map.names)
+
+
+# What the charts are given
+
+
+def given(monkeypatch, name):
+    """Collects what a chart is told to draw."""
+    calls = []
+
+    def draw(*values, **more):
+        calls.append((*values, more))
+        return "<svg></svg>"
+
+    monkeypatch.setattr(f"nobackfill.report.upgrade.{name}", draw)
+    return calls
+
+
+def test_differences_are_drawn_in_points_from_end_to_end(findings, monkeypatch):
+    calls = given(monkeypatch, "intervals")
+    evaluation = findings["compatible"].evaluation
+    numbers_section(findings["compatible"])
+    ((drawn, _),) = calls
+    assert list(drawn.values()) == [
+        (100 * one.mean, 100 * one.low, 100 * one.high) for one in evaluation.differences.values()
+    ]
+
+
+def test_ends_that_are_not_known_are_no_numbers(monkeypatch):
+    calls = given(monkeypatch, "intervals")
+    few = np.array([f"class {i % 5}" for i in range(40)])
+    numbers_section(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
+    ((drawn, _),) = calls
+    assert all(np.isnan(ends).all() and np.isfinite(mean) for mean, *ends in drawn.values())
+
+
+def test_scores_are_drawn_with_both_thresholds_the_own_one_first(findings, monkeypatch):
+    calls = given(monkeypatch, "score_curves")
+    found = findings["not compatible"]
+    scores_section(found)
+    ((panels, marks, _),) = calls
+    for title, one in zip(panels, found.similarities, strict=True):
+        assert panels[title] == (one.edges, one.same, one.different)
+        assert marks[title] == (one.thresholds[0].value, found.similarities[0].thresholds[0].value)
+
+
+def test_the_map_is_drawn_as_it_was_found(findings, monkeypatch):
+    calls = given(monkeypatch, "queries_on_gallery")
+    found = findings["compatible"]
+    spaces_section(found)
+    assert calls == [(found.map.points, found.map.classes, found.map.names, {})]
 
 
 # What is not there

@@ -69,9 +69,12 @@ def evaluate(
     from nobackfill.comparison import compare
     from nobackfill.data.ground_truth import read_ground_truth
     from nobackfill.evaluation import evaluate as run
+    from nobackfill.reporting import check_page, report_vectors
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
+    if report is not None:
+        check_page(report)  # before anything is done
     files = [load_vectors(old), load_vectors(new)]
     with searching_progress() as progress:
         result = run(
@@ -93,8 +96,6 @@ def evaluate(
     if save_queries is not None:
         comparison.save_queries(save_queries)
     if report is not None:
-        from nobackfill.reporting import report_vectors
-
         title = f"May {new.stem} go live on the vectors of {old.stem}?"
         report_vectors(result, files, title=title).save(report)
     print_evaluation(result, as_json=json, more=more)

@@ -27,6 +27,7 @@ def fit(
     epochs: Annotated[int, typer.Option(help="At most.")] = 30,
     hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
     seconds: Annotated[float | None, typer.Option(help="After which no epoch is begun.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Write the head as an ONNX file, too.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
@@ -34,10 +35,16 @@ def fit(
     """Fit a head that maps new vectors into the old space, from vectors alone."""
     from nobackfill.cli.progress import fitting_progress
     from nobackfill.cli.show_head import print_head
+    from nobackfill.errors import ConfigError
     from nobackfill.head import CompatibleHead
+    from nobackfill.head.export import optional_packages
     from nobackfill.head.files import read_for_fit
     from nobackfill.upgrade import choose_device
 
+    if output.is_file():
+        raise ConfigError(f"wanted a folder for the head, but {output} is a file.")
+    if onnx is not None:
+        optional_packages()  # before the work, not after it
     head = CompatibleHead(
         method,
         epochs=epochs,
@@ -52,4 +59,6 @@ def fit(
             given.new, given.old, given.labels, pairs=given.pairs, groups=given.groups, watch=watch
         )
     head.save_pretrained(output)
-    print_head(head, output, as_json=json)
+    if onnx is not None:
+        head.to_onnx(onnx)
+    print_head(head, output, onnx=onnx, as_json=json)

@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from nobackfill import __version__
+from nobackfill.cli.assess import assess
 from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.embed import embed
@@ -41,7 +42,7 @@ def nobackfill(
     """Upgrade an embedding model without re-embedding the gallery."""
 
 
-for command in (demo, train, fit, embed, evaluate, report, matrix, methods, datasets):
+for command in (demo, train, assess, fit, embed, evaluate, report, matrix, methods, datasets):
     app.command()(command)
 
 

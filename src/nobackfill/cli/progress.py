@@ -105,6 +105,13 @@ def searching_progress() -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def doing() -> Iterator[Callable[[str], None]]:
+    """A line that tells what is being done, on a terminal only."""
+    with console.status("getting ready") as status:
+        yield lambda what: status.update(what)
+
+
+@contextmanager
 def fitting_progress(epochs: int) -> Iterator[Callable[["Fitting"], None]]:
     """A bar over the epochs of a fit, on a terminal only, with what the held-out classes say."""
     with Progress(

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead
 
 
-def print_head(head: "CompatibleHead", folder: Path, *, as_json: bool) -> None:
+def print_head(
+    head: "CompatibleHead", folder: Path, *, onnx: Path | None = None, as_json: bool
+) -> None:
     """Prints how a fit went, and what to do next."""
     progress = head.progress_
     closed = {name: None if value != value else value for name, value in progress.closed.items()}
@@ -18,6 +20,7 @@ def print_head(head: "CompatibleHead", folder: Path, *, as_json: bool) -> None:
         emit(
             {
                 "head": str(folder),
+                "onnx": None if onnx is None else str(onnx),
                 "supervision": head.supervision_,
                 "method": head.method,
                 "closed_forms": closed,
@@ -31,9 +34,13 @@ def print_head(head: "CompatibleHead", folder: Path, *, as_json: bool) -> None:
     if kept is not None:
         start = closed[progress.start]
         assert start is not None
+        after = f"no better after {len(progress.history)} epochs of {head.method}"
+        if progress.best:
+            after = f"{100 * kept:.2f} after {progress.best} epochs of {head.method}"
         console.print(
             f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
-            f"({progress.start}), {100 * kept:.2f} after {progress.best} epochs of {head.method}."
+            f"({progress.start}), {after}.",
+            soft_wrap=True,
         )
     for note in head.notes_:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)

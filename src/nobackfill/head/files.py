@@ -1,6 +1,7 @@
 """Reads what a head is fitted on: two files of vectors, and what belongs together."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from nobackfill.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError
+from nobackfill.head.inputs import common_ids
 from nobackfill.matching import columns_of
 from nobackfill.vectors import Vectors, load_vectors
 
@@ -41,11 +43,12 @@ def read_for_fit(
     label: str = "label",
     pairs: Path | None = None,
     group: str | None = None,
+    only_training: bool = True,
 ) -> ForFit:
     """Reads both files, and from them or a third what belongs together.
 
     Where a file has the column `split`, only its training items are taken: the others are to be
-    searched.
+    searched. Of pairs, those that name others are left out, too.
 
     Args:
         old: The file of old vectors.
@@ -53,18 +56,24 @@ def read_for_fit(
         label: The column of classes; where no file has it and it was not asked for, none are used.
         pairs: A file of lines such as `{"query": "a", "relevant": ["b"]}`.
         group: A column in place of labels.
+        only_training: Whether items of other splits are left out.
     """
     if pairs is not None and group is not None:
         raise ConfigError("wanted one kind of supervision, but got --pairs and --group.")
+    if label != "label" and (pairs is not None or group is not None):
+        other = "--pairs" if group is None else "--group"
+        raise ConfigError(f"wanted one kind of supervision, but got --label and {other}.")
     files = load_vectors(old), load_vectors(new)
-    ids = files[0].ids[np.isin(files[0].ids, files[1].ids)]
+    ids = all_ids = common_ids(files[1], files[0])
     known = columns_of(files, ids)
-    if "split" in known and (known["split"] == "train").any():
+    if only_training and "split" in known and (known["split"] == "train").any():
         ids = ids[known["split"] == "train"]
         known = columns_of(files, ids)
-    sides = [file.select(_rows(file, ids)) for file in files]
+    sides = [file.select(rows_by_id(file, ids)) for file in files]
     if pairs is not None:
-        return ForFit(sides[1], sides[0], pairs=read_ground_truth(pairs).relevant)
+        listed = read_ground_truth(pairs).relevant
+        elsewhere = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
+        return ForFit(sides[1], sides[0], pairs=without(listed, elsewhere))
     column = group or label
     if column not in known:
         if group is None and label == "label":
@@ -75,6 +84,23 @@ def read_for_fit(
     return ForFit(sides[1], sides[0], labels=known[column])
 
 
-def _rows(file: Vectors, ids: NDArray[Any]) -> NDArray[Any]:
+def without(
+    pairs: Mapping[str, Sequence[str]], left_out: AbstractSet[str]
+) -> dict[str, Sequence[str]]:
+    """Pairs that name none of some items.
+
+    Example:
+        >>> without({"a": ["b", "c"], "c": ["d"]}, {"c"})
+        {'a': ['b']}
+    """
+    return {
+        query: [item for item in relevant if item not in left_out]
+        for query, relevant in pairs.items()
+        if query not in left_out
+    }
+
+
+def rows_by_id(file: Vectors, ids: NDArray[Any]) -> NDArray[Any]:
+    """The rows of a file that have some ids, in their order."""
     row = {item: place for place, item in enumerate(file.ids.tolist())}
     return np.array([row[item] for item in ids.tolist()], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import cos, pi
+from math import cos, inf, isnan, pi
 from time import monotonic
 from typing import Any
 
@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.adapters import Affine, procrustes, ridge
+from nobackfill.config import resolve_options, suggest
+from nobackfill.errors import ConfigError
 from nobackfill.head.network import HeadNetwork
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
@@ -21,6 +23,7 @@ from nobackfill.prototypes import class_means
 from nobackfill.randomness import seeded
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
+MIDDLING = "ridge 0.001"  # where no held-out classes say which is best
 QUERIES = 2000  # of the held-out classes that are asked after each epoch
 
 
@@ -81,6 +84,42 @@ class Progress:
     best: int = 0
 
 
+def check_method(name: str) -> None:
+    """Refuses a method that needs more of the old model than its vectors, or fixes a dimension."""
+    usable = [
+        known
+        for known, kind in METHODS.items()
+        if kind.needs <= {"prototypes", "embeddings"}
+        and not kind.same_kind
+        and not kind.maps_queries
+    ]
+    if name not in METHODS:
+        raise ConfigError(f"unknown method `{name}`. {suggest(name, usable)}")
+    if name not in usable:
+        raise ConfigError(
+            f"wanted a method that needs nothing but old vectors, but `{name}` needs more, or "
+            f"another dimension. Choose one of {', '.join(usable)}."
+        )
+
+
+def check_config(config: FitConfig) -> None:
+    """Refuses numbers that make no sense."""
+    wanted = {
+        "epochs": config.epochs >= 0,
+        "batch_size": config.batch_size >= 1,
+        "learning_rate": 0 <= config.learning_rate < inf,
+        "weight_decay": 0 <= config.weight_decay < inf,
+        "classification": 0 <= config.classification < inf,
+        "seconds": config.seconds is None or config.seconds >= 0,
+    }
+    for name, sensible in wanted.items():
+        if not sensible:
+            least = 1 if name == "batch_size" else 0
+            raise ConfigError(
+                f"wanted `{name}` of {least} or more, but got {getattr(config, name)}."
+            )
+
+
 def closed_forms(examples: Examples) -> Iterator[tuple[str, Affine]]:
     """All maps in closed form, by name."""
     yield "procrustes", procrustes(examples.new, examples.old)
@@ -95,31 +134,28 @@ def choose_closed_form(
 
     Without any, with ridge regression of middling strength.
     """
-    progress = Progress()
-    best = float("-inf")
-    for name, affine in closed_forms(examples):
-        value = float("nan")
-        if held_out is not None:
-            value = cross_map(affine(held_out.new), held_out)
-        progress.closed[name] = value
-        if value > best or (held_out is None and name == f"ridge {STRENGTHS[1]:g}"):
-            best = value
-            progress.start = name
-            network.start_from(affine)
+    progress, found = Progress(), dict(closed_forms(examples))
+    for name, affine in found.items():
+        network.start_from(affine)
+        progress.closed[name] = float("nan") if held_out is None else asked(network, held_out)
+    progress.start = MIDDLING
+    if held_out is not None:
+        progress.start = max(progress.closed, key=lambda name: progress.closed[name])
+    network.start_from(found[progress.start])
     return progress
 
 
 def fit_network(
     network: HeadNetwork,
     examples: Examples,
-    held_out: Examples | None,
+    held_out: Examples,
     *,
     method: str,
     options: Mapping[str, Any],
     config: FitConfig,
     progress: Progress,
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> None:
+) -> int:
     """Trains the network in place; it ends as it was where the held-out classes liked it best.
 
     Args:
@@ -131,43 +167,63 @@ def fit_network(
         config: How long and how fast.
         progress: Is brought up to date after each epoch.
         watch: Is shown that.
+
+    Returns:
+        How many steps were made; 0 where the method had nothing to learn by.
     """
-    assert examples.classes is not None
     trained = make_method(method, options, examples, config)
     parameters = [*network.parameters(), *trained.parameters()]
     optimizer = torch.optim.AdamW(
         parameters, lr=config.learning_rate, weight_decay=config.weight_decay
     )
     generator = torch.Generator().manual_seed(config.seed)
-    best = progress.closed[progress.start]
-    kept = {name: value.clone() for name, value in network.state_dict().items()}
-    begun = monotonic()
-    device = examples.new.device
-    with seeded(config.seed):
-        for epoch in range(config.epochs):
-            if config.seconds is not None and monotonic() - begun > config.seconds:
-                break
-            start_epoch(trained, network, examples, epoch, config.epochs)
-            network.train()
-            batches = torch.randperm(len(examples.new), generator=generator).split(
-                config.batch_size
-            )
-            for number, rows in enumerate(batches):
-                done = (epoch + number / len(batches)) / config.epochs
-                for group in optimizer.param_groups:
-                    group["lr"] = config.learning_rate * (1 + cos(pi * done)) / 2
-                step(network, trained, optimizer, examples, rows.to(device), config)
-            network.eval()
-            value = float("nan") if held_out is None else asked(network, held_out)
-            progress.history.append(value)
-            if held_out is None or value > best:
-                best, progress.best = value, epoch + 1
-                kept = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-            watch(progress)
-            if held_out is not None and epoch + 1 - progress.best >= config.patience:
-                break
+    best, kept = progress.closed[progress.start], weights_of(network)
+    begun, steps, waited = monotonic(), 0, 0
+    for epoch in range(config.epochs):
+        if config.seconds is not None and monotonic() - begun > config.seconds:
+            break
+        with seeded(config.seed + epoch):  # not around `watch`, which may draw numbers, too
+            made = train_epoch(network, trained, optimizer, examples, epoch, config, generator)
+        value = asked(network, held_out)
+        progress.history.append(value)
+        steps, waited = steps + made, waited + (made > 0)
+        if value > best:
+            best, progress.best, waited = value, epoch + 1, 0
+            kept = weights_of(network)
+        watch(progress)
+        if isnan(value) or waited >= config.patience:
+            break
     network.load_state_dict(kept)
     network.eval()
+    return steps
+
+
+def train_epoch(
+    network: HeadNetwork,
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    examples: Examples,
+    epoch: int,
+    config: FitConfig,
+    generator: torch.Generator,
+) -> int:
+    """Every item once, in an order that the generator draws; returns how many steps were made."""
+    start_epoch(method, network, examples, epoch, config.epochs)
+    network.train()
+    order = torch.randperm(len(examples.new), generator=generator)
+    batches, steps = order.split(config.batch_size), 0
+    for number, rows in enumerate(batches):
+        done = (epoch + number / len(batches)) / config.epochs
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * (1 + cos(pi * done)) / 2
+        steps += step(network, method, optimizer, examples, rows.to(examples.new.device), config)
+    network.eval()
+    return steps
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    """A copy."""
+    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def make_method(
@@ -176,13 +232,13 @@ def make_method(
     """A method that knows the old vectors of the examples, and nothing else of the old model."""
     assert examples.classes is not None
     number = int(examples.classes.max()) + 1
-    old = OldSpace(
-        prototypes=class_means(examples.old, examples.classes, number),
-        embeddings=examples.old,
-        labels=examples.classes,
-    )
+    prototypes = None
+    if "prototypes" in METHODS[name].needs:
+        prototypes = class_means(examples.old, examples.classes, number)
+    old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
+    checked = resolve_options(METHODS[name], options, where="options")
     with seeded(config.seed + 1):
-        method = METHODS[name](old, number, **options)
+        method = METHODS[name](old, number, **checked)
     if isinstance(method, ClassifyingMethod):
         method.classifies = config.classification > 0
     return method.to(examples.new.device)
@@ -213,8 +269,8 @@ def step(
     examples: Examples,
     rows: Int[Tensor, " batch"],
     config: FitConfig,
-) -> None:
-    """One step on some rows."""
+) -> bool:
+    """One step on some rows; none where the method has nothing to learn by, as some at first."""
     assert examples.classes is not None
     terms = method(network(examples.new[rows]), examples.classes[rows], items=rows)
     loss = torch.stack(
@@ -223,9 +279,12 @@ def step(
             for name, value in terms.items()
         ]
     ).sum()
+    if not loss.requires_grad:
+        return False
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    return True
 
 
 @torch.no_grad()
@@ -241,8 +300,9 @@ def mapped(
 
 
 def asked(network: nn.Module, held_out: Examples) -> float:
-    """New/old mAP of the network on the held-out classes."""
-    return cross_map(mapped(network, held_out.new), held_out)
+    """New/old mAP of the network on the held-out classes; NaN where training has diverged."""
+    query = mapped(network, held_out.new)
+    return cross_map(query, held_out) if query.isfinite().all() else float("nan")
 
 
 def cross_map(query: Float[Tensor, "items old_dim"], held_out: Examples) -> float:

@@ -1,42 +1,41 @@
 """CompatibleHead: fitted on two files of vectors, used like any transformer of scikit-learn."""
 
-import hashlib
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nobackfill.config import suggest
+from nobackfill.config import resolve_options, suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.files import replacing, write_text
 from nobackfill.head.fitting import (
     Examples,
     FitConfig,
     Progress,
+    check_config,
+    check_method,
     choose_closed_form,
     fit_network,
     mapped,
 )
+from nobackfill.head.folder import Stored, fingerprint, read_folder, write_folder
+from nobackfill.head.inputs import Rows, as_rows, matched
 from nobackfill.head.network import HeadNetwork
 from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, hold_out
-from nobackfill.matching import rows_of
 from nobackfill.methods import METHODS
 from nobackfill.randomness import seeded
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.matrix import as_matrix
 
-Rows = Vectors | Tensor | NDArray[Any]
 FEWEST_CLASSES = 10  # with fewer, none can be held out
-SCHEMA = 1
+BLOCK = 65_536  # rows that are mapped in one go
 
 
 class CompatibleHead:
@@ -60,6 +59,13 @@ class CompatibleHead:
         seconds: After which no epoch is begun; None for no limit.
         seed: Of all that is random.
         device: What to fit on.
+
+    Attributes:
+        network_: The map.
+        progress_: How the fit went.
+        supervision_: What it used: "labels", "pairs", "groups" or "none".
+        space_: Of the vectors that it makes.
+        notes_: What a reader should know.
 
     Example:
         >>> new, old = torch.randn(60, 8), torch.randn(60, 4)
@@ -101,7 +107,7 @@ class CompatibleHead:
         """What it was made with, as scikit-learn asks for it."""
         return {name: getattr(self, name) for name in _parameters()}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: Any) -> "CompatibleHead":
         """Changes what it was made with; raises at a name that it does not know."""
         for name, value in params.items():
             if name not in _parameters():
@@ -118,7 +124,7 @@ class CompatibleHead:
         pairs: Pairs | None = None,
         groups: Sequence[Any] | Tensor | NDArray[Any] | None = None,
         watch: Callable[[Progress], None] = lambda progress: None,
-    ) -> Self:
+    ) -> "CompatibleHead":
         """Fits the map; returns the head itself.
 
         Args:
@@ -129,7 +135,7 @@ class CompatibleHead:
             groups: In place of labels: what each item is a part of.
             watch: Is told after each epoch how far it is.
         """
-        check_method(self.method)
+        self._check()
         given = [
             name
             for name, one in (("labels", labels), ("pairs", pairs), ("groups", groups))
@@ -137,17 +143,19 @@ class CompatibleHead:
         ]
         if len(given) > 1:
             raise ConfigError(f"wanted one kind of supervision, but got {' and '.join(given)}.")
+        if given and given != ["pairs"]:
+            check_order(new, old, given[0])
         ids, new_rows, old_rows, told = matched(new, old)
         classes, self.supervision_ = self._supervision(ids, told, labels, pairs, groups)
         self.notes_ = ()
-        examples, held_out = self._parts(new_rows.float(), old_rows.float(), classes)
+        examples, held_out = self._parts(new_rows, old_rows, classes)
         with seeded(self.seed):
             network = HeadNetwork(
                 new_rows.shape[1], old_rows.shape[1], hidden=self.hidden, dropout=self.dropout
             ).to(self.device)
         self.progress_ = choose_closed_form(network, examples, held_out)
         if held_out is not None:
-            fit_network(
+            steps = fit_network(
                 network,
                 examples,
                 held_out,
@@ -157,12 +165,13 @@ class CompatibleHead:
                 progress=self.progress_,
                 watch=watch,
             )
+            self.notes_ = self._how_it_ended(steps)
         self.network_ = network.eval()
         parent = old.space if isinstance(old, Vectors) else None
         source = new.space if isinstance(new, Vectors) else None
         self.space_ = Space(
             dim=old_rows.shape[1],
-            weights=_digest(network),
+            weights=fingerprint(self.arrays()),
             preprocessing=f"head on {source.fingerprint}" if source else "head",
             normalized=True,
             parent=parent.fingerprint if parent else None,
@@ -173,16 +182,22 @@ class CompatibleHead:
     def transform(self, new: Rows) -> Any:
         """New vectors as they search the old gallery, of unit length; of the kind that came in."""
         network = self._fitted()
-        rows = new.vectors if isinstance(new, Vectors) else torch.as_tensor(new)
+        rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
         wanted = network.affine.in_features
-        if rows.ndim != 2 or rows.shape[1] != wanted:
+        if rows.shape[1] != wanted:
             raise SpaceMismatch(
                 f"wanted new vectors of {wanted} dimensions, as the head was fitted on, but got "
                 f"{tuple(rows.shape)}. Pass vectors of the same new model."
             )
+        ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
         device = network.affine.weight.device
         out = torch.cat(
-            [mapped(network, part.float().to(device)).cpu() for part in rows.split(65_536)]
+            [
+                mapped(network, as_rows(part, ids[first : first + BLOCK]).to(device)).to(
+                    rows.device
+                )
+                for first, part in zip(range(0, len(rows), BLOCK), rows.split(BLOCK), strict=True)
+            ]
         )
         if isinstance(new, Vectors):
             return Vectors(new.ids, out, new.labels, columns=new.columns, space=self.space_)
@@ -194,52 +209,91 @@ class CompatibleHead:
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes config.json, model.safetensors and space.json into a folder."""
-        network, folder = self._fitted(), Path(folder)
+        arrays = self.arrays()
+        old_dim, new_dim = arrays["affine.weight"].shape
         config = {
-            "schema": SCHEMA,
             "parameters": self.get_params(),
-            "new_dim": network.affine.in_features,
-            "old_dim": network.affine.out_features,
+            "new_dim": new_dim,
+            "old_dim": old_dim,
+            "hidden": len(arrays.get("inner.bias", ())),
             "supervision": self.supervision_,
             "notes": list(self.notes_),
-            "progress": _plain(asdict(self.progress_)),
+            "progress": asdict(self.progress_),
         }
-        text = json.dumps(config, indent=2, allow_nan=False) + "\n"
-        tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
-        with replacing(folder / "model.safetensors") as unfinished:
-            save_file(tensors, unfinished)
-        write_text(folder / "space.json", self.space_.to_json() + "\n")
-        write_text(folder / "config.json", text)
+        write_folder(Path(folder), Stored(config, arrays, self.space_))
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, device: str = "cpu") -> "CompatibleHead":
         """Reads what `save_pretrained` wrote."""
-        folder = Path(folder)
-        config = _read_config(folder)
-        head = cls(**{**config["parameters"], "device": device})
-        network = HeadNetwork(
-            config["new_dim"], config["old_dim"], hidden=head.hidden, dropout=head.dropout
-        )
+        stored = read_folder(Path(folder))
+        config = stored.config
         try:
-            network.load_state_dict(load_file(folder / "model.safetensors"))
-        except Exception as error:
+            head = cls(**{**config["parameters"], "device": device})
+            known = config["progress"]
+            closed = {name: _number(value) for name, value in known["closed"].items()}
+            history = [_number(value) for value in known["history"]]
+            head.progress_ = Progress(closed, known["start"], history, known["best"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"wanted the weights of a head in {folder / 'model.safetensors'}, but they cannot "
-                f"be read: {error}. Fit it again."
+                f"wanted to know how a head was made, but {Path(folder) / 'config.json'} tells it "
+                f"in another way ({error}). Upgrade nobackfill, or fit it again."
             ) from None
+        network = HeadNetwork(
+            config["new_dim"], config["old_dim"], hidden=config["hidden"], dropout=head.dropout
+        )
+        network.load_state_dict(
+            {name: torch.from_numpy(array) for name, array in stored.arrays.items()}
+        )
         head.network_ = network.to(device).eval()
-        known = config["progress"]
-        closed = {name: _number(value) for name, value in known["closed"].items()}
-        history = [_number(value) for value in known["history"]]
-        head.progress_ = Progress(closed, known["start"], history, known["best"])
         head.supervision_, head.notes_ = config["supervision"], tuple(config["notes"])
-        head.space_ = _read_space(folder / "space.json")
+        head.space_ = stored.space
         return head
+
+    def to_onnx(self, path: Path | str) -> None:
+        """Writes an ONNX file that does the same; see `nobackfill.head.export.to_onnx`."""
+        from nobackfill.head.export import to_onnx
+
+        to_onnx(self, path)
+
+    def to_sentence_transformers(self, folder: Path | str) -> None:
+        """Writes modules; see `nobackfill.head.export.to_sentence_transformers`."""
+        from nobackfill.head.export import to_sentence_transformers
+
+        to_sentence_transformers(self, folder)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The weights by name, as arrays."""
+        state = self._fitted().state_dict()
+        return {name: t.detach().cpu().contiguous().numpy() for name, t in state.items()}
 
     def _fitted(self) -> HeadNetwork:
         if not hasattr(self, "network_"):
             raise DataError("wanted a fitted head, but this one is not. Call `fit` first.")
         return self.network_
+
+    def _check(self) -> None:
+        """Refuses settings that make no sense."""
+        check_method(self.method)
+        resolve_options(METHODS[self.method], self.options or {}, where="options")
+        check_config(self._config())
+        if self.hidden < 0 or not 0 <= self.dropout < 1 or not 0 < self.held_out < 1:
+            raise ConfigError(
+                f"wanted `hidden` of 0 or more, `dropout` from 0 to below 1 and `held_out` between "
+                f"0 and 1, but got {self.hidden}, {self.dropout} and {self.held_out}."
+            )
+
+    def _how_it_ended(self, steps: int) -> tuple[str, ...]:
+        """What is worth a note after training."""
+        if any(value != value for value in self.progress_.history):
+            return (
+                f"training diverged at a learning rate of {self.learning_rate:g} and was stopped",
+            )
+        if steps == 0 and self.progress_.history:
+            return (
+                f"`{self.method}` had nothing to learn by, so this is a map in closed form: give "
+                f"`classification` a weight, or choose another method",
+            )
+        return ()
 
     def _config(self) -> FitConfig:
         return FitConfig(
@@ -265,6 +319,7 @@ class CompatibleHead:
             return classes_of_pairs(ids, pairs), "pairs"
         values, kind = (groups, "groups") if groups is not None else (labels, "labels")
         values = told if values is None else values
+        values = values.cpu() if isinstance(values, Tensor) else values
         if values is None:
             return None, "none"
         if len(values) != len(ids):
@@ -285,11 +340,13 @@ class CompatibleHead:
             self.notes_ = ("no supervision was used: this is a map in closed form",)
             return Examples(new, old, None), None
         fitted, looked_at = hold_out(classes, self.held_out, seed=self.seed)
-        number = len(classes[classes >= 0].unique())
-        if number < FEWEST_CLASSES or len(looked_at) == 0:
+        count = classes[classes >= 0].unique(return_counts=True)[1]
+        if len(count) < FEWEST_CLASSES or len(looked_at) == 0:
+            self.supervision_ = "none"
             self.notes_ = (
-                f"no supervision was used: {number} classes are too few to hold some out, so this "
-                f"is a map in closed form",
+                f"no supervision was used: {len(count)} classes, {int((count > 1).sum())} of them "
+                f"with more than one item, are too few to hold some out, so this is a map in "
+                f"closed form",
             )
             return Examples(new, old, None), None
         parts = []
@@ -299,98 +356,23 @@ class CompatibleHead:
         return parts[0], parts[1]
 
 
-def check_method(name: str) -> None:
-    """Refuses a method that needs more of the old model than its vectors, or fixes a dimension."""
-    usable = [
-        known
-        for known, kind in METHODS.items()
-        if kind.needs <= {"prototypes", "embeddings"}
-        and not kind.same_kind
-        and not kind.maps_queries
-    ]
-    if name not in METHODS:
-        raise ConfigError(f"unknown method `{name}`. {suggest(name, usable)}")
-    if name not in usable:
-        raise ConfigError(
-            f"wanted a method that needs nothing but old vectors, but `{name}` needs more, or "
-            f"another dimension. Choose one of {', '.join(usable)}."
-        )
-
-
-def matched(
-    new: Rows, old: Rows
-) -> tuple[NDArray[Any], Float[Tensor, "items new_dim"], Float[Tensor, "items old_dim"], Any]:
-    """Ids, new and old vectors of the items that both have, and the labels that a file tells."""
-    if isinstance(new, Vectors) and isinstance(old, Vectors):
-        ids = old.ids[np.isin(old.ids, new.ids)]
-        if len(ids) == 0:
-            raise DataError(
-                f"wanted items that both files have, but none of {len(old)} old and {len(new)} new "
-                f"ones is in both. Check that they name their items alike."
-            )
-        told = next((file for file in (old, new) if file.labels is not None), None)
-        labels = None
-        if told is not None and told.labels is not None:
-            row = {item: place for place, item in enumerate(told.ids.tolist())}
-            labels = told.labels[[row[item] for item in ids.tolist()]]
-        return ids, rows_of(new, ids), rows_of(old, ids), labels
-    if isinstance(new, Vectors) or isinstance(old, Vectors):
-        raise DataError("wanted both sides with ids, or both without. Pass two Vectors, or arrays.")
-    rows = [torch.as_tensor(side) for side in (new, old)]
-    if any(side.ndim != 2 for side in rows) or len(rows[0]) != len(rows[1]):
+def check_order(new: Rows, old: Rows, kind: str) -> None:
+    """Refuses a list beside two files that name their items in different orders: whose is it?"""
+    ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]
+    if len(ids) == 2 and not np.array_equal(ids[0], ids[1]):
         raise DataError(
-            f"wanted a new and an old vector of each item, but got {tuple(rows[0].shape)} and "
-            f"{tuple(rows[1].shape)}."
+            f"wanted {kind} in the order of the items, but the new and the old vectors have other "
+            f"items, or another order. Put them into the Vectors, or `select` the same rows of "
+            f"both."
         )
-    return np.arange(len(rows[0])), rows[0], rows[1], None
 
 
 def _parameters() -> list[str]:
     return [name for name in inspect.signature(CompatibleHead).parameters if name != "self"]
 
 
-def _plain(value: Any) -> Any:
-    """The same for JSON, which knows no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and value != value else value
-
-
 def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _digest(network: HeadNetwork) -> str:
-    """The fingerprint of weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _read_space(path: Path) -> Space:
-    try:
-        return Space.from_json(path.read_text(encoding="utf-8"), where=str(path))
-    except OSError as error:
-        raise DataError(
-            f"wanted to know what made a head, but {path} cannot be read ({error}). Fit it again."
-        ) from None
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"wanted a head in {folder}, but its config.json cannot be read ({error}). Pass what "
-            f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
-        ) from None
-    if config.get("schema") != SCHEMA or "new_dim" not in config:
-        raise DataError(f"wanted a head in {folder}, but its config.json is of something else.")
-    return config
+    return float("nan") if value is None else float(value)
 
 
 __all__ = ["CompatibleHead", "check_method", "matched"]

@@ -21,8 +21,20 @@ def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:
         >>> classes_of(["b", "a", "b"])
         tensor([1, 0, 1])
     """
-    found = np.unique(np.asarray(list(values)), return_inverse=True)[1]
-    return torch.from_numpy(found.astype(np.int64))
+    known = np.asarray(list(values))
+    if known.ndim != 1:
+        raise DataError(
+            f"wanted one class for each item, but got an array of the shape {known.shape}. Pass a "
+            f"single column."
+        )
+    missing = np.array([one is None or one != one for one in known.tolist()], dtype=bool)
+    if missing.any():
+        raise DataError(
+            f"wanted a class for each item, but {int(missing.sum())} of {len(known)} are missing, "
+            f"the first being that of row {int(np.flatnonzero(missing)[0])}. Give each such item a "
+            f"class of its own, or leave it out."
+        )
+    return torch.from_numpy(np.unique(known, return_inverse=True)[1].astype(np.int64))
 
 
 def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
@@ -36,6 +48,11 @@ def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
         >>> classes_of_pairs(np.array(["q", "a", "b", "c"]), {"q": ["a", "b"]})
         tensor([ 0,  0,  0, -1])
     """
+    if alone := [query for query, relevant in pairs.items() if isinstance(relevant, str)]:
+        raise DataError(
+            f"wanted a list of what is relevant to each query, but that of {alone[0]!r} is a text. "
+            f"Write a list with one entry."
+        )
     row = {str(item): place for place, item in enumerate(ids.tolist())}
     unknown = [
         str(item)
@@ -75,7 +92,8 @@ def hold_out(
     """Rows of the classes to fit on, and of a share of the classes to look at only.
 
     Classes of a single item are not held out: they have nothing to find. Items of no class (-1)
-    are in neither.
+    are in neither. Two classes at least are held out, as in one alone whatever is found is right,
+    and two are left to fit on; where that cannot be, none is held out.
 
     Args:
         classes: The class of each item.
@@ -85,7 +103,8 @@ def hold_out(
     known, count = classes[classes >= 0].unique(return_counts=True)
     many = known[count > 1]
     generator = torch.Generator().manual_seed(seed)
-    wanted = int(round(share * len(many)))
+    wanted = min(max(round(share * len(many)), 2), len(known) - 2)
+    wanted = 0 if wanted < 2 or len(many) < 2 else wanted
     chosen = many[torch.randperm(len(many), generator=generator)[:wanted]]
     held_out = torch.isin(classes, chosen)
     return ((classes >= 0) & ~held_out).nonzero().flatten(), held_out.nonzero().flatten()

@@ -87,11 +87,11 @@ def queries_on_gallery(
     """
     every = np.concatenate([points[part] for part in ("gallery", "old", "new")])
     low, high = every.min(axis=0), every.max(axis=0)
-    margin = 0.05 * (high - low)
+    margin = np.maximum(0.05 * (high - low), 1e-3)
     with _figure(8.8, 4.6) as figure:
         for place, part in enumerate(("old", "new")):
             axes = figure.add_subplot(1, 2, place + 1)
-            for number, name in enumerate(names):
+            for number in range(len(names)):
                 color = COLORS[number % len(COLORS)]
                 dots = points["gallery"][classes["gallery"] == number]
                 rings = points[part][classes[part] == number]
@@ -107,7 +107,7 @@ def queries_on_gallery(
                 mean = points["means"][number]
                 axes.scatter(
                     mean[0], mean[1], s=120, marker="*", color=color, edgecolors=INK,
-                    linewidths=0.7, zorder=3, label=name,
+                    linewidths=0.7, zorder=3, label=str(number),
                 )  # fmt: skip
             axes.set_title(f"{part}/old", loc="left")
             axes.set_xticks([])
@@ -116,8 +116,21 @@ def queries_on_gallery(
             axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
             axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set_text(printable(name))
+            text.set_parse_math(False)
         return _svg(figure)
+
+
+def printable(name: str) -> str:
+    r"""A name without characters that no page can show.
+
+    Example:
+        >>> printable("a\x0bb"), printable("cup")
+        ('a b', 'cup')
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in name)
 
 
 def step_curves(counts: Mapping[str, NDArray[Any]], edges: NDArray[Any], *, label: str) -> str:

@@ -39,10 +39,15 @@ def as_cell(ids: Sequence[Any], shown: Mapping[Any, str], right: Sequence[bool] 
     """
     marks: Sequence[bool | None] = list(right) or [None] * len(ids)
     both = list(zip(ids, marks, strict=True))
-    if ids and all(shown.get(item, "").startswith("data:") for item in ids):
+    is_picture = [shown.get(item, "").startswith("data:image/") for item in ids]
+    if ids and all(is_picture):
         return tuple(Picture(shown[item], str(item), mark) for item, mark in both)
     sign = {True: "✓ ", False: "✗ ", None: ""}
-    return ", ".join(sign[mark] + shorten(shown.get(item, str(item))) for item, mark in both)
+    texts = [
+        str(item) if picture else shown.get(item, str(item))
+        for item, picture in zip(ids, is_picture, strict=True)
+    ]
+    return ", ".join(sign[mark] + shorten(text) for text, mark in zip(texts, marks, strict=True))
 
 
 def shorten(text: str) -> str:

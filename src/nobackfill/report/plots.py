@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -46,7 +47,8 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def _figure(width: float, height: float) -> Iterator[Figure]:
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # the page's fonts have more scripts
         yield Figure(figsize=(width, height), layout="constrained")
 
 

@@ -26,12 +26,14 @@ class Outcome:
         kind: Method and settings, as they shall be called; runs that differ by the seed share it.
         seed: Of its training.
         summary: As `Evaluation.summary` returns it.
+        data: What its items are made from; runs that stand in one table share it.
     """
 
     name: str
     kind: str
     seed: int
     summary: Mapping[str, Any]
+    data: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,12 @@ def check_same_search(outcomes: Sequence[Outcome]) -> None:
     """Refuses runs that searched different items, or counted otherwise."""
     first = outcomes[0]
     for one in outcomes[1:]:
-        for key, what in (("searched", "items"), ("protocol", "protocols")):
-            if one.summary[key] != first.summary[key]:
+        for differ, what in (
+            (one.summary["searched"] != first.summary["searched"], "items"),
+            (one.data != first.data, "items"),
+            (one.summary["protocol"] != first.summary["protocol"], "protocols"),
+        ):
+            if differ:
                 raise DataError(
                     f"wanted runs that searched the same gallery, but {first.name} and {one.name} "
                     f"used different {what} ({first.summary['num_gallery']:,} and "

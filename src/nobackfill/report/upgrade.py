@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from math import isnan
 from typing import Any
 
 from nobackfill.bootstrap import FEWEST_GROUPS
@@ -107,7 +108,7 @@ def numbers_section(findings: Findings) -> Section:
     summary = findings.evaluation.summary()
     columns = ["query/gallery", *METRICS.values()]
     rows = [
-        [PAIRS[name], *(f"{100 * found[key]:.2f}" for key in METRICS)]
+        [PAIRS[name], *(maybe(found[key], digits=2) for key in METRICS)]
         for name, found in summary["metrics"].items()
     ]
     differences = {
@@ -375,8 +376,7 @@ def spaces_section(findings: Findings) -> list[Section]:
     rows = [
         [
             name,
-            f"{one.spread:.4f}",
-            f"{one.spread_centred:.4f}",
+            *("–" if isnan(part) else f"{part:.4f}" for part in (one.spread, one.spread_centred)),
             f"{alignment[own[name]]:.3f}" if own[name] in alignment else "–",
             f"{one.uniformity:.3f}",
         ]

@@ -1,0 +1,86 @@
+"""How often `assess` says "upgrade" where there is nothing to gain.
+
+    python benchmarks/null_upgrades.py --upgrades 200
+
+Simulated worlds of 60 classes, each with an old and a new model's vectors:
+
+* `redraw`    the new vectors are as good as the old ones: the same means, another noise
+* `rotated`   the same, in a space of its own
+* `shuffled`  the new model is better, but labels are shuffled: nobody can know
+* `noise`     the new vectors are noise
+* `same`      the new vectors are the old ones
+* `better`    the new vectors have half the noise: here it *should* say so
+
+Appends a JSON line for each kind to null_upgrades.jsonl.
+"""
+
+import argparse
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import nobackfill as nb
+
+KINDS = ("redraw", "rotated", "shuffled", "noise", "same", "better")
+CLASSES, ITEMS, DIM, NOISE = 60, 8, 16, 1.5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--upgrades", type=int, default=200)
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
+    parser.add_argument("--epochs", type=int, default=8, help="of each head")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
+    options = parser.parse_args()
+    for kind in options.kinds:
+        verdicts, gains = Counter(), []
+        for seed in range(options.upgrades):
+            old, new = world(kind, seed)
+            verdict = nb.assess(old, new, seed=seed, epochs=options.epochs)
+            verdicts[verdict.verdict] += 1
+            gains += [one.gain.mean for one in verdict.candidates if one.name == verdict.chosen]
+        line = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "kind": kind,
+            "upgrades": options.upgrades,
+            "epochs": options.epochs,
+            "verdicts": dict(verdicts),
+            "mean_gain": sum(gains) / len(gains),
+        }
+        print(json.dumps(line), flush=True)
+        with options.output.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def world(kind, seed):
+    """The vectors of an old and of a new model."""
+    generator = torch.Generator().manual_seed(seed)
+    mean = F.normalize(torch.randn(CLASSES, DIM, generator=generator), dim=1)
+    labels = torch.arange(CLASSES * ITEMS) % CLASSES
+
+    def draw(noise):
+        around = torch.randn(len(labels), DIM, generator=generator) / DIM**0.5
+        return mean[labels] + noise * around
+
+    old = draw(NOISE)
+    turn = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator)).Q
+    new = {
+        "redraw": lambda: draw(NOISE),
+        "rotated": lambda: draw(NOISE) @ turn,
+        "shuffled": lambda: draw(NOISE / 2),
+        "noise": lambda: torch.randn(len(labels), DIM, generator=generator),
+        "same": old.clone,
+        "better": lambda: draw(NOISE / 2) @ turn,
+    }[kind]()
+    if kind == "shuffled":
+        labels = labels[torch.randperm(len(labels), generator=generator)]
+    ids = list(range(len(labels)))
+    return tuple(nb.Vectors(ids, vectors, labels.numpy()) for vectors in (old, new))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,427 @@
+"""Is the upgrade worth making, and how? A verdict from two files of vectors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nobackfill.bootstrap import Interval, paired_interval
+from nobackfill.errors import DataError
+from nobackfill.head import CompatibleHead
+from nobackfill.head.fitting import Examples, closed_forms
+from nobackfill.head.head import check_method, matched
+from nobackfill.head.supervision import classes_of
+from nobackfill.matching import columns_of
+from nobackfill.prototypes import class_means
+from nobackfill.search import nearest
+from nobackfill.strategies import (
+    Part,
+    Scale,
+    Scores,
+    half_done,
+    headroom,
+    make_part,
+    on_new,
+    on_old,
+    precision_of,
+    scale_of,
+    two_stage,
+)
+from nobackfill.vectors import Vectors
+
+Map = Callable[[Tensor], Tensor]  # new vectors in, vectors of the old space out
+Answer = Literal[
+    "upgrade with head",
+    "two-stage",
+    "backfill first",
+    "full backfill",
+    "keep the old model",
+    "inconclusive",
+]
+EXIT = {"upgrade with head": 0, "two-stage": 0, "inconclusive": 3}  # 1 for the others
+QUERIES = 3000  # that ask, of each part
+SHARES = (0.1, 0.25, 0.5)  # of the gallery, embedded again
+KEEP_BELOW = 0.005  # of mAP: a gain that would not be worth it
+FEWEST_CLASSES = 30  # to fit on some, choose on others and test on the rest
+SAME = 0.01  # how far apart vectors may lie that are told to be the same
+CROWDED = 0.6  # the cosine from which on ODPP moves class means apart
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to serve the upgrade.
+
+    Attributes:
+        name: What it is.
+        validation: Its mAP on the classes that the choice was made on.
+        test: Its mAP on the test classes.
+        gain: That less the old model's, query by query, with its interval.
+        added: That less what the same head gives on the old model's own vectors.
+    """
+
+    name: str
+    validation: float
+    test: float
+    gain: Interval
+    added: Interval
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is better than the old model, with and without a head of its own."""
+        return self.gain.low > 0 and self.added.low > 0
+
+    def summary(self) -> dict[str, Any]:
+        """As it goes into JSON."""
+        return {
+            "name": self.name,
+            "validation": self.validation,
+            "test": self.test,
+            "gain": self.gain.summary(),
+            "added": self.added.summary(),
+        }
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """How crowded the old class means are.
+
+    Attributes:
+        classes: How many there are.
+        near: The share of classes with another at a cosine above 0.6.
+        nearest: The mean cosine of a class to its nearest other.
+    """
+
+    classes: int
+    near: float
+    nearest: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to do, and what it rests on.
+
+    Attributes:
+        verdict: One of six answers.
+        reason: In one sentence.
+        candidates: Every way that was tried; the old model first.
+        chosen: The name of the head or map that was best on the validation classes.
+        headroom: The mAP of the best of queries on the stored vectors, about.
+        crowding: How crowded the old space is.
+        counts: Classes and items of each part.
+        notes: What a reader should know.
+    """
+
+    verdict: Answer
+    reason: str
+    candidates: Sequence[Candidate]
+    chosen: str
+    headroom: float
+    crowding: Crowding
+    counts: Mapping[str, int]
+    notes: Sequence[str] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 to go, 1 not to go yet or not at all, 3 where it cannot be said."""
+        return EXIT.get(self.verdict, 1)
+
+    def summary(self) -> dict[str, Any]:
+        """As it goes into JSON."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "candidates": [one.summary() for one in self.candidates],
+            "chosen": self.chosen,
+            "headroom": self.headroom,
+            "crowding": asdict(self.crowding),
+            "counts": dict(self.counts),
+            "notes": list(self.notes),
+        }
+
+
+def assess(
+    old: Vectors,
+    new: Vectors,
+    *,
+    labels: Sequence[Any] | NDArray[Any] | None = None,
+    methods: Sequence[str] = ("cross_supcon",),
+    k: int = 100,
+    seed: int = 0,
+    device: str = "cpu",
+    epochs: int = 30,
+    watch: Callable[[str], None] = lambda what: None,
+) -> Verdict:
+    """Compares ways to serve an upgrade on classes that nothing was fitted on.
+
+    Heads and maps are fitted on some classes, the best is chosen on others, and tested once on
+    the rest; see `divide`. Where the files have a column `split`, fitting sees its training items.
+
+    Args:
+        old: Vectors of the model in service.
+        new: Vectors of the model that may take its place, of the same items.
+        labels: What belongs together, an entry per item that both have; those of the files where
+            they are not given.
+        methods: To fit heads by.
+        k: How many items a second stage looks at again.
+        seed: Of all that is random.
+        device: What to fit on.
+        epochs: Of each head, at most.
+        watch: Is told what is being tried.
+    """
+    for method in methods:
+        check_method(method)
+    ids, new_rows, old_rows, told = matched(new, old)
+    values = told if labels is None else np.asarray(labels)
+    if values is None or len(values) != len(ids):
+        raise DataError(
+            f"wanted to know what belongs together, but got "
+            f"{'no labels' if values is None else f'{len(values)} labels'} for {len(ids)} items. "
+            f"Add a column `label`, or name a column of groups."
+        )
+    classes = classes_of(values.tolist())
+    is_training = training_items((old, new), ids)
+    parts = divide(classes, is_training, seed=seed)
+    new_rows, old_rows = new_rows.float(), old_rows.float()
+    fitted = parts[0]
+    chosen_on, tested_on = (
+        make_part(new_rows[rows], old_rows[rows], _renumbered(classes[rows]), most=QUERIES)
+        for rows in parts[1:]
+    )
+    maps: dict[str, Map] = {}
+    for name, affine in closed_forms(Examples(new_rows[fitted], old_rows[fitted], None)):
+        maps[name] = affine
+    for method in dict.fromkeys(["mimic", *methods]):
+        watch(f"fitting {method}")
+        head = CompatibleHead(method, seed=seed, device=device, epochs=epochs)
+        maps[method] = head.fit(new_rows[fitted], old_rows[fitted], classes[fitted]).transform
+    watch("fitting a head to the old vectors alone")
+    control = CompatibleHead(methods[0], seed=seed, device=device, epochs=epochs).fit(
+        old_rows[fitted], old_rows[fitted], classes[fitted]
+    )
+    watch("searching")
+    tried = _Tried(chosen_on, tested_on, control.transform, seed)
+    for name, one in maps.items():
+        tried.add(name, partial(_mapped, one))
+    best = max(maps, key=lambda name: float(np.nanmean(tried.validation[name])))
+    scales = (
+        scale_of(chosen_on, on_old(chosen_on, maps[best](chosen_on.new))),
+        scale_of(chosen_on, on_new(chosen_on)),
+    )
+    tried.add(f"two-stage, top {k}", lambda part: two_stage(part, maps[best](part.new), k))
+    for share in SHARES:
+        tried.add(
+            f"{100 * share:.0f} % backfilled",
+            partial(_half_done, maps[best], share, scales, seed),
+        )
+    tried.add("full backfill", on_new)
+    candidates = tried.candidates()
+    crowding = crowding_of(old_rows, classes)
+    probe = float(np.nanmean(precision_of(tested_on, headroom(tested_on))))
+    answer, reason = decide(candidates, best, k)
+    if is_the_same(maps["procrustes"](tested_on.new), tested_on.old):
+        answer, reason = "keep the old model", "the new vectors are the old ones, but for a turn."
+    return Verdict(
+        answer,
+        reason,
+        list(candidates.values()),
+        best,
+        probe,
+        crowding,
+        {
+            "items": len(ids),
+            "classes": crowding.classes,
+            "fitted_classes": len(classes[fitted].unique()),
+            "validation_classes": len(np.unique(chosen_on.groups)),
+            "test_classes": len(np.unique(tested_on.groups)),
+            "test_queries": len(tested_on.queries),
+        },
+        notes=[*_advice(crowding), *_split_notes(is_training)],
+    )
+
+
+def _mapped(one: Map, part: Part) -> Scores:
+    return on_old(part, one(part.new))
+
+
+def _half_done(
+    one: Map, share: float, scales: tuple[Scale, Scale], seed: int, part: Part
+) -> Scores:
+    return half_done(part, one(part.new), some_of(len(part.new), share, seed=seed), scales)
+
+
+class _Tried:
+    """The average precision of every way that was tried, on both parts."""
+
+    def __init__(
+        self, chosen_on: Part, tested_on: Part, control: Callable[[Tensor], Tensor], seed: int
+    ):
+        self.parts = chosen_on, tested_on
+        self.seed = seed
+        self.validation: dict[str, NDArray[Any]] = {}
+        self.test: dict[str, NDArray[Any]] = {}
+        self.add("keep the old model", lambda part: on_old(part, part.old))
+        self.add("old vectors with a head", lambda part: on_old(part, control(part.old)))
+
+    def add(self, name: str, scores: Callable[[Part], Scores]) -> None:
+        """Tries one way."""
+        chosen_on, tested_on = self.parts
+        self.validation[name] = precision_of(chosen_on, scores(chosen_on))
+        self.test[name] = precision_of(tested_on, scores(tested_on))
+
+    def candidates(self) -> dict[str, Candidate]:
+        """All of them, with how sure their gains are."""
+        keep, control = (self.test[name] for name in list(self.test)[:2])
+        groups = self.parts[1].groups
+        return {
+            name: Candidate(
+                name,
+                float(np.nanmean(self.validation[name])),
+                float(np.nanmean(found)),
+                paired_interval(found - keep, groups, seed=self.seed),
+                paired_interval(found - control, groups, seed=self.seed),
+            )
+            for name, found in self.test.items()
+        }
+
+
+def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, " items"] | None:
+    """Which items the files say are to fit on (column `split`); None where they do not say."""
+    split = columns_of(files, ids).get("split")
+    if split is None or not (split == "train").any() or (split == "train").all():
+        return None
+    return torch.from_numpy(split == "train")
+
+
+def divide(
+    classes: Int[Tensor, " items"], is_training: Bool[Tensor, " items"] | None, *, seed: int
+) -> list[Int[Tensor, " some"]]:
+    """Rows to fit on, to choose on and to test on, of different classes.
+
+    Where the items to fit on are told, the classes of all others are halved. Else three fifths of
+    the classes are to fit on, a fifth to choose on, and a fifth to test on. Only classes of two
+    items or more are looked at: others have nothing to find.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if is_training is not None:
+        rest = _of_two_or_more(classes[~is_training])
+        rest = rest[~torch.isin(rest, classes[is_training])]
+        order = rest[torch.randperm(len(rest), generator=generator)]
+        shares = [order[: len(order) // 2], order[len(order) // 2 :]]
+        fitted = [classes[is_training].unique()]
+    else:
+        many = _of_two_or_more(classes)
+        order = many[torch.randperm(len(many), generator=generator)]
+        ends = [0, 3 * len(order) // 5, 4 * len(order) // 5, len(order)]
+        fitted = [order[: ends[1]]]
+        shares = [order[ends[1] : ends[2]], order[ends[2] :]]
+    if len(order) < FEWEST_CLASSES:
+        raise DataError(
+            f"wanted at least {FEWEST_CLASSES} classes of two items or more, to fit on some and "
+            f"test on others, but there are {len(order)}. Bring items of more classes."
+        )
+    return [torch.isin(classes, some).nonzero().flatten() for some in (*fitted, *shares)]
+
+
+def _of_two_or_more(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
+    known, count = classes.unique(return_counts=True)
+    many: Tensor = known[count > 1]
+    return many
+
+
+def _split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
+    """Whether test classes may have been seen by the models themselves."""
+    if is_training is not None:
+        return []
+    return [
+        "no column `split` tells which classes the models were trained on: if the new model has "
+        "seen the test classes, this is too good to be true"
+    ]
+
+
+def some_of(number: int, share: float, *, seed: int) -> Bool[Tensor, " items"]:
+    """Which of some items are embedded again: a random share; more of them hold fewer."""
+    place = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
+    return place < share * number
+
+
+def is_the_same(one: Float[Tensor, "items dim"], other: Float[Tensor, "items dim"]) -> bool:
+    """Whether two kinds of unit vectors are the same but for rounding."""
+    return bool((one - other).norm(dim=1).median() < SAME)
+
+
+def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answer, str]:
+    """The answer, and the reason in a sentence."""
+    head = candidates[best]
+    gain = _points(head.gain)
+    ways: list[tuple[str, Answer]] = [
+        (best, "upgrade with head"),
+        (f"two-stage, top {k}", "two-stage"),
+    ]
+    ways += [(f"{100 * share:.0f} % backfilled", "backfill first") for share in SHARES]
+    for name, answer in ways:
+        if candidates[name].pays:
+            return answer, _why(candidates[name], answer)
+    full = candidates["full backfill"]
+    if full.gain.low > 0:
+        return "full backfill", (
+            f"only a full backfill is surely better than the old model, by {_points(full.gain)} "
+            f"points of mAP; with the stored vectors {best} gives {gain}."
+        )
+    if head.gain.high < KEEP_BELOW:
+        return "keep the old model", (
+            f"the best way to search the stored vectors, {best}, gives {gain} points of mAP: less "
+            f"than half a point at most."
+        )
+    if head.gain.low > 0:
+        return "keep the old model", (
+            f"{best} gives {gain} points of mAP, but so does a head on the old model's own vectors "
+            f"({_points(head.added)} on top of it): the gain comes from the labels, not from the "
+            f"new model."
+        )
+    return "inconclusive", (
+        f"{best} gives {gain} points of mAP, which may be chance: bring queries of more classes."
+    )
+
+
+def _why(one: Candidate, answer: Answer) -> str:
+    said = {
+        "upgrade with head": f"queries mapped by {one.name} beat the old model on its own gallery",
+        "two-stage": "the stored vectors find, and new vectors of the first hits put in order",
+        "backfill first": f"with {one.name} at random, the mixed gallery beats the old one",
+    }[answer]
+    return f"{said}, by {_points(one.gain)} points of mAP."
+
+
+def _points(one: Interval) -> str:
+    mean = f"{100 * one.mean:+.2f}"
+    return mean if one.low != one.low else f"{mean} ({100 * one.low:+.2f} to {100 * one.high:+.2f})"
+
+
+def crowding_of(old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]) -> Crowding:
+    """How near class means are to each other."""
+    number = int(classes.max()) + 1
+    means = class_means(F.normalize(old, dim=1), classes, number)
+    _, cosine = nearest(means, means, 1, exclude_self=True)
+    return Crowding(number, (cosine > CROWDED).float().mean().item(), cosine.mean().item())
+
+
+def _advice(crowding: Crowding) -> list[str]:
+    """What the paper would advise, and what it rests on."""
+    favoured = "odpp" if crowding.classes >= 5000 else "ndpp"
+    return [
+        f"{crowding.classes:,} classes, {100 * crowding.near:.0f} % of them with another at a "
+        f"cosine above {CROWDED}: the paper would choose {favoured} (few classes: ndpp, many: "
+        f"odpp); what was measured here are the rows above"
+    ]
+
+
+def _renumbered(classes: Int[Tensor, " items"]) -> Int[Tensor, " items"]:
+    numbers: Tensor = classes.unique(return_inverse=True)[1]
+    return numbers

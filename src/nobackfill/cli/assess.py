@@ -1,0 +1,57 @@
+"""`nobackfill assess`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+
+
+def assess(
+    old: OldFile,
+    new: NewFile,
+    group: Annotated[
+        str, typer.Option("--group", "--label", help="The column that says what belongs together.")
+    ] = "label",
+    method: Annotated[
+        list[str] | None, typer.Option(help="Fit heads by these; cross_supcon by default.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many hits a second stage looks at again.")] = 100,
+    epochs: Annotated[int, typer.Option(help="Of each head, at most.")] = 30,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page here; .md and .json lie beside it.")
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Say whether an upgrade is worth making, and how: from two files of vectors."""
+    from nobackfill.assessment import assess as run
+    from nobackfill.cli.progress import doing
+    from nobackfill.cli.show_assessment import print_verdict
+    from nobackfill.head.files import read_for_fit
+    from nobackfill.report.assessment import assessment_page
+    from nobackfill.reporting import Report, check_page
+    from nobackfill.upgrade import choose_device
+
+    if report is not None:
+        check_page(report)  # before anything is done
+    given = read_for_fit(old, new, label=group, only_training=False)
+    with doing() as watch:
+        verdict = run(
+            given.old,
+            given.new,
+            labels=given.labels,
+            methods=tuple(method or ["cross_supcon"]),
+            k=top,
+            epochs=epochs,
+            seed=seed,
+            device=str(choose_device(device)),
+            watch=watch,
+        )
+    if report is not None:
+        title = f"Is {new.stem} worth an upgrade from {old.stem}?"
+        Report(assessment_page(verdict, title=title), verdict.summary()).save(report)
+    print_verdict(verdict, as_json=json)
+    raise typer.Exit(verdict.exit_code)

@@ -1,0 +1,187 @@
+"""A head in other programs' formats: ONNX, and the modules of sentence-transformers."""
+
+import importlib
+import json
+from math import sqrt
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.files import replacing, write_text
+from nobackfill.head.folder import Arrays
+from nobackfill.head.head import CompatibleHead
+
+OPSET, IR_VERSION = 17, 8  # of early 2022: most of what runs ONNX today reads these
+TOLERANCE = 1e-5
+
+Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias, and the module that comes after
+
+
+def to_onnx(head: CompatibleHead, path: Path | str) -> None:
+    """Writes an ONNX file: `new` in, `compatible` out, any number of rows, of unit length.
+
+    The file is run before it takes its place; where it differs from the head, there is none.
+
+    Args:
+        head: A fitted one.
+        path: Of the file.
+    """
+    onnx, runtime = optional_packages()
+    arrays = head.arrays()
+    model = onnx_model(onnx, arrays)
+    onnx.helper.set_model_props(model, {"nobackfill.space": head.space_.to_json()})
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(model.SerializeToString())
+        check_onnx(runtime, unfinished, head)
+
+
+def optional_packages() -> tuple[ModuleType, ModuleType]:
+    """The packages onnx and onnxruntime, or how to get them."""
+    found = []
+    for name in ("onnx", "onnxruntime"):
+        try:
+            found.append(importlib.import_module(name))
+        except ImportError:
+            raise ConfigError(
+                f"wanted {name} to write an ONNX file, but it is not installed. "
+                f"`pip install 'nobackfill[onnx]'`, or use the head's folder: "
+                f"`nobackfill.head.apply` needs numpy alone."
+            ) from None
+    return found[0], found[1]
+
+
+def onnx_model(onnx: Any, arrays: Arrays) -> Any:
+    """The formula of `HeadNetwork` as a graph."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    old_dim, new_dim = arrays["affine.weight"].shape
+    constants = {
+        "shortest": 1e-12, "half": 0.5, "one": 1.0, "root_2": sqrt(2), "root_dim": sqrt(new_dim),
+    }  # fmt: skip
+    weights = {name: np.float32(value).reshape(()) for name, value in constants.items()} | {
+        name: np.ascontiguousarray(array) for name, array in arrays.items()
+    }
+
+    def node(kind_of: str, inputs: str, output: str, **attributes: Any) -> Any:
+        return helper.make_node(kind_of, inputs.split(), [output], **attributes)
+
+    def unit(vectors: str, output: str) -> list[Any]:
+        return [
+            node("ReduceL2", vectors, f"{output}.length", axes=[1], keepdims=1),
+            node("Max", f"{output}.length shortest", f"{output}.divisor"),
+            node("Div", f"{vectors} {output}.divisor", output),
+        ]
+
+    nodes = unit("new", "unit")
+    nodes.append(node("Gemm", "unit affine.weight affine.bias", "linear", transB=1))
+    if "inner.weight" in arrays:
+        nodes += [
+            node("Mul", "unit root_dim", "scaled"),
+            node("Gemm", "scaled inner.weight inner.bias", "inner", transB=1),
+            node("Div", "inner root_2", "inner.divided"),
+            node("Erf", "inner.divided", "inner.erf"),
+            node("Add", "inner.erf one", "inner.above"),
+            node("Mul", "inner half", "inner.half"),
+            node("Mul", "inner.half inner.above", "gelu"),
+            node("Gemm", "gelu outer.weight outer.bias", "correction", transB=1),
+            node("Add", "linear correction", "corrected"),
+        ]
+    nodes += unit(nodes[-1].output[0], "compatible")
+    used = {name for one in nodes for name in one.input}
+    graph = helper.make_graph(
+        nodes,
+        "nobackfill_head",
+        [helper.make_tensor_value_info("new", kind, ["rows", new_dim])],
+        [helper.make_tensor_value_info("compatible", kind, ["rows", old_dim])],
+        [onnx.numpy_helper.from_array(w, name) for name, w in weights.items() if name in used],
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opset, producer_name="nobackfill")
+    model.ir_version = IR_VERSION
+    onnx.checker.check_model(model)
+    return model
+
+
+def check_onnx(runtime: Any, path: Path, head: CompatibleHead) -> None:
+    """Runs the file on random vectors; raises where it differs from the head."""
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(0)
+    new_dim = head.arrays()["affine.weight"].shape[1]
+    for rows in (1, 64):
+        new = generator.standard_normal((rows, new_dim)).astype(np.float32)
+        (out,) = session.run(["compatible"], {"new": new})
+        difference = float(np.abs(out - head.transform(new)).max())
+        if not difference <= TOLERANCE:
+            raise DataError(
+                f"wanted an ONNX file that does what the head does, but it differs by "
+                f"{difference:.1e} on random vectors, more than {TOLERANCE:g}. Nothing was "
+                f"written. Try another release of onnxruntime."
+            )
+
+
+def to_sentence_transformers(head: CompatibleHead, folder: Path | str) -> None:
+    r"""Writes modules that follow those of a sentence-transformers model.
+
+    .. code-block:: python
+
+        head = SentenceTransformer("folder", device="cpu")
+        compatible = SentenceTransformer(modules=[*new_model, *head])
+
+    Their modules form a chain, and a head with a correction is a sum. It becomes a chain, as
+    :math:`x = \mathrm{GELU}(x) - \mathrm{GELU}(-x)`: beside the correction's, a layer carries the
+    linear map twice, once with each sign.
+
+    Args:
+        head: A fitted one.
+        folder: An empty or a new one; a model that is there already is not touched.
+    """
+    folder = Path(folder)
+    if (folder / "modules.json").exists():
+        raise DataError(
+            f"wanted an empty folder, but {folder} holds a model of sentence-transformers. Choose "
+            f"another place."
+        )
+    names = ["Normalize"]
+    write_text(folder / "0_Normalize" / "config.json", "{}\n")
+    for weight, bias, activation in layers(head.arrays()):
+        place = folder / f"{len(names)}_Dense"
+        config = {
+            "in_features": weight.shape[1],
+            "out_features": weight.shape[0],
+            "bias": True,
+            "activation_function": activation,
+        }
+        write_text(place / "config.json", json.dumps(config, indent=2) + "\n")
+        with replacing(place / "model.safetensors") as unfinished:
+            save_file({"linear.weight": weight, "linear.bias": bias}, unfinished)
+        names.append("Dense")
+    write_text(folder / f"{len(names)}_Normalize" / "config.json", "{}\n")
+    names.append("Normalize")
+    modules = [
+        {
+            "idx": place,
+            "name": str(place),
+            "path": f"{place}_{name}",
+            "type": f"sentence_transformers.models.{name}",  # all of their releases know these
+        }
+        for place, name in enumerate(names)
+    ]
+    write_text(folder / "modules.json", json.dumps(modules, indent=2) + "\n")
+
+
+def layers(arrays: Arrays) -> list[Layer]:
+    """The head between its two normalisations, as a chain of linear layers and activations."""
+    identity, gelu = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.GELU"
+    weight, bias = arrays["affine.weight"], arrays["affine.bias"]
+    if "inner.weight" not in arrays:
+        return [(weight, bias, identity)]
+    scale = np.float32(sqrt(weight.shape[1]))
+    both = np.concatenate([scale * arrays["inner.weight"], weight, -weight])
+    both_bias = np.concatenate([arrays["inner.bias"], bias, -bias])
+    eye = np.eye(len(weight), dtype=np.float32)
+    last = np.concatenate([arrays["outer.weight"], eye, -eye], axis=1)
+    return [(both, both_bias, gelu), (last, arrays["outer.bias"], identity)]

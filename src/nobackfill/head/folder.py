@@ -1,0 +1,153 @@
+"""The folder of a head: config.json, model.safetensors, space.json. Read without torch."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from nobackfill.errors import DataError
+from nobackfill.files import replacing, write_text
+from nobackfill.space import Space
+
+SCHEMA = 1
+
+Arrays = Mapping[str, NDArray[Any]]  # weights by name
+
+KINDS: dict[str, type] = {
+    "parameters": dict,
+    "new_dim": int,
+    "old_dim": int,
+    "hidden": int,
+    "supervision": str,
+    "notes": list,
+    "progress": dict,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What the folder of a head holds.
+
+    Attributes:
+        config: How the head was made, and how that went.
+        arrays: Its weights.
+        space: Of the vectors that it makes.
+    """
+
+    config: dict[str, Any]
+    arrays: Arrays
+    space: Space
+
+
+def write_folder(folder: Path, stored: Stored) -> None:
+    """Writes all three files, config.json last: without it the folder is no head."""
+    config = plain({"schema": SCHEMA, **stored.config})
+    text = json.dumps(config, indent=2, allow_nan=False) + "\n"
+    with replacing(folder / "model.safetensors") as unfinished:
+        save_file(dict(stored.arrays), unfinished)
+    write_text(folder / "space.json", stored.space.to_json() + "\n")
+    write_text(folder / "config.json", text)
+
+
+def read_folder(folder: Path) -> Stored:
+    """Reads what `write_folder` wrote; all three must belong together."""
+    config = _read_config(folder)
+    try:
+        arrays = load_file(folder / "model.safetensors")
+    except Exception as error:  # the library raises of its own kind, as does the system
+        raise DataError(
+            f"wanted the weights of a head in {folder / 'model.safetensors'}, but they cannot be "
+            f"read: {error}. Fit it again."
+        ) from None
+    if {name: array.shape for name, array in arrays.items()} != _shapes(config):
+        raise DataError(
+            f"wanted weights as {folder / 'config.json'} tells of them, but those in "
+            f"model.safetensors are of another head. Fit it again."
+        )
+    space = _read_space(folder / "space.json")
+    if space.weights != fingerprint(arrays):
+        raise DataError(
+            f"wanted the weights that {folder / 'space.json'} tells of, but those in "
+            f"model.safetensors are others: they were changed, or the files of two heads were "
+            f"mixed. Fit it again."
+        )
+    return Stored(config, arrays, space)
+
+
+def fingerprint(arrays: Arrays) -> str:
+    """The SHA-256 of weights, whatever their order."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """The same for JSON, which knows no NaN, no infinity, no numbers of numpy and no devices.
+
+    Example:
+        >>> plain({"epochs": np.int64(3), "map": float("nan"), "notes": ("a",)})
+        {'epochs': 3, 'map': None, 'notes': ['a']}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight, by its name."""
+    new, old, hidden = config["new_dim"], config["old_dim"], config["hidden"]
+    shapes: dict[str, tuple[int, ...]] = {"affine.weight": (old, new), "affine.bias": (old,)}
+    if hidden:
+        shapes |= {"inner.weight": (hidden, new), "inner.bias": (hidden,)}
+        shapes |= {"outer.weight": (old, hidden), "outer.bias": (old,)}
+    return shapes
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"wanted a head in {folder}, but its config.json cannot be read ({error}). Pass what "
+            f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
+        ) from None
+    if not isinstance(config, dict) or "schema" not in config or "new_dim" not in config:
+        raise DataError(
+            f"wanted a head in {folder}, but its config.json is of something else. Pass what "
+            f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
+        )
+    if config["schema"] != SCHEMA:
+        raise DataError(
+            f"wanted a head of schema version {SCHEMA} in {folder}, but it has version "
+            f"{config['schema']!r}. Upgrade nobackfill, or fit it again."
+        )
+    wrong = [key for key, kind in KINDS.items() if not isinstance(config.get(key), kind)]
+    if wrong:
+        raise DataError(
+            f"wanted {', '.join(f'`{key}`' for key in wrong)} in {path}, but it is missing or of "
+            f"another kind. Fit the head again."
+        )
+    return config
+
+
+def _read_space(path: Path) -> Space:
+    try:
+        return Space.from_json(path.read_text(encoding="utf-8"), where=str(path))
+    except (OSError, UnicodeError) as error:
+        raise DataError(
+            f"wanted to know what made a head, but {path} cannot be read ({error}). Fit it again."
+        ) from None

@@ -1,0 +1,71 @@
+"""What a head is given: vectors of both models, row by row or by id."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nobackfill.errors import DataError
+from nobackfill.matching import columns_of, rows_of
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.matrix import as_matrix, check_rows
+
+Rows = Vectors | Tensor | NDArray[Any]
+
+SHORTEST = 1e-12  # shorter ones are not made unit
+
+
+def matched(
+    new: Rows, old: Rows
+) -> tuple[NDArray[Any], Float[Tensor, "items new_dim"], Float[Tensor, "items old_dim"], Any]:
+    """Ids, new and old vectors of the items that both have, and the labels that a file tells.
+
+    In the order of the old file.
+    """
+    if isinstance(new, Vectors) and isinstance(old, Vectors):
+        ids = common_ids(new, old)
+        labels = columns_of((old, new), ids).get("label")
+        sides = rows_of(new, ids), rows_of(old, ids)
+    elif isinstance(new, Vectors) or isinstance(old, Vectors):
+        raise DataError("wanted both sides with ids, or both without. Pass two Vectors, or arrays.")
+    else:
+        sides, labels = (as_matrix(new), as_matrix(old)), None
+        ids = np.arange(len(sides[0]))
+        if len(sides[0]) != len(sides[1]):
+            raise DataError(
+                f"wanted a new and an old vector of each item, but got {tuple(sides[0].shape)} "
+                f"and {tuple(sides[1].shape)}. Pass rows of the same items, or Vectors with ids."
+            )
+    return ids, as_rows(sides[0], ids), as_rows(sides[1], ids), labels
+
+
+def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
+    """The ids that both have, in the order of the old ones."""
+    if new.ids.dtype.kind != old.ids.dtype.kind:
+        raise DataError(
+            f"wanted ids of one kind, but the old file names items like {old.ids[0].item()!r} and "
+            f"the new like {new.ids[0].item()!r}. Write the same ids into both files."
+        )
+    ids: NDArray[Any] = old.ids[np.isin(old.ids, new.ids)]
+    if len(ids) == 0:
+        raise DataError(
+            f"wanted items that both files have, but none of {len(old)} old and {len(new)} new "
+            f"ones is in both. Check that they name their items alike."
+        )
+    return ids
+
+
+def as_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> Float[Tensor, "rows dim"]:
+    """Vectors as a head maps them: float32, each with a direction."""
+    rows = vectors.float()
+    check_rows(rows, ids)
+    length = rows.norm(dim=1)
+    if (bad := ~length.isfinite() | (length <= SHORTEST)).any():
+        row = int(bad.nonzero()[0])
+        raise DataError(
+            f"wanted vectors whose length float32 can tell, but that of id {ids[row].item()!r} "
+            f"(row {row}) is {vectors[row].double().norm().item():g}. Scale them, or drop it."
+        )
+    return rows

@@ -1,0 +1,69 @@
+"""The report of an assessment: is the upgrade worth making, and how?"""
+
+from nobackfill.assessment import Verdict
+from nobackfill.report.charts import intervals
+from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.report.upgrade import difference_text
+
+
+def assessment_page(verdict: Verdict, *, title: str) -> Page:
+    """Writes down what was tried and what to do."""
+    columns = ["way", "mAP", "validation", "gain (95 %)", "new model's (95 %)"]
+    rows = [
+        [
+            one.name,
+            f"{100 * one.test:.2f}",
+            f"{100 * one.validation:.2f}",
+            difference_text(one.gain.summary()),
+            difference_text(one.added.summary()),
+        ]
+        for one in verdict.candidates
+    ]
+    names = [one.name for one in verdict.candidates]
+    drawn = {
+        one.name: (100 * one.gain.mean, 100 * one.gain.low, 100 * one.gain.high)
+        for one in verdict.candidates[1:]
+    }
+    counts, crowding = verdict.counts, verdict.crowding
+    return Page(
+        title=title,
+        summary=[verdict.reason[0].upper() + verdict.reason[1:]],
+        verdict=verdict.verdict,
+        sections=[
+            Section(
+                "Every way that was tried",
+                f"mAP in percent on {counts['test_queries']:,} queries of "
+                f"{counts['test_classes']:,} test classes. Heads and maps were fitted on "
+                f"{counts['fitted_classes']:,} other classes; the one in bold was chosen on "
+                f"{counts['validation_classes']:,} more, and tested once. “new model's” is what "
+                f"is gained beyond a head on the old vectors alone.",
+                tables=[Table(columns, rows, frozenset(columns[1:]), names.index(verdict.chosen))],
+                figures=[
+                    Figure(
+                        intervals(drawn, label="gain in points of mAP; bars are 95 % intervals"),
+                        "Against keeping the old model",
+                        "; ".join(
+                            f"{one.name}: {difference_text(one.gain.summary())}"
+                            for one in verdict.candidates[1:]
+                        )
+                        + ".",
+                    )
+                ],
+            ),
+            Section(
+                "How much room there is",
+                f"If each query were the mean of the stored vectors that it looks for, it would "
+                f"find {100 * verdict.headroom:.1f} percent mAP: about what the best of queries "
+                f"could. Of {crowding.classes:,} classes, {100 * crowding.near:.0f} % have another "
+                f"at a cosine above 0.6; the nearest other lies at {crowding.nearest:.3f} on "
+                f"average.",
+            ),
+        ],
+        not_measured=[
+            "live traffic: these are labelled items that ask for each other",
+            "an approximate index: all searches here are exact",
+            "another order of backfill than a random one",
+            *verdict.notes,
+        ],
+        made_of={key.replace("_", " "): f"{value:,}" for key, value in counts.items()},
+    )

@@ -1,0 +1,208 @@
+"""`nobackfill fit`, then `embed` and `evaluate`, as a person and as a program call them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.cli import main as cli
+
+LABELS = np.arange(240) % 24
+QUICK = ["--epochs", "2", "--hidden", "8", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Half of the classes to fit on, half to be searched; the new model has another dimension."""
+    folder = tmp_path_factory.mktemp("vectors")
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.randn(24, 6, generator=generator)[LABELS]
+    new = centre + 0.2 * torch.randn(240, 6, generator=generator)
+    turn = torch.randn(6, 5, generator=generator)
+    old = (centre + 0.8 * torch.randn(240, 6, generator=generator)) @ turn
+    columns = {
+        "split": np.where(LABELS < 12, "train", "validation"),
+        "scene": np.array([f"scene {label}" for label in LABELS]),
+    }
+    nb.Vectors(np.arange(240), old, LABELS, columns=columns).save(folder / "old.parquet")
+    nb.Vectors(np.arange(240), new, LABELS, columns=columns).save(folder / "new.parquet")
+    bare = {"split": columns["split"]}
+    nb.Vectors(np.arange(240), new, columns=bare).save(folder / "bare new.parquet")
+    nb.Vectors(np.arange(240), old, columns=bare).save(folder / "bare old.parquet")
+    lines = [{"query": i, "relevant": [i + 24]} for i in range(216)]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    def run(*arguments):
+        """Runs a command in this process; returns its exit code, stdout and stderr."""
+        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def fit(command, files, tmp_path):
+    def run(*arguments, prefix=""):
+        names = [files / f"{prefix}{side}.parquet" for side in ("old", "new")]
+        given = ["--old", names[0], "--new", names[1], "-o", tmp_path / "head", *QUICK]
+        return command("fit", *given, *arguments)
+
+    return run
+
+
+def test_fit_embed_evaluate(fit, command, files, tmp_path):
+    code, out, _ = fit()
+    assert code == 0
+    assert "new/old on held-out classes" in out
+    assert f"nobackfill embed {tmp_path / 'head'} NEW" in out
+    made = tmp_path / "compatible.parquet"
+    code, out, _ = command(
+        "embed", tmp_path / "head", files / "new.parquet", "-o", made, "--json", "--device", "cpu"
+    )
+    assert (code, json.loads(out)) == (0, {"output": str(made), "items": 240, "dim": 5})
+    vectors, head = nb.load_vectors(made), nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    new = nb.load_vectors(files / "new.parquet")
+    assert vectors.vectors.equal(head.transform(new.vectors))
+    assert vectors.labels.tolist() == LABELS.tolist()
+    assert vectors.columns["scene"].tolist() == new.columns["scene"].tolist()
+    assert vectors.space == head.space_
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", made, "--json", "--device", "cpu"
+    )
+    found = json.loads(out)
+    assert found["num_queries"] == 120  # of the classes that were not fitted on
+    assert found["metrics"]["new_old"]["map"] > found["metrics"]["old_old"]["map"]
+
+
+def test_programs_get_one_object(fit, tmp_path):
+    code, out, err = fit("--json", "--method", "ract", "--seed", "3")
+    assert (code, err) == (0, "")
+    found, head = json.loads(out), nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    progress = head.progress_
+    assert found == {
+        "head": str(tmp_path / "head"),
+        "onnx": None,
+        "supervision": "labels",
+        "method": "ract",
+        "closed_forms": progress.closed,
+        "start": progress.start,
+        "epoch_kept": progress.best,
+        "held_out_new_old": max([*progress.closed.values(), *progress.history]),
+        "notes": [],
+    }
+    assert (head.method, head.seed, head.epochs, head.hidden) == ("ract", 3, 2, 8)
+
+
+def test_it_does_what_python_does(fit, files, tmp_path):
+    fit("--json")
+    old, new = (nb.load_vectors(files / f"{side}.parquet") for side in ("old", "new"))
+    rows = old.columns["split"] == "train"
+    same = nb.CompatibleHead(epochs=2, hidden=8).fit(new.select(rows), old.select(rows))
+    read = nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    assert read.transform(new.vectors).equal(same.transform(new.vectors))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (["--label", "scene"], "labels"),
+        (["--group", "scene"], "groups"),
+        (["--pairs", "pairs.jsonl"], "pairs"),
+    ],
+)
+def test_what_belongs_together_may_be_told_otherwise(fit, files, arguments, kind):
+    arguments = [files / one if one.endswith(".jsonl") else one for one in arguments]
+    expected = json.loads(fit("--json")[1])
+    code, out, _ = fit("--json", *arguments)
+    found = json.loads(out)
+    assert (code, found["supervision"], found["notes"]) == (0, kind, [])
+    assert set(found["closed_forms"]) == set(expected["closed_forms"])
+    assert found["held_out_new_old"] > 0
+
+
+def test_without_classes_a_note_says_what_it_is(fit):
+    code, out, _ = fit("--json", prefix="bare ")
+    found = json.loads(out)
+    assert (code, found["supervision"], found["held_out_new_old"]) == (0, "none", None)
+    assert set(found["closed_forms"].values()) == {None}
+    assert "Note: no supervision was used" in fit(prefix="bare ")[1]
+
+
+def test_training_that_gains_nothing_says_so(fit):
+    assert "no better after 0 epochs" in fit("--epochs", "0")[1]
+
+
+def test_an_onnx_file_beside_the_head(fit, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    code, out, _ = fit("--json", "--onnx", tmp_path / "head.onnx")
+    assert (code, json.loads(out)["onnx"]) == (0, str(tmp_path / "head.onnx"))
+    new = np.ones((3, 6), np.float32)
+    (made,) = runtime.InferenceSession(tmp_path / "head.onnx").run(None, {"new": new})
+    head = nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    np.testing.assert_allclose(made, head.transform(new), atol=1e-5)
+
+
+def test_without_onnx_nothing_is_begun(fit, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    code, out, err = fit("--onnx", tmp_path / "head.onnx")
+    assert (code, out) == (2, "")
+    assert "pip install 'nobackfill[onnx]'" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--label", "scen"], "Did you mean `scene`"),
+        (["--group", "nothing"], "no column `nothing`"),
+        (["--group", "scene", "--pairs", "pairs.jsonl"], "--pairs and --group"),
+        (["--pairs", "gone.jsonl"], "gone.jsonl"),
+        (["--method", "bct"], "`bct` needs more"),
+        (["--method", "cross_supkon"], "Did you mean `cross_supcon`"),
+        (["--epochs", "-1"], "`epochs` of 0 or more"),
+        (["--old", "gone.parquet"], "gone.parquet"),
+    ],
+)
+def test_what_cannot_be_fitted_is_two(fit, arguments, says, tmp_path):
+    code, out, err = fit(*arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert not (tmp_path / "head").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_at_once(fit, tmp_path):
+    (tmp_path / "head").write_text("not a folder")
+    code, _, err = fit()
+    assert code == 2
+    assert "is a file" in err
+    assert (tmp_path / "head").read_text() == "not a folder"
+
+
+def test_a_damaged_head_embeds_nothing(fit, command, files, tmp_path):
+    fit()
+    (tmp_path / "head" / "model.safetensors").write_bytes(b"half")
+    code, out, err = command(
+        "embed", tmp_path / "head", files / "new.parquet", "-o", tmp_path / "out.parquet"
+    )
+    assert (code, out) == (2, "")
+    assert "weights of a head" in err
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_head_refuses_vectors_of_another_model(fit, command, files, tmp_path):
+    fit()
+    code, _, err = command(
+        "embed", tmp_path / "head", files / "old.parquet", "-o", tmp_path / "out.parquet"
+    )
+    assert code == 2
+    assert "wanted new vectors of 6 dimensions" in err

@@ -1,0 +1,118 @@
+"""From two files to what a head is fitted on."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nobackfill as nb
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.head.files import read_for_fit
+
+
+@pytest.fixture
+def save(items, tmp_path):
+    """Writes both files; returns their paths and the data."""
+
+    def write(*, labels=True, columns=None, new_rows=None, new_columns=None):
+        data = items()
+        known = data.labels.numpy() if labels else None
+        old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+        nb.Vectors(data.ids, data.old, known, columns=columns or {}).save(old)
+        vectors = nb.Vectors(data.ids, data.new, columns=new_columns or {})
+        (vectors if new_rows is None else vectors.select(new_rows)).save(new)
+        return old, new, data
+
+    return write
+
+
+def test_items_are_matched_by_id(save):
+    order = np.random.default_rng(0).permutation(90)[:70]
+    old, new, data = save(new_rows=order)
+    found = read_for_fit(old, new)
+    rows = sorted(order.tolist())
+    assert found.old.ids.tolist() == found.new.ids.tolist() == data.ids[rows].tolist()
+    assert found.new.vectors.equal(data.new[rows])
+    assert found.old.vectors.equal(data.old[rows])
+    assert found.labels.tolist() == data.labels[rows].tolist()
+    assert found.groups is None
+    assert found.pairs is None
+
+
+def test_other_columns_may_tell_the_classes(save):
+    scene = np.array([f"scene {i % 12}" for i in range(90)])
+    old, new, data = save(new_columns={"scene": scene})  # in whichever file
+    assert read_for_fit(old, new, label="scene").labels.tolist() == scene.tolist()
+    grouped = read_for_fit(old, new, group="scene")
+    assert grouped.groups.tolist() == scene.tolist()
+    assert grouped.labels is None
+    with pytest.raises(ConfigError, match="no column `scen` in either file. Did you mean `scene`"):
+        read_for_fit(old, new, label="scen")
+    with pytest.raises(ConfigError, match="no column `scen`"):
+        read_for_fit(old, new, group="scen")
+
+
+def test_without_labels_none_are_used_unless_asked_for(save):
+    old, new, _ = save(labels=False)
+    found = read_for_fit(old, new)
+    assert (found.labels, found.groups, found.pairs) == (None, None, None)
+    with pytest.raises(ConfigError, match="no column `class`"):
+        read_for_fit(old, new, label="class")
+
+
+def test_only_training_items_are_taken(save):
+    split = np.array(["train" if i % 3 else "validation" for i in range(90)])
+    old, new, data = save(columns={"split": split})
+    found = read_for_fit(old, new)
+    assert found.new.ids.tolist() == data.ids[split == "train"].tolist()
+    assert found.labels.tolist() == data.labels.numpy()[split == "train"].tolist()
+
+
+def test_where_none_is_for_training_all_are_taken(save):
+    old, new, _ = save(columns={"split": np.array(["validation"] * 90)})
+    assert len(read_for_fit(old, new).new) == 90
+
+
+def test_pairs_come_from_a_file_without_those_of_other_splits(save, tmp_path):
+    split = np.array(["train"] * 80 + ["validation"] * 10)
+    old, new, _ = save(columns={"split": split})
+    lines = [
+        {"query": "item 0", "relevant": ["item 1", "item 85"]},
+        {"query": "item 2", "relevant": ["item 3"]},
+        {"query": "item 89", "relevant": ["item 3"]},
+        {"query": "item 4", "relevant": ["a stranger"]},
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found = read_for_fit(old, new, pairs=path)
+    assert {query: list(relevant) for query, relevant in found.pairs.items()} == {
+        "item 0": ["item 1"],
+        "item 2": ["item 3"],
+        "item 4": ["a stranger"],  # of which `fit` says that it has no vector
+    }
+    assert found.labels is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"pairs": "p", "group": "g"}, "--pairs and --group"),
+        ({"pairs": "p", "label": "l"}, "--label and --pairs"),
+        ({"group": "g", "label": "l"}, "--label and --group"),
+    ],
+)
+def test_one_kind_of_supervision_is_enough(tmp_path, given, says):
+    given = {**given, "pairs": tmp_path / "p"} if "pairs" in given else given
+    with pytest.raises(ConfigError, match=says):
+        read_for_fit(tmp_path / "old", tmp_path / "new", **given)
+
+
+def test_files_of_other_items_are_told(save, tmp_path):
+    old, _, data = save()
+    for ids, says in (
+        (np.arange(90), "ids of one kind"),
+        (np.arange(90).astype(str), "none of 90"),
+    ):
+        nb.Vectors(ids, data.new).save(tmp_path / "other.parquet")
+        with pytest.raises(DataError, match=says):
+            read_for_fit(old, tmp_path / "other.parquet")

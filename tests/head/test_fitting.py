@@ -1,0 +1,416 @@
+"""Fitting: where it begins, where it stops, and what it never sees."""
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nobackfill as nb
+from nobackfill.adapters import procrustes, ridge
+from nobackfill.errors import ConfigError
+from nobackfill.head import fitting
+from nobackfill.head.fitting import (
+    MIDDLING,
+    STRENGTHS,
+    Examples,
+    FitConfig,
+    asked,
+    choose_closed_form,
+    closed_forms,
+    cross_map,
+    fit_network,
+    make_method,
+    mapped,
+)
+from nobackfill.head.network import HeadNetwork
+from nobackfill.methods import METHODS
+from nobackfill.methods.base import Method
+from nobackfill.randomness import seeded
+
+CONFIG = FitConfig(epochs=3, batch_size=16, learning_rate=1e-2)
+USABLE = """
+    independent independent_contrastive prototype_alignment ndpp_old ndpp odpp_old odpp unibct
+    unibct_spr ract advbct sspl sspl_ce rbcl mimic prototype_mimic cross_supcon
+""".split()
+
+
+@pytest.fixture
+def parts(items):
+    """Two thirds of the classes to fit on, one third held out."""
+    data = items()
+    away = data.labels >= 10
+    return (
+        Examples(data.new[~away], data.old[~away], data.labels[~away]),
+        Examples(data.new[away], data.old[away], data.labels[away] - 10),
+    )
+
+
+def network_for(examples, hidden=8):
+    torch.manual_seed(0)
+    return HeadNetwork(examples.new.shape[1], examples.old.shape[1], hidden=hidden)
+
+
+def fit(parts, method="cross_supcon", config=CONFIG, options=None, **more):
+    examples, held_out = parts
+    network = network_for(examples)
+    progress = choose_closed_form(network, examples, held_out)
+    steps = fit_network(
+        network,
+        examples,
+        held_out,
+        method=method,
+        options=options or {},
+        config=config,
+        progress=progress,
+        **more,
+    )
+    return network, progress, steps
+
+
+def cross_map_by_hand(query, held_out):
+    precisions = []
+    for row in range(len(query)):
+        others = [i for i in range(len(query)) if i != row]
+        score = F.cosine_similarity(query[row][None], held_out.old[others]).tolist()
+        order = sorted(range(len(others)), key=lambda place: -score[place])
+        hits = [held_out.classes[others[place]] == held_out.classes[row] for place in order]
+        found = [sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit]
+        precisions.append(float(sum(found)) / len(found))
+    return sum(precisions) / len(precisions)
+
+
+def test_the_measure_is_map_of_the_others(parts):
+    held_out = parts[1]
+    query = F.normalize(
+        procrustes(*(getattr(parts[0], side) for side in ("new", "old")))(held_out.new)
+    )
+    assert cross_map(query, held_out) == pytest.approx(cross_map_by_hand(query, held_out))
+
+
+def test_of_many_queries_some_ask_and_do_not_find_themselves(parts, monkeypatch):
+    held_out = parts[1]
+    monkeypatch.setattr(fitting, "QUERIES", 7)
+    found = []
+    kept = fitting.retrieval
+    monkeypatch.setattr(
+        fitting,
+        "retrieval",
+        lambda *given, **more: found.append((given, more)) or kept(*given, **more),
+    )
+    cross_map(held_out.old, held_out)
+    (given, more) = found[0]
+    rows = [i * len(held_out.new) // 7 for i in range(7)]
+    assert torch.equal(given[0], held_out.old[rows])
+    assert given[2].tolist() == held_out.classes[rows].tolist()
+    assert more["ignored"] == [[row] for row in rows]
+
+
+def test_all_closed_forms_are_tried(parts):
+    examples = parts[0]
+    found = dict(closed_forms(examples))
+    assert list(found) == ["procrustes", *(f"ridge {strength:g}" for strength in STRENGTHS)]
+    assert MIDDLING in found
+    assert torch.equal(found["procrustes"].weight, procrustes(examples.new, examples.old).weight)
+    for strength in STRENGTHS:
+        expected = ridge(examples.new, examples.old, strength=strength).weight
+        assert torch.equal(found[f"ridge {strength:g}"].weight, expected)
+
+
+def test_it_begins_with_the_best_closed_form_exactly(parts):
+    examples, held_out = parts
+    network = network_for(examples)
+    progress = choose_closed_form(network, examples, held_out)
+    forms = dict(closed_forms(examples))
+    values = {name: cross_map(form(held_out.new), held_out) for name, form in forms.items()}
+    assert progress.closed == pytest.approx(values, abs=1e-6)
+    assert progress.closed[progress.start] == max(progress.closed.values())
+    assert torch.equal(network.affine.weight, forms[progress.start].weight)
+    assert torch.equal(network.affine.bias, forms[progress.start].bias)
+    assert asked(network, held_out) == progress.closed[progress.start]
+    assert (progress.best, progress.history) == (0, [])
+
+
+def test_the_best_may_be_any_of_them(parts, monkeypatch):
+    examples, held_out = parts
+    for wanted, name in enumerate(dict(closed_forms(examples))):
+        told = iter([0.9 if place == wanted else 0.1 for place in range(5)])
+        monkeypatch.setattr(fitting, "asked", lambda *given, told=told: next(told))
+        network = network_for(examples)
+        assert choose_closed_form(network, examples, held_out).start == name
+        form = dict(closed_forms(examples))[name]
+        assert torch.equal(network.affine.weight, form.weight)
+
+
+def test_without_held_out_classes_it_begins_in_the_middle(parts):
+    network = network_for(parts[0])
+    progress = choose_closed_form(network, parts[0], None)
+    assert progress.start == MIDDLING
+    assert all(value != value for value in progress.closed.values())
+    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[MIDDLING].weight)
+
+
+@pytest.mark.parametrize("method", USABLE)
+@pytest.mark.parametrize("classification", [0.0, 0.5])
+def test_every_usable_method_fits_and_is_no_worse_than_the_closed_form(
+    parts, method, classification
+):
+    config = FitConfig(3, batch_size=16, learning_rate=1e-2, classification=classification)
+    network, progress, steps = fit(parts, method, config)
+    best = max([progress.closed[progress.start], *progress.history])
+    assert asked(network, parts[1]) == best >= max(progress.closed.values())
+    assert len(progress.history) == 3
+    learns = method != "independent" or classification > 0
+    assert (steps > 0) == learns
+
+
+def test_usable_methods_are_these():
+    for name in METHODS:
+        if name in USABLE:
+            fitting.check_method(name)
+        else:
+            with pytest.raises(ConfigError, match=f"`{name}` needs more.*{', '.join(USABLE)}"):
+                fitting.check_method(name)
+    with pytest.raises(ConfigError, match="unknown method `cros_supcon`. Did you mean `cross_s"):
+        fitting.check_method("cros_supcon")
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e30])
+@pytest.mark.parametrize("method", ["cross_supcon", "odpp", "rbcl"])
+def test_a_huge_learning_rate_leaves_the_closed_form(parts, method, rate):
+    network, progress, _ = fit(parts, method, FitConfig(3, batch_size=16, learning_rate=rate))
+    assert progress.best == 0
+    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
+    assert not network.outer.weight.any()
+    assert not network.training
+    if rate == 1e30:  # nothing but NaN: no reason to go on
+        assert len(progress.history) == 1
+        assert progress.history[0] != progress.history[0]
+
+
+class Recording(Method):
+    """Sees what a method sees."""
+
+    needs = frozenset({"embeddings"})
+
+    def __init__(self, old, num_classes):
+        super().__init__(old, num_classes)
+        self.old_space, self.seen = old, []
+        self.epochs, self.asked = [], []
+
+    def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
+        self.epochs.append((epoch, epochs))
+        self.asked.append((new_prototypes(), new_embeddings()))
+
+    def forward(self, new, labels, *, items=None, old=None):
+        self.seen.append((items, labels, new))
+        return {"classification": new.square().sum(), "compatibility": new.mean()}
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    made = []
+
+    def make(old, num_classes):
+        made.append(Recording(old, num_classes))
+        return made[-1]
+
+    make.needs, make.same_kind, make.maps_queries = Recording.needs, False, False
+    monkeypatch.setitem(METHODS, "recording", make)
+    return made
+
+
+def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(parts, recording):
+    examples, held_out = parts
+    _, progress, steps = fit(parts, "recording", FitConfig(2, batch_size=16))
+    (method,) = recording
+    assert torch.equal(method.old_space.embeddings, examples.old)
+    assert torch.equal(method.old_space.labels, examples.classes)
+    assert method.num_classes == 10
+    assert method.epochs == [(0, 2), (1, 2)]
+    assert steps == len(method.seen) == 2 * 4
+    for epoch in (method.seen[:4], method.seen[4:]):
+        rows = torch.cat([items for items, _, _ in epoch])
+        assert sorted(rows.tolist()) == list(range(len(examples.new)))
+        for items, labels, new in epoch:
+            assert torch.equal(labels, examples.classes[items])
+            assert new.shape == (len(items), 6)
+    assert not torch.equal(method.seen[0][0], method.seen[4][0])  # another order
+    prototypes, embeddings = method.asked[0]
+    assert (prototypes.shape, embeddings.shape) == ((10, 6), (60, 6))
+    first = dict(closed_forms(examples))[progress.start]
+    torch.testing.assert_close(embeddings, first(examples.new))
+    torch.testing.assert_close(prototypes, nb.class_means(embeddings, examples.classes, 10))
+    assert len(held_out.new) == 30  # of which no row was in any batch, as all are below 60
+
+
+def test_terms_are_weighed(parts, monkeypatch):
+    def moved(classification, term):
+        class One(Recording):
+            def forward(self, new, labels, *, items=None, old=None):
+                terms = super().forward(new, labels, items=items, old=old)
+                return {term: terms[term]}
+
+        method = One(nb.OldSpace(embeddings=parts[0].old), 10)
+        network = network_for(parts[0])
+        optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+        before = network.affine.weight.clone()
+        config = FitConfig(classification=classification)
+        fitting.step(network, method, optimizer, parts[0], torch.arange(8), config)
+        return network.affine.weight - before
+
+    torch.testing.assert_close(
+        moved(0.25, "classification"), 0.25 * moved(1.0, "classification"), atol=1e-5, rtol=1e-4
+    )
+    assert torch.equal(moved(0.25, "compatibility"), moved(1.0, "compatibility"))
+
+
+def test_classification_is_learned_only_with_a_weight(parts):
+    for weight, classifies in ((0.0, False), (0.5, True)):
+        method = make_method("cross_supcon", {}, parts[0], FitConfig(classification=weight))
+        assert method.classifies == classifies
+
+
+def test_prototypes_are_those_of_the_examples_and_only_where_needed(parts, monkeypatch):
+    examples = parts[0]
+    method = make_method("prototype_alignment", {}, examples, CONFIG)
+    expected = nb.class_means(examples.old, examples.classes, 10)
+    assert any(torch.equal(buffer, expected) for buffer in method.buffers())
+    cancel = torch.cat([examples.old[:1], -examples.old[:1], examples.old[2:]])
+    classes = torch.cat([torch.tensor([10, 10]), examples.classes[2:]])
+    make_method("cross_supcon", {}, Examples(examples.new, cancel, classes), CONFIG)
+
+
+def test_options_reach_the_method_and_misspelt_ones_do_not(parts):
+    method = make_method("cross_supcon", {"temperature": 0.5}, parts[0], CONFIG)
+    assert method.temperature == 0.5
+    with pytest.raises(ConfigError, match="Did you mean `temperature`"):
+        make_method("cross_supcon", {"temperatur": 0.5}, parts[0], CONFIG)
+
+
+def test_the_learning_rate_falls_along_half_a_cosine(parts, recording, monkeypatch):
+    rates = []
+    kept = torch.optim.AdamW.step
+    monkeypatch.setattr(
+        torch.optim.AdamW,
+        "step",
+        lambda self, *given: rates.append(self.param_groups[0]["lr"]) or kept(self, *given),
+    )
+    fit(parts, "recording", FitConfig(2, batch_size=16, learning_rate=0.1))
+    done = torch.arange(8) / 8
+    expected = 0.1 * (1 + torch.cos(torch.pi * done)) / 2
+    torch.testing.assert_close(torch.tensor(rates), expected)
+
+
+def scripted(monkeypatch, values):
+    """Lets the held-out classes say what a test wants, after the five closed forms."""
+    told = iter([0.5] * 5 + values)
+    monkeypatch.setattr(fitting, "asked", lambda *given: next(told))
+
+
+def test_the_best_epoch_is_kept(parts, monkeypatch):
+    scripted(monkeypatch, [0.6, 0.8, 0.7])
+    states, shown = [], []
+    kept = fitting.train_epoch
+
+    def train_epoch(network, *given):
+        made = kept(network, *given)
+        states.append(fitting.weights_of(network))
+        return made
+
+    monkeypatch.setattr(fitting, "train_epoch", train_epoch)
+    network, progress, _ = fit(
+        parts, watch=lambda progress: shown.append((progress.best, list(progress.history)))
+    )
+    assert progress.best == 2
+    assert all(torch.equal(network.state_dict()[name], value) for name, value in states[1].items())
+    assert not torch.equal(states[1]["affine.weight"], states[2]["affine.weight"])
+    assert shown == [(1, [0.6]), (2, [0.6, 0.8]), (2, [0.6, 0.8, 0.7])]
+    assert not network.training
+
+
+def test_as_good_is_no_better(parts, monkeypatch):
+    scripted(monkeypatch, [0.5, 0.5, 0.5])
+    assert fit(parts)[1].best == 0
+
+
+def test_it_stops_when_nothing_is_gained(parts, monkeypatch):
+    scripted(monkeypatch, [0.4, 0.6, 0.5, 0.6, 0.5, 0.9])
+    _, progress, _ = fit(parts, config=FitConfig(6, batch_size=16, patience=3))
+    assert progress.history == [0.4, 0.6, 0.5, 0.6, 0.5]
+    assert progress.best == 2
+
+
+def test_epochs_without_a_step_do_not_count_as_waiting(parts):
+    config = FitConfig(8, batch_size=16, patience=1)
+    _, progress, _ = fit(parts, "unibct_spr", config)  # learns from epoch 3 on, of these 8
+    assert len(progress.history) >= 3
+
+
+def test_no_epoch_is_begun_after_the_time_is_up(parts, monkeypatch):
+    now = iter([0.0, 1.0, 11.0])
+    monkeypatch.setattr(fitting, "monotonic", lambda: next(now))
+    _, progress, _ = fit(parts, config=FitConfig(5, batch_size=16, seconds=10.0))
+    assert len(progress.history) == 1
+
+
+def test_without_epochs_it_is_the_closed_form(parts):
+    network, progress, steps = fit(parts, config=FitConfig(0))
+    assert (progress.history, progress.best, steps) == ([], 0, 0)
+    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
+
+
+def test_the_seed_decides_and_the_callers_randomness_is_left_alone(parts):
+    torch.manual_seed(7)
+    one = fit(parts)[0].state_dict()
+    torch.manual_seed(8)
+    drawn = torch.rand(1)
+    torch.manual_seed(8)
+    method = make_method("cross_supcon", {}, parts[0], CONFIG)
+    assert torch.equal(torch.rand(1), drawn)
+    again = make_method("cross_supcon", {}, parts[0], CONFIG)
+    assert torch.equal(method.classifier.weight, again.classifier.weight)
+    other = fit(parts)[0].state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_whoever_watches_may_draw_from_a_seed_too(parts):
+    def watch(progress):
+        with seeded(3):
+            torch.rand(1)
+
+    worker = threading.Thread(
+        target=lambda: fit(parts, watch=watch, config=FitConfig(1)), daemon=True
+    )
+    worker.start()
+    worker.join(20)
+    assert not worker.is_alive()
+
+
+def test_mapping_in_blocks_is_the_same_and_without_dropout(parts):
+    network = network_for(parts[0])
+    torch.nn.init.normal_(network.outer.weight)
+    network.train()
+    new = parts[0].new
+    whole = mapped(network, new)
+    torch.testing.assert_close(mapped(network, new, block=7), whole)
+    assert network.training
+    torch.testing.assert_close(whole, F.normalize(network.eval()(new), dim=1))
+    assert not whole.requires_grad
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": -1},
+        {"batch_size": 0},
+        {"learning_rate": -1.0},
+        {"learning_rate": float("nan")},
+        {"weight_decay": -0.1},
+        {"classification": float("inf")},
+        {"seconds": -1.0},
+    ],
+)
+def test_settings_that_make_no_sense_are_told(wrong):
+    with pytest.raises(ConfigError, match=f"wanted `{next(iter(wrong))}` of"):
+        fitting.check_config(FitConfig(**wrong))

@@ -1,0 +1,191 @@
+"""The folder of a head: all of it, or an error that says what is wrong."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import nobackfill as nb
+from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.head.apply import gelu, load
+from nobackfill.head.folder import fingerprint, plain
+from nobackfill.space import Space
+
+
+@pytest.fixture
+def folder(fitted, tmp_path):
+    fitted.save_pretrained(tmp_path / "head")
+    return tmp_path / "head"
+
+
+def change(folder, **more):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **more}))
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def one_of_another(folder, items, head):
+    """A head that was fitted again, and stopped before the last file was there."""
+    data = items(seed=1)
+    weights = (folder / "model.safetensors").read_bytes()
+    head().fit(data.new, data.old, data.labels).save_pretrained(folder)
+    (folder / "model.safetensors").write_bytes(weights)
+
+
+DAMAGE = {
+    "no folder": (lambda f: f.rename(f.with_name("gone")), "config.json cannot be read"),
+    "no config": (lambda f: (f / "config.json").unlink(), "config.json cannot be read"),
+    "half a config": (
+        lambda f: (f / "config.json").write_text((f / "config.json").read_text()[:50]),
+        "config.json cannot be read",
+    ),
+    "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "cannot be read"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "of something else"),
+    "of transformers": (
+        lambda f: (f / "config.json").write_text('{"model_type": "bert"}'),
+        "of something else",
+    ),
+    "a later schema": (lambda f: change(f, schema=2), "has version 2. Upgrade"),
+    "no progress": (lambda f: change(f, progress=None), "wanted `progress`"),
+    "half a progress": (lambda f: change(f, progress={}), "tells it in another way"),
+    "odd progress": (
+        lambda f: change(f, progress={"closed": [], "start": "", "history": [], "best": 0}),
+        "tells it in another way",
+    ),
+    "odd dimensions": (lambda f: change(f, new_dim="8"), "wanted `new_dim`"),
+    "other dimensions": (lambda f: change(f, new_dim=9), "are of another head"),
+    "unknown settings": (
+        lambda f: change(f, parameters={"colour": "red"}),
+        "tells it in another way .*colour",
+    ),
+    "another width": (lambda f: change(f, hidden=0), "are of another head"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "weights of a head"),
+    "half the weights": (
+        lambda f: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:300]
+        ),
+        "weights of a head",
+    ),
+    "changed weights": (lambda f: flip_a_byte(f / "model.safetensors"), "they were changed, or"),
+    "no space": (lambda f: (f / "space.json").unlink(), "what made a head"),
+    "odd space": (lambda f: (f / "space.json").write_text("{}"), "lacks"),
+    "a space of no text": (lambda f: (f / "space.json").write_bytes(b"\xff\xfe"), "what made a"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_told(folder, damage):
+    spoil, says = DAMAGE[damage]
+    spoil(folder)
+    with pytest.raises(DataError, match=says):
+        nb.CompatibleHead.from_pretrained(folder)
+
+
+def test_files_of_two_heads_are_told_apart(folder, items, head):
+    one_of_another(folder, items, head)
+    for read in (nb.CompatibleHead.from_pretrained, load):
+        with pytest.raises(DataError, match="files of two heads were mixed"):
+            read(folder)
+
+
+def test_a_head_takes_the_place_of_another(folder, items, head):
+    data = items(seed=1)
+    other = head(hidden=0).fit(data.new, data.old, data.labels)
+    other.save_pretrained(folder)
+    read = nb.CompatibleHead.from_pretrained(folder)
+    assert torch.equal(read.transform(data.new), other.transform(data.new))
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json", "model.safetensors", "space.json",
+    ]  # fmt: skip
+
+
+def test_settings_for_the_next_fit_do_not_change_what_is_saved(fitted, items, tmp_path):
+    new = items().new
+    expected = fitted.transform(new)
+    fitted.set_params(hidden=0, device="cpu").save_pretrained(tmp_path)
+    read = nb.CompatibleHead.from_pretrained(tmp_path)
+    assert torch.equal(read.transform(new), expected)
+    assert read.hidden == 0
+
+
+def test_weights_have_one_fingerprint_whatever_their_order():
+    one = {"a": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    assert fingerprint(one) == fingerprint(dict(reversed(one.items())))
+    assert fingerprint(one) != fingerprint({"b": one["a"], "a": one["b"]})
+
+
+def test_plain_values_are_those_of_json():
+    given = {"a": float("inf"), "b": [np.float32(0.5), True, None], "c": torch.device("cpu")}
+    assert plain(given) == {"a": None, "b": [0.5, True, None], "c": "cpu"}
+
+
+@pytest.mark.parametrize("hidden", [0, 16])
+@pytest.mark.parametrize(("new_dim", "old_dim"), [(8, 6), (5, 9)])
+def test_numpy_alone_does_the_same(items, head, tmp_path, hidden, new_dim, old_dim):
+    data = items(new_dim=new_dim, old_dim=old_dim)
+    made = head(hidden=hidden).fit(data.new, data.old, data.labels)
+    if hidden:  # a large correction
+        torch.manual_seed(0)
+        for part in (made.network_.outer.weight, made.network_.outer.bias):
+            torch.nn.init.normal_(part)
+        made.space_ = Space(dim=old_dim, weights=fingerprint(made.arrays()))
+    made.save_pretrained(tmp_path)
+    out = load(tmp_path)(1000 * data.new.numpy().astype(np.float64))
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, made.transform(data.new), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(out, axis=1), 1, atol=1e-6)
+
+
+def test_numpy_alone_maps_many_rows_in_blocks(folder, items, monkeypatch):
+    new = items().new.numpy()
+    expected = load(folder)(new)
+    monkeypatch.setattr("nobackfill.head.apply.ROWS", 7)
+    np.testing.assert_allclose(load(folder)(new), expected, atol=1e-7)
+    assert load(folder)(new[:0]).shape == (0, 6)
+
+
+def test_numpy_alone_refuses_what_a_head_refuses(folder, items):
+    transform, new = load(folder), items().new.numpy().astype(np.float64)
+    for wrong in (new[:, :7], new[0]):
+        with pytest.raises(SpaceMismatch, match="of 8 dimensions"):
+            transform(wrong)
+    for value in (0.0, np.nan, np.inf, 1e300, 1e25, 1e-20):
+        bad = new.copy()
+        bad[[4, 6]] = value
+        with pytest.raises(DataError, match="but 2 have none .*, the first being row 4"):
+            transform(bad)
+
+
+def test_gelu_is_that_of_torch():
+    x = torch.linspace(-6, 6, 121)
+    np.testing.assert_allclose(gelu(x.numpy()), torch.nn.functional.gelu(x), atol=1e-6)
+
+
+def test_no_torch_is_needed_to_use_a_head(folder, items, fitted, tmp_path):
+    new = items().new
+    np.save(tmp_path / "new.npy", new.numpy())
+    code = """
+import sys
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "scipy", "jaxtyping") or name == "safetensors.torch":
+            raise ImportError(f"{name} is forbidden")
+
+sys.meta_path.insert(0, Forbid())
+import numpy as np
+from nobackfill.head.apply import load
+np.save(sys.argv[3], load(sys.argv[1])(np.load(sys.argv[2])))
+"""
+    paths = [str(path) for path in (folder, tmp_path / "new.npy", tmp_path / "out.npy")]
+    subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=60)
+    out = np.load(tmp_path / "out.npy")
+    np.testing.assert_allclose(out, fitted.transform(new), atol=1e-6)
