@@ -377,7 +377,6 @@ def test_p_scores_come_with_the_values_they_were_made_of():
     assert no_gain.summary()["p_scores_of"] is None
 
 
-@pytest.mark.xfail(strict=True, reason="spread, uniformity and `in_order` are NaN there, so far")
 @pytest.mark.parametrize("stored", [1, 4])
 def test_a_gallery_of_one_class_still_makes_json(stored):
     labels = np.array(["a", "b", *"a" * stored])

@@ -55,13 +55,14 @@ class SearchPlan:
         digest = hashlib.sha256()
         for ids in (self.query_ids, self.gallery_ids):
             digest.update("\0".join(map(str, ids.tolist())).encode() + b"\1")
-        for numbers in (
-            self.query_labels,
-            self.gallery_labels,
-            self.query_camera,
-            self.gallery_camera,
+        for sides in (
+            (self.query_labels, self.gallery_labels),
+            (self.query_camera, self.gallery_camera),
         ):
-            digest.update((b"" if numbers is None else numbers.numpy().tobytes()) + b"\1")
+            told = [side.numpy() for side in sides if side is not None]
+            if told:  # numbered among those that take part
+                digest.update(np.unique(np.concatenate(told), return_inverse=True)[1].tobytes())
+            digest.update(b"\1")
         digest.update(json.dumps([self.relevant, self.ignored]).encode())
         return digest.hexdigest()[:16]
 
@@ -114,7 +115,13 @@ def plan_search(
     if modalities is not None:
         queries, gallery = _of_modalities(queries, gallery, modalities, old, new_query)
     queries, gallery, notes = _in_both(
-        queries, gallery, old, new_query, new_gallery, intersect=intersect
+        queries,
+        gallery,
+        old,
+        new_query,
+        new_gallery,
+        strangers=_strangers(new_query, old, modalities),
+        intersect=intersect,
     )
     if len(queries) == 0 or len(gallery) == 0:
         raise DataError(
@@ -239,6 +246,7 @@ def _in_both(
     new_query: Vectors,
     new_gallery: Vectors,
     *,
+    strangers: Ids,
     intersect: bool,
 ) -> tuple[Ids, Ids, tuple[str, ...]]:
     """The queries and gallery items that both files have, or an error about those that do not."""
@@ -248,7 +256,7 @@ def _in_both(
         "queries that the new file lacks": queries[~np.isin(queries, new_query.ids)],
         "gallery items that the old file lacks": gallery[~np.isin(gallery, old.ids)],
         "gallery items that the new file lacks": gallery[~np.isin(gallery, new_gallery.ids)],
-        "items that only the new file has": _strangers(new_query, old),
+        "items that only the new file has": strangers,
     }
     notes = []
     if no_new_gallery:
@@ -273,13 +281,15 @@ def _in_both(
     )
 
 
-def _strangers(new: Vectors, old: Vectors) -> Ids:
+def _strangers(new: Vectors, old: Vectors, modalities: tuple[str, str] | None) -> Ids:
     """The ids that only the new file has, of items that would ask or be searched."""
     takes_part = np.ones(len(new), dtype=bool)
     if "is_query" in new.columns and "is_gallery" in new.columns:
         takes_part = new.columns["is_query"] | new.columns["is_gallery"]
     elif "split" in new.columns:
         takes_part = new.columns["split"] == "validation"
+    if modalities is not None and "modality" in new.columns:
+        takes_part = takes_part & np.isin(new.columns["modality"], modalities)
     strangers: Ids = new.ids[takes_part & ~np.isin(new.ids, old.ids)]
     return strangers
 

@@ -9,6 +9,8 @@ import torch
 
 import nobackfill as nb
 from nobackfill.cli import main as cli
+from nobackfill.cli.show_head import print_head
+from nobackfill.head.fitting import Progress
 
 LABELS = np.arange(240) % 24
 QUICK = ["--epochs", "2", "--hidden", "8", "--device", "cpu"]
@@ -136,6 +138,18 @@ def test_without_classes_a_note_says_what_it_is(fit):
     assert (code, found["supervision"], found["held_out_new_old"]) == (0, "none", None)
     assert set(found["closed_forms"].values()) == {None}
     assert "Note: no supervision was used" in fit(prefix="bare ")[1]
+
+
+def test_the_epoch_that_was_kept_is_the_one_that_is_told(fit, tmp_path, capsys):
+    fit()
+    head = nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    head.progress_ = Progress({"procrustes": 0.25}, "procrustes", [0.3, 0.5, 0.4], best=2)
+    print_head(head, tmp_path, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["epoch_kept"], found["held_out_new_old"]) == (2, 0.5)
+    print_head(head, tmp_path, as_json=False)
+    told = capsys.readouterr().out
+    assert "25.00 mAP in closed form (procrustes), 50.00 after 2 epochs of cross_supcon" in told
 
 
 def test_training_that_gains_nothing_says_so(fit):

@@ -76,24 +76,22 @@ def found_in(folder):
 # Of runs
 
 
-def test_a_run_is_reported(command, runs, tmp_path):
-    code, out, err = command("report", runs / "bct-0", "-o", tmp_path / "page.html")
-    assert (code, err) == (0, "")
-    assert found_in(tmp_path) == {"page.html", "page.md", "page.json", "page.queries.parquet"}
-    told = json.loads((tmp_path / "page.json").read_text())
-    mean = f"{100 * told['differences']['new_old - old_old']['mean']:+.2f}"
-    assert f"On the stored gallery the new model gives {mean}" in out
-    assert out.endswith(f"\nReport: {tmp_path / 'page.html'}\n")
-
-
-def test_programs_get_one_object(command, runs, tmp_path):
+def test_programs_get_one_object_and_the_files_of_a_run(command, runs, tmp_path):
     code, out, err = command("report", runs / "bct-0", "-o", tmp_path / "page.html", "--json")
     assert (code, err) == (0, "")
+    assert found_in(tmp_path) == {"page.html", "page.md", "page.json", "page.queries.parquet"}
     told = json.loads(out)
     assert told["report"] == str(tmp_path / "page.html")
     assert {os.path.basename(path) for path in told["files"]} == found_in(tmp_path)
     beside = json.loads((tmp_path / "page.json").read_text())
     assert {key: told[key] for key in beside} == beside
+
+
+def test_people_read_the_conclusion_and_where_the_page_is(command, runs, tmp_path):
+    code, out, err = command("report", runs / "bct-0", runs / "bct-1", "-o", tmp_path / "page.html")
+    assert (code, err) == (0, "")
+    assert "compatible on every seed" in out
+    assert out.endswith(f"\nReport: {tmp_path / 'page.html'}\n")
 
 
 def test_several_runs_are_compared(command, runs, tmp_path):

@@ -497,6 +497,34 @@ def test_where_nobody_is_a_stranger_scores_are_left_out():
     assert any("scores and thresholds" in what for what in page.not_measured)
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(
+            1, marks=pytest.mark.xfail(strict=True, reason="a single item's uniformity is nan")
+        ),
+        4,
+    ],
+)
+def test_of_a_single_class_dashes_stand_for_what_needs_two(stored):
+    labels = np.array(["a", "b", *"a" * stored])
+    asks = np.arange(len(labels)) < 2
+    old, new = (
+        vectors(seed, 0.9, labels=labels, is_query=asks, is_gallery=~asks) for seed in (1, 2)
+    )
+    page = upgrade_page(look(old, new))
+    assert {row["in order"] for row in rows(section(page, "The numbers").tables[0])} == {"–"}
+    assert {row["spread"] for row in rows(section(page, "The spaces").tables[0])} == {"–"}
+    cells = [
+        cell
+        for part in page.sections
+        for table in part.tables
+        for row in table.rows
+        for cell in row
+    ]
+    assert not [cell for cell in cells if "nan" in cell]
+
+
 # The page as a whole
 
 

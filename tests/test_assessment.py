@@ -1,0 +1,169 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nobackfill as nb
+from nobackfill.assessment import Candidate, decide, divide, some_of
+from nobackfill.bootstrap import Interval
+from nobackfill.errors import ConfigError, DataError
+
+CLASSES, ITEMS, DIM = 60, 8, 12
+
+
+def world(kind, seed=0, **columns):
+    """The vectors of an old and of a new model, of the same items."""
+    generator = torch.Generator().manual_seed(seed)
+    mean = F.normalize(torch.randn(CLASSES, DIM, generator=generator), dim=1)
+    labels = torch.arange(CLASSES * ITEMS) % CLASSES
+
+    def draw(noise):
+        return mean[labels] + noise * torch.randn(len(labels), DIM, generator=generator) / DIM**0.5
+
+    old = draw(1.5)
+    turn = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator)).Q
+    new = {
+        "better": lambda: draw(0.5) @ turn,
+        "worse": lambda: draw(3.0) @ turn,
+        "noise": lambda: torch.randn(len(labels), DIM, generator=generator),
+        "same": lambda: old @ turn,
+        "elsewhere": lambda: draw(0.1).roll(1, 0),  # perfect, but of other items
+    }[kind]()
+    ids = [f"item {i}" for i in range(len(labels))]
+    return tuple(
+        nb.Vectors(ids, vectors, labels.numpy(), columns=columns) for vectors in (old, new)
+    )
+
+
+def judge(kind, seed=0, **options):
+    return nb.assess(*world(kind, seed), epochs=3, seed=seed, **options)
+
+
+def test_a_better_model_is_an_upgrade_and_the_reason_says_by_how_much():
+    verdict = judge("better")
+    assert (verdict.verdict, verdict.exit_code) == ("upgrade with head", 0)
+    chosen = next(one for one in verdict.candidates if one.name == verdict.chosen)
+    assert chosen.gain.low > 0
+    assert f"{100 * chosen.gain.mean:+.2f}" in verdict.reason
+    best = max(one.validation for one in verdict.candidates[2:9])
+    assert chosen.validation == best
+
+
+@pytest.mark.parametrize("kind", ["worse", "noise", "same"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_cannot_be_an_upgrade_is_none(kind, seed):
+    verdict = judge(kind, seed)
+    assert verdict.verdict in ("keep the old model", "inconclusive")
+    assert verdict.exit_code == {"keep the old model": 1, "inconclusive": 3}[verdict.verdict]
+
+
+def test_the_same_vectors_are_told_to_be_the_same():
+    assert judge("same").reason == "the new vectors are the old ones, but for a turn."
+
+
+def test_the_numbers_are_those_of_the_test_classes():
+    old, new = world("better")
+    verdict = nb.assess(old, new, epochs=3)
+    *_, tested = divide(torch.from_numpy(old.labels), None, seed=0)
+    for name, file in (("keep the old model", old), ("full backfill", new)):
+        some = file.select(tested.numpy())
+        expected = nb.evaluate(some, some).old_old.mean_average_precision
+        found = next(one.test for one in verdict.candidates if one.name == name)
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_verdict_is_strict_json_and_the_same_twice():
+    one, other = (judge("better").summary() for _ in range(2))
+    assert json.dumps(one, allow_nan=False) == json.dumps(other)
+    assert {"verdict", "reason", "candidates"} <= set(one)
+
+
+def test_classes_are_never_on_both_sides():
+    classes = torch.arange(400) % 50
+    parts = [set(classes[rows].tolist()) for rows in divide(classes, None, seed=0)]
+    assert [len(part) for part in parts] == [30, 10, 10]
+    assert len(set.union(*parts)) == 50
+
+
+def test_where_a_split_is_told_only_training_items_are_fitted_on():
+    classes = torch.arange(400) % 100
+    is_training = classes < 40
+    fitted, chosen_on, tested_on = divide(classes, is_training, seed=0)
+    assert set(classes[fitted].tolist()) == set(range(40))
+    assert not set(classes[chosen_on].tolist()) & set(classes[tested_on].tolist())
+    assert len(classes[chosen_on].unique()) == len(classes[tested_on].unique()) == 30
+
+
+def test_a_split_leaves_no_note_that_test_classes_may_have_been_seen():
+    split = np.where(np.arange(CLASSES * ITEMS) % CLASSES < 25, "train", "validation")
+    old, new = world("better", split=split)
+    told = nb.assess(old, new, epochs=1)
+    assert told.counts["fitted_classes"] == 25
+    assert not any("too good to be true" in note for note in told.notes)
+    assert any("too good to be true" in note for note in judge("better").notes)
+
+
+def test_shares_of_a_backfill_contain_each_other():
+    few, more = some_of(100, 0.1, seed=0), some_of(100, 0.5, seed=0)
+    assert (int(few.sum()), int(more.sum())) == (10, 50)
+    assert not (few & ~more).any()
+
+
+def an_interval(mean, half):
+    return Interval(mean, mean - half, mean + half, 0.95, 30)
+
+
+def candidates(**gains):
+    """A candidate for each name, with its gain and half the width of its interval."""
+    names = {
+        "head": "cross_supcon", "second": "two-stage, top 100", "ten": "10 % backfilled",
+        "quarter": "25 % backfilled", "half": "50 % backfilled", "full": "full backfill",
+    }  # fmt: skip
+    return {
+        names[key]: Candidate(
+            names[key], 0.5, 0.5, an_interval(*gains.get(key, (0.0, 0.1))),
+            an_interval(*gains.get(key, (0.0, 0.1))),
+        )
+        for key in names
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ({"head": (0.02, 0.01)}, "upgrade with head"),
+        ({"head": (0.02, 0.01), "second": (0.2, 0.01)}, "upgrade with head"),
+        ({"head": (0.0, 0.01), "second": (0.2, 0.01)}, "two-stage"),
+        ({"ten": (0.02, 0.01), "half": (0.2, 0.01)}, "backfill first"),
+        ({"full": (0.3, 0.1)}, "full backfill"),
+        ({"head": (0.0, 0.004)}, "keep the old model"),
+        ({"head": (-0.2, 0.1)}, "keep the old model"),
+        ({"head": (0.0, 0.006)}, "inconclusive"),
+    ],
+)
+def test_the_cheapest_way_that_surely_pays_is_the_answer(gains, expected):
+    assert decide(candidates(**gains), "cross_supcon", 100)[0] == expected
+
+
+def test_what_a_head_on_old_vectors_gives_too_is_no_gain_of_the_new_model():
+    found = candidates(head=(0.05, 0.01))
+    head = found["cross_supcon"]
+    found["cross_supcon"] = replace(head, added=an_interval(0.0, 0.01))
+    answer, reason = decide(found, "cross_supcon", 100)
+    assert answer == "keep the old model"
+    assert "comes from the labels" in reason
+
+
+def test_too_few_classes_and_no_labels_are_refused():
+    old, new = world("better")
+    few = old.labels < 29
+    with pytest.raises(DataError, match="at least 30 classes.*there are 29"):
+        nb.assess(old.select(few), new.select(few))
+    bare = [nb.Vectors(side.ids, side.vectors) for side in (old, new)]
+    with pytest.raises(DataError, match="no labels for 480 items"):
+        nb.assess(*bare)
+    with pytest.raises(ConfigError, match="unknown method `nddp`.*ndpp"):
+        nb.assess(old, new, methods=["nddp"])
