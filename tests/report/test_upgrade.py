@@ -497,15 +497,7 @@ def test_where_nobody_is_a_stranger_scores_are_left_out():
     assert any("scores and thresholds" in what for what in page.not_measured)
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        pytest.param(
-            1, marks=pytest.mark.xfail(strict=True, reason="a single item's uniformity is nan")
-        ),
-        4,
-    ],
-)
+@pytest.mark.parametrize("stored", [1, 4])
 def test_of_a_single_class_dashes_stand_for_what_needs_two(stored):
     labels = np.array(["a", "b", *"a" * stored])
     asks = np.arange(len(labels)) < 2

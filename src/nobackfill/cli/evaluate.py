@@ -67,12 +67,13 @@ def evaluate(
     from nobackfill.cli.show import print_evaluation
     from nobackfill.cli.show_comparison import Asked, in_json, print_asked
     from nobackfill.comparison import compare
-    from nobackfill.data.ground_truth import read_ground_truth
+    from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation import evaluate as run
     from nobackfill.reporting import check_page, report_vectors
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
+    check_level(level, ground_truth)
     if report is not None:
         check_page(report)  # before anything is done
     files = [load_vectors(old), load_vectors(new)]

@@ -46,16 +46,12 @@ def matrix(
 ) -> None:
     """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
     from nobackfill.cli.show_matrix import print_matrix
-    from nobackfill.data.ground_truth import read_ground_truth
+    from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.matrix import check_names, compatibility_matrix
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
-    if level is not None and ground_truth is None:
-        raise ConfigError(
-            f"wanted a level of official lists, but got `{level}` and no lists. Pass these by "
-            f"--ground-truth, or leave it out."
-        )
+    check_level(level, ground_truth)
     called = split_names(names, len(files)) if names is not None else name_files(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read

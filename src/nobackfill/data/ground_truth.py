@@ -71,3 +71,12 @@ def _one(line: str, number: int, path: Path) -> tuple[str, list[str], list[str]]
             f"wanted lines such as {wanted} in {path}, but line {number} is {line[:80]!r}."
         ) from None
     return query, ids[0], ids[1]
+
+
+def check_level(level: str | None, path: Path | None) -> None:
+    """Refuses a level where no lists are given that have any."""
+    if level is not None and path is None:
+        raise ConfigError(
+            f"wanted a level of official lists, but got `{level}` and no lists. Pass these by "
+            f"--ground-truth, or leave it out."
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 from nobackfill.bootstrap import FEWEST_GROUPS
@@ -376,9 +376,10 @@ def spaces_section(findings: Findings) -> list[Section]:
     rows = [
         [
             name,
-            *("–" if isnan(part) else f"{part:.4f}" for part in (one.spread, one.spread_centred)),
-            f"{alignment[own[name]]:.3f}" if own[name] in alignment else "–",
-            f"{one.uniformity:.3f}",
+            _digits(one.spread, 4),
+            _digits(one.spread_centred, 4),
+            _digits(alignment.get(own[name], nan), 3),
+            _digits(one.uniformity, 3),
         ]
         for name, one in findings.spaces.items()
     ]
@@ -404,6 +405,11 @@ def spaces_section(findings: Findings) -> list[Section]:
             figures=figures,
         )
     ]
+
+
+def _digits(value: float, digits: int) -> str:
+    """A number, or a dash where it was not measured."""
+    return "–" if isnan(value) else f"{value:.{digits}f}"
 
 
 def percent(share: float, *, digits: int = 1) -> str:
