@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -153,6 +154,15 @@ def test_what_cannot_be_reported_is_two_and_nothing_is_written(
     assert "Traceback" not in err
     assert found_in(tmp_path) == {"file"}
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
+
+
+@pytest.mark.xfail(strict=True, reason="it is refused once all has been measured, so far")
+def test_a_wrong_place_is_refused_before_anything_is_measured(command, runs, tmp_path):
+    shutil.copytree(runs / "bct-0", tmp_path / "bct")
+    (tmp_path / "bct" / "evaluation.json").unlink()
+    before = found_in(tmp_path / "bct")
+    assert command("report", tmp_path / "bct", "-o", tmp_path / "page.txt")[0] == 2
+    assert found_in(tmp_path / "bct") == before
 
 
 def test_help_names_what_is_written(command):
