@@ -384,3 +384,16 @@ def test_a_gallery_of_one_class_still_makes_json(stored):
     columns = {"is_query": asks, "is_gallery": ~asks}
     old, new = (vectors(seed, 0.9, labels=labels, **columns) for seed in (1, 2))
     strict(look_into(nb.evaluate(old, new)).summary())
+
+
+def test_a_class_without_a_mean_direction_costs_only_the_parts_that_need_one():
+    labels = np.arange(24) % 6
+    rows = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    rows[labels == 0] = torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]).repeat(2, 1)
+    old = nb.Vectors(list(range(24)), rows, labels)
+    new = nb.Vectors(list(range(24)), rows + 0.1, labels)
+    found = look_into(nb.evaluate(old, new))
+    assert not found.confused
+    assert not found.spaces
+    assert any("no mean direction" in what for what in found.not_measured)
+    assert found.slices["label"]

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from nobackfill.reporting import (
     Report,
     kinds_of,
     looks_in,
+    names_of,
     pictures_of,
     report_runs,
     report_vectors,
@@ -342,7 +344,7 @@ def test_an_unfinished_run_is_refused(runs, tmp_path):
 
 
 def test_the_same_run_twice_is_refused(runs):
-    with pytest.raises(DataError, match="two of `bct` have the seed 0, the second being bct-0"):
+    with pytest.raises(DataError, match="two of `bct` have the seed 0, the second being .*bct-0"):
         reported(runs, "bct-0", "bct-0")
 
 
@@ -551,3 +553,12 @@ def test_a_report_without_an_evaluation_has_no_queries_to_write(tmp_path):
     written = Report(page, {"a": 1}).save(tmp_path / "page.html")
     assert len(written) == 3
     assert strictly((tmp_path / "page.json").read_text()) == {"a": 1}
+
+
+def test_runs_of_one_name_are_told_apart_by_the_folder_above():
+    apart, alike = (
+        [Run(Path(folder), NDPP) for folder in folders]
+        for folders in (("a/x", "b/y"), ("a/x", "b/x"))
+    )
+    assert names_of(apart) == ["x", "y"]
+    assert names_of(alike) == ["a/x", "b/x"]

@@ -125,9 +125,12 @@ def look_into(evaluation: Evaluation, *, columns: Sequence[str] | None = None) -
             "classes that the old space cannot tell apart: relevance comes from lists, not classes"
         )
     else:
-        confused = confused_classes(evaluation)
-        spaces = _spaces(evaluation)
-        drawn = _draw(evaluation, confused)
+        try:
+            confused = confused_classes(evaluation)
+            spaces = _spaces(evaluation)
+            drawn = _draw(evaluation, confused)
+        except DataError as error:  # a class without a mean direction
+            missing.append(f"classes that the old space cannot tell apart, and the spaces: {error}")
     return Findings(
         evaluation=evaluation,
         lost=comparison.flipped(1, limit=LISTED),

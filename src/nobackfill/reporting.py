@@ -115,7 +115,7 @@ def report_run(
 ) -> Report:
     """The report of one upgrade."""
     tests = _tests(run, decoding)
-    summary = _summary(run, tests, device=device)
+    summary = _summary(run, decoding, device=device)
     name, collection = next(iter(tests.items()))
     evaluation = evaluate_run(run, collection, test=name, device=device)
     findings = look_into(evaluation)
@@ -149,13 +149,13 @@ def report_many(
     kinds = kinds_of([run.recipe for run in runs])
     outcomes = [
         Outcome(
-            run.folder.name,
+            name,
             kind,
             run.recipe.train.seed,
-            _summary(run, _tests(run, decoding), device=device),
+            _summary(run, decoding, device=device),
             data=_data(run),
         )
-        for run, kind in zip(runs, kinds, strict=True)
+        for run, kind, name in zip(runs, kinds, names_of(runs), strict=True)
     ]
     check_same_search(outcomes)
     similarity = similarity_of(runs, kinds)
@@ -268,14 +268,22 @@ def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     return searched
 
 
-def _summary(run: Run, tests: Mapping[str, Collection], *, device: torch.device) -> dict[str, Any]:
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """What to call each run: its folder, with the one above it where that tells more apart."""
+    names = [run.folder.name for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    return ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
+
+
+def _summary(run: Run, decoding: Decoding, *, device: torch.device) -> dict[str, Any]:
     """What a run came to: as it was left in its folder, or made now where that is older."""
     path = run.folder / "evaluation.json"
     if path.exists():
         summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if "searched" in summary:
             return summary
-    summary = search_all(run, tests, device=device)
+    summary = search_all(run, _tests(run, decoding), device=device)
     save_evaluation(run.folder, summary)
     return summary
 
@@ -320,7 +328,8 @@ def looks_in(files: Sequence[Vectors]) -> Show:
     def show(ids: Sequence[Any]) -> dict[Any, str]:
         shown: dict[Any, str] = {}
         for file in files:
-            here = np.array([item for item in ids if item in set(file.ids.tolist())])
+            known = set(file.ids.tolist())
+            here = np.array([item for item in ids if item in known])
             columns = columns_of([file], here) if len(here) else {}
             for item, text in zip(here.tolist(), columns.get("text", ()), strict=False):
                 if text:

@@ -156,7 +156,6 @@ def test_what_cannot_be_reported_is_two_and_nothing_is_written(
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
-@pytest.mark.xfail(strict=True, reason="it is refused once all has been measured, so far")
 def test_a_wrong_place_is_refused_before_anything_is_measured(command, runs, tmp_path):
     shutil.copytree(runs / "bct-0", tmp_path / "bct")
     (tmp_path / "bct" / "evaluation.json").unlink()

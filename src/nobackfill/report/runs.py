@@ -368,6 +368,7 @@ def _missing(outcomes: Sequence[Outcome], table: Mapping[str, Mapping[str, Any]]
     if alone := [kind for kind, one in table.items() if one["seeds"] == 1]:
         missing.append(f"the spread over seeds: a single run of {', '.join(alone)}")
     if without := [one.name for one in outcomes if one.summary["p_1"] is None]:
-        missing.append(f"P-scores: no independent model, or no better one, in {len(without)} runs")
+        runs = count(len(without), "run", "runs")
+        missing.append(f"P-scores: no independent model, or no better one, in {runs}")
     notes = {note for one in outcomes for note in one.summary["notes"]}
     return [*missing, *sorted(notes)]

@@ -243,7 +243,8 @@ def slice_sections(findings: Findings) -> list[Section]:
         is_class = column == "label"
         least = min((one.queries for one in slices), default=0)
         more = f" The {SHOWN} worst of {len(slices):,}." if len(slices) > SHOWN else ""
-        more += "" if least >= FEWEST_GROUPS else f" Intervals need {FEWEST_GROUPS} queries."
+        if any(isnan(one.difference.low) for one in slices[:SHOWN]):
+            more += f" Intervals need {FEWEST_GROUPS} {'queries' if is_class else 'classes'}."
         sections.append(
             Section(
                 "Class by class" if is_class else f"By {column}",
