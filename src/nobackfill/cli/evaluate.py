@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+from nobackfill.cli.options import (
+    Device,
+    GroundTruth,
+    Json,
+    Level,
+    NewFile,
+    OldFile,
+    Protocol,
+    Seed,
+)
 
 
 def evaluate(
@@ -18,20 +27,9 @@ def evaluate(
         Path | None,
         typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
     ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="plain (default), leave-one-out, market1501, gldv2, roxford_rparis, inshop or "
-            "rstpreid."
-        ),
-    ] = None,
-    ground_truth: Annotated[
-        Path | None,
-        typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
-    ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
-    ] = None,
+    protocol: Protocol = None,
+    ground_truth: GroundTruth = None,
+    level: Level = None,
     slices: Annotated[
         list[str] | None, typer.Option("--slice", help="Tell the worst values of a column.")
     ] = None,

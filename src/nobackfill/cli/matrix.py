@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json
+from nobackfill.cli.options import Device, GroundTruth, Json, Level, Protocol
 from nobackfill.errors import ConfigError
 
 
@@ -28,16 +28,9 @@ def matrix(
             help="Vectors of a model trained without constraint in place of NAME: for P-scores.",
         ),
     ] = None,
-    protocol: Annotated[
-        str | None, typer.Option(help="How to search, as in `evaluate`; plain by default.")
-    ] = None,
-    ground_truth: Annotated[
-        Path | None,
-        typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
-    ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
-    ] = None,
+    protocol: Protocol = None,
+    ground_truth: GroundTruth = None,
+    level: Level = None,
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Leave out items that a file lacks.")
     ] = False,

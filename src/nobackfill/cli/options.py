@@ -24,3 +24,17 @@ Workers = Annotated[
 Keep = Annotated[
     bool, typer.Option("--keep-images", help="Keep decoded images in memory, if they fit.")
 ]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        help="plain (default), leave-one-out, market1501, gldv2, roxford_rparis, inshop or "
+        "rstpreid."
+    ),
+]
+GroundTruth = Annotated[
+    Path | None,
+    typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
+]
+Level = Annotated[
+    str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
+]
