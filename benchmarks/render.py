@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
 
+from heads_page import render_heads, render_nulls
 from speed_page import render_speed_page, table
 from suites import OMNIGLOT_SEQUENCE, SUITES
 
@@ -64,6 +65,8 @@ def render_results():
         parts += [*running_means(lines), ""]
     if lines := read("omniglot_sequence"):
         parts += [*OMNIGLOT_SEQUENCE, "", *sequences(lines), ""]
+    parts += render_heads(read("heads"))
+    parts += render_nulls(read("null_upgrades"))
     if lines := read("kills"):
         parts += ["## Killed and resumed", "", *kills(lines), ""]
     return "\n".join(parts)

@@ -292,3 +292,29 @@ def test_chance_is_the_mean_over_all_rankings(relevant, gallery):
     assert load("suites").chance(relevant, gallery) == pytest.approx(
         100 * sum(values) / len(values)
     )
+
+
+def test_heads_that_make_new_vectors_worse_are_named_first():
+    def line(way, new_new):
+        return {
+            "setting": "cub200", "way": way, "old_old": 0.1, "new_old": 0.12, "new_new": new_new,
+            "raw_new": 0.2, "verdict": "compatible" if way == "ndpp" else "undecided",
+            "seconds": 3.0,
+        }  # fmt: skip
+
+    page = "\n".join(
+        render.render_heads([line("ridge", 0.1), line("ndpp", 0.3), line("ndpp", 0.5)])
+    )
+    assert "raw new vectors would be better than `ridge`." in page
+    assert "| `ndpp` | 2 | 10.00 | 12.00 | 40.00 | 20.00 | 2 of 2 | 3 s |" in page
+    assert render.render_heads([]) == render.render_nulls([]) == []
+
+
+def test_verdicts_are_counted_by_kind():
+    page = "\n".join(
+        render.render_nulls(
+            [{"kind": "noise", "upgrades": 4, "verdicts": {"keep": 3, "go": 1}, "mean_gain": -0.1}]
+        )
+    )
+    assert "|  | upgrades | go | keep | mean gain of the chosen |" in page
+    assert "| `noise` | 4 | 1 | 3 | -10.00 |" in page
