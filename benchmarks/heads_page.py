@@ -70,7 +70,6 @@ def render_nulls(lines):
         "## Verdicts where there is nothing to gain",
         "",
         "Simulated upgrades of 60 classes, 8 epochs a head; `better` is one that should be made.",
-        "The run of `same` is older than the rule that recognises the old vectors.",
         "",
         "    python benchmarks/null_upgrades.py",
         "",
