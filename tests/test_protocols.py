@@ -10,8 +10,9 @@ from sklearn.metrics import average_precision_score
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import Sides, evaluate
+from nobackfill.evaluation import evaluate
 from nobackfill.matching import rows_of
+from nobackfill.pairvectors import PairVectors
 from nobackfill.protocols import PROTOCOLS, protocol_named
 
 COUNT, CLASSES, DIM = 60, 8, 5
@@ -418,7 +419,7 @@ def test_sides_are_taken_from_the_files_when_asked_for():
         compatible_dim=DIM,
     )
     sides = evaluate(old, longer, independent=new).vectors
-    assert isinstance(sides, Sides)
+    assert isinstance(sides, PairVectors)
     assert list(sides) == ["old_old", "new_old", "new_new", "independent"]
     assert len(sides) == 4
     expected = {

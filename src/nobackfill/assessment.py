@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import Interval, paired_interval
+from nobackfill.bootstrap import Interval, in_points, paired_interval
 from nobackfill.errors import DataError
 from nobackfill.head import CompatibleHead
 from nobackfill.head.fitting import Examples, closed_forms
@@ -194,17 +194,11 @@ def assess(
         make_part(new_rows[rows], old_rows[rows], _renumbered(classes[rows]), most=QUERIES)
         for rows in parts[1:]
     )
-    maps: dict[str, Map] = {}
-    for name, affine in closed_forms(Examples(new_rows[fitted], old_rows[fitted], None)):
-        maps[name] = affine
-    for method in dict.fromkeys(["mimic", *methods]):
-        watch(f"fitting {method}")
-        head = CompatibleHead(method, seed=seed, device=device, epochs=epochs)
-        maps[method] = head.fit(new_rows[fitted], old_rows[fitted], classes[fitted]).transform
+    seen = new_rows[fitted], old_rows[fitted], classes[fitted]
+    settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
+    maps = fit_maps(*seen, methods, settings, watch)
     watch("fitting a head to the old vectors alone")
-    control = CompatibleHead(methods[0], seed=seed, device=device, epochs=epochs).fit(
-        old_rows[fitted], old_rows[fitted], classes[fitted]
-    )
+    control = CompatibleHead(methods[0], **settings).fit(seen[1], seen[1], seen[2])
     watch("searching")
     tried = _Tried(chosen_on, tested_on, control.transform, seed)
     for name, one in maps.items():
@@ -244,6 +238,31 @@ def assess(
         },
         notes=[*_advice(crowding), *_split_notes(is_training)],
     )
+
+
+def fit_maps(
+    new: Float[Tensor, "items new_dim"],
+    old: Float[Tensor, "items old_dim"],
+    classes: Int[Tensor, " items"],
+    methods: Sequence[str],
+    settings: Mapping[str, Any],
+    watch: Callable[[str], None],
+) -> dict[str, Map]:
+    """Every map from the new space into the old one, by name: closed forms, then heads.
+
+    Args:
+        new: New vectors to fit on.
+        old: Old vectors of the same items.
+        classes: Their classes.
+        methods: To fit heads by, beside one that only mimics the old vectors.
+        settings: Of each head.
+        watch: Is told what is being fitted.
+    """
+    maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
+    for method in dict.fromkeys(["mimic", *methods]):
+        watch(f"fitting {method}")
+        maps[method] = CompatibleHead(method, **settings).fit(new, old, classes).transform
+    return maps
 
 
 def _mapped(one: Map, part: Part) -> Scores:
@@ -359,7 +378,7 @@ def is_the_same(one: Float[Tensor, "items dim"], other: Float[Tensor, "items dim
 def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answer, str]:
     """The answer, and the reason in a sentence."""
     head = candidates[best]
-    gain = _points(head.gain)
+    gain = in_points(head.gain.summary())
     ways: list[tuple[str, Answer]] = [
         (best, "upgrade with head"),
         (f"two-stage, top {k}", "two-stage"),
@@ -371,8 +390,8 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     full = candidates["full backfill"]
     if full.gain.low > 0:
         return "full backfill", (
-            f"only a full backfill is surely better than the old model, by {_points(full.gain)} "
-            f"points of mAP; with the stored vectors {best} gives {gain}."
+            f"only a full backfill is surely better than the old model, by "
+            f"{in_points(full.gain.summary())} points of mAP; with the stored vectors {best} gives {gain}."
         )
     if head.gain.high < KEEP_BELOW:
         return "keep the old model", (
@@ -382,8 +401,8 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     if head.gain.low > 0:
         return "keep the old model", (
             f"{best} gives {gain} points of mAP, but so does a head on the old model's own vectors "
-            f"({_points(head.added)} on top of it): the gain comes from the labels, not from the "
-            f"new model."
+            f"({in_points(head.added.summary())} on top of it): the gain comes from the labels, "
+            f"not from the new model."
         )
     return "inconclusive", (
         f"{best} gives {gain} points of mAP, which may be chance: bring queries of more classes."
@@ -396,12 +415,7 @@ def _why(one: Candidate, answer: Answer) -> str:
         "two-stage": "the stored vectors find, and new vectors of the first hits put in order",
         "backfill first": f"with {one.name} at random, the mixed gallery beats the old one",
     }[answer]
-    return f"{said}, by {_points(one.gain)} points of mAP."
-
-
-def _points(one: Interval) -> str:
-    mean = f"{100 * one.mean:+.2f}"
-    return mean if one.low != one.low else f"{mean} ({100 * one.low:+.2f} to {100 * one.high:+.2f})"
+    return f"{said}, by {in_points(one.gain.summary())} points of mAP."
 
 
 def crowding_of(old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]) -> Crowding:

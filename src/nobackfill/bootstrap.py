@@ -1,5 +1,6 @@
 """How sure a mean over queries is: intervals by drawing classes again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import pi, sqrt, tan
 from statistics import NormalDist
@@ -48,6 +49,23 @@ class Interval:
     def decided(self) -> bool:
         """Whether the interval lies on one side of 0."""
         return self.low > 0 or self.high < 0
+
+
+def in_points(one: Mapping[str, Any], *, digits: int = 2) -> str:
+    """A difference in points of percent, with its interval where that is known.
+
+    Args:
+        one: As `Interval.summary` returns it.
+        digits: After the point.
+
+    Example:
+        >>> in_points(Interval(0.02, 0.011, 0.03, 0.95, 9).summary(), digits=1)
+        '+2.0 (+1.1 to +3.0)'
+    """
+    mean = f"{100 * one['mean']:+.{digits}f}"
+    if one["low"] is None:
+        return mean
+    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"
 
 
 def paired_interval(

@@ -1,6 +1,6 @@
 """Does the new model serve the old gallery, and is it better than the old one?"""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isnan
@@ -14,9 +14,10 @@ from torch import Tensor
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.matching import SearchPlan, columns_of, plan_search, rows_of
+from nobackfill.matching import SearchPlan, columns_of, plan_search
 from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
+from nobackfill.pairvectors import PairVectors
 from nobackfill.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.scores import PScores, compatibility, p_scores
 from nobackfill.vectors import Vectors
@@ -40,45 +41,6 @@ class Flips:
     k: int
     negative: float
     positive: float
-
-
-class Sides(Mapping[str, tuple[Tensor, Tensor]]):
-    """Query and gallery vectors of each pair of models, by name, taken from the files when asked.
-
-    Nothing is held but the files and the last pair that was asked for.
-
-    Args:
-        plan: Who asks and who is searched.
-        files: Of each pair the file of the queries, that of the gallery, and how many dimensions
-            of a query are compared: all where it is None.
-        device: Where they are wanted.
-    """
-
-    def __init__(
-        self,
-        plan: SearchPlan,
-        files: Mapping[str, tuple[Vectors, Vectors, int | None]],
-        device: torch.device | str,
-    ):
-        self._plan, self._files, self._device = plan, files, device
-        self._last: tuple[str, tuple[Tensor, Tensor]] | None = None
-
-    def __getitem__(self, pair: str) -> tuple[Tensor, Tensor]:
-        if self._last is None or self._last[0] != pair:
-            query, gallery, dim = self._files[pair]
-            self._last = None  # make room first
-            sides = (
-                rows_of(query, self._plan.query_ids)[:, :dim].to(self._device),
-                rows_of(gallery, self._plan.gallery_ids).to(self._device),
-            )
-            self._last = pair, sides
-        return self._last[1]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +273,7 @@ def evaluate(
         files["new_new"] = asks, new, None
     if independent is not None:
         files["independent"] = independent, independent, None
-    sides, found = Sides(plan, files, device), {}
+    sides, found = PairVectors(plan, files, device), {}
     for place, pair in enumerate(files):
         report = _part_of(progress, place, len(files), len(plan.query_ids))
         found[pair] = search_as_planned(plan, rules, *sides[pair], progress=report)

@@ -101,10 +101,9 @@ def _interval(one: dict[str, Any]) -> str:
 
 def interval_text(one: dict[str, Any], *, digits: int = 2) -> str:
     """A difference in percent, with its interval where that is known."""
-    mean = f"{100 * one['mean']:+.{digits}f}"
-    if one["low"] is None:
-        return mean
-    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"
+    from nobackfill.bootstrap import in_points
+
+    return in_points(one, digits=digits)
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:

@@ -1,9 +1,9 @@
 """The report of an assessment: is the upgrade worth making, and how?"""
 
 from nobackfill.assessment import Verdict
+from nobackfill.bootstrap import in_points
 from nobackfill.report.charts import intervals
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.upgrade import difference_text
 
 
 def assessment_page(verdict: Verdict, *, title: str) -> Page:
@@ -14,8 +14,8 @@ def assessment_page(verdict: Verdict, *, title: str) -> Page:
             one.name,
             f"{100 * one.test:.2f}",
             f"{100 * one.validation:.2f}",
-            difference_text(one.gain.summary()),
-            difference_text(one.added.summary()),
+            in_points(one.gain.summary()),
+            in_points(one.added.summary()),
         ]
         for one in verdict.candidates
     ]
@@ -43,7 +43,7 @@ def assessment_page(verdict: Verdict, *, title: str) -> Page:
                         intervals(drawn, label="gain in points of mAP; bars are 95 % intervals"),
                         "Against keeping the old model",
                         "; ".join(
-                            f"{one.name}: {difference_text(one.gain.summary())}"
+                            f"{one.name}: {in_points(one.gain.summary())}"
                             for one in verdict.candidates[1:]
                         )
                         + ".",

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from math import isnan, nan
 from typing import Any
 
-from nobackfill.bootstrap import FEWEST_GROUPS
+from nobackfill.bootstrap import FEWEST_GROUPS, in_points
 from nobackfill.comparison import Flipped, Slice
 from nobackfill.findings import Findings
 from nobackfill.report.charts import intervals, queries_on_gallery, score_curves
@@ -75,7 +75,7 @@ def upgrade_page(
 def conclude(findings: Findings) -> list[str]:
     """What to do, in a few sentences."""
     evaluation, summary = findings.evaluation, findings.evaluation.summary()
-    gain = difference_text(summary["differences"]["new_old - old_old"])
+    gain = in_points(summary["differences"]["new_old - old_old"])
     found = f"On the stored gallery the new model gives {gain} points of mAP against the old one"
     first = {
         "compatible": f"{found}: it may go live today, without embedding the gallery again.",
@@ -140,8 +140,7 @@ def numbers_section(findings: Findings) -> Section:
             Figure(
                 intervals(drawn, label="difference of mAP, in points; bars are 95 % intervals"),
                 "How sure the differences are",
-                "; ".join(f"{name}: {difference_text(one)}" for name, one in differences.items())
-                + ".",
+                "; ".join(f"{name}: {in_points(one)}" for name, one in differences.items()) + ".",
             )
         ],
     )
@@ -158,7 +157,7 @@ def tests_section(tests: Mapping[str, Mapping[str, Any]]) -> Section:
         [
             name,
             *(maybe(one[key]) for key in ("old_old", "new_old", "new_new")),
-            difference_text(one["differences"]["new_old - old_old"]),
+            in_points(one["differences"]["new_old - old_old"]),
             one["verdict"],
         ]
         for name, one in tests.items()
@@ -266,7 +265,7 @@ def _slice_table(column: str, slices: Sequence[Slice]) -> Table:
                 f"{one.queries:,}",
                 f"{100 * one.old_old:.1f}",
                 f"{100 * one.new_old:.1f}",
-                difference_text(one.difference.summary(), digits=1),
+                in_points(one.difference.summary(), digits=1),
                 percent(one.lost, digits=0),
                 percent(one.won, digits=0),
             ]
@@ -436,11 +435,3 @@ def count(number: int, one: str, many: str) -> str:
         ('1 query', '2,000 queries')
     """
     return f"{number:,} {one if number == 1 else many}"
-
-
-def difference_text(one: Mapping[str, Any], *, digits: int = 2) -> str:
-    """A difference in points, with its interval where that is known."""
-    mean = f"{100 * one['mean']:+.{digits}f}"
-    if one["low"] is None:
-        return mean
-    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"
