@@ -391,7 +391,8 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     if full.gain.low > 0:
         return "full backfill", (
             f"only a full backfill is surely better than the old model, by "
-            f"{in_points(full.gain.summary())} points of mAP; with the stored vectors {best} gives {gain}."
+            f"{in_points(full.gain.summary())} points of mAP; with the stored vectors {best} "
+            f"gives {gain}."
         )
     if head.gain.high < KEEP_BELOW:
         return "keep the old model", (
