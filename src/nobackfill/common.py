@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.matching import Ids, SearchPlan, columns_of, plan_search
+from nobackfill.matching import Ids, SearchPlan, check_agreement, columns_of, plan_search
 from nobackfill.protocols import Protocol
 from nobackfill.vectors import Vectors
 
@@ -163,24 +163,10 @@ def _in_all(ids: Ids, files: Mapping[str, Vectors]) -> Ids:
 
 
 def _check_labels(files: Mapping[str, Vectors], items: Ids) -> None:
-    """Raises where two files give an item different labels."""
-    labelled = {
-        name: columns_of([file], items)["label"]
-        for name, file in files.items()
-        if file.labels is not None
-    }
-    if not labelled:
+    """Raises where no file has labels, or two give an item different ones."""
+    if all(file.labels is None for file in files.values()):
         raise DataError(
             "wanted labels, but no file has a column `label`. Add one to any file: it says which "
             "items count as found."
         )
-    (first, ours), *rest = labelled.items()
-    for name, theirs in rest:
-        differ = ours.astype(str) != theirs.astype(str)
-        if differ.any():
-            item, one, other = (values[differ][0].item() for values in (items, ours, theirs))
-            raise DataError(
-                f"wanted the same labels in all files, but {int(differ.sum()):,} items differ: "
-                f"{item!r} is {one!r} in `{first}` and {other!r} in `{name}`. Correct one, or drop "
-                f"its column `label`."
-            )
+    check_agreement("label", {f"`{name}`": file for name, file in files.items()}, items)

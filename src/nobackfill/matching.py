@@ -180,6 +180,32 @@ def columns_of(files: Sequence[Vectors], ids: Ids) -> dict[str, Ids]:
     return found
 
 
+def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None:
+    """Raises where two files that have a column tell different things of an item.
+
+    Args:
+        column: `label`, or any other.
+        files: By what the error calls them: "the old file".
+        ids: Of items that every file has.
+    """
+    told: list[tuple[str, Ids]] = []
+    for name, file in files.items():
+        values = file.labels if column == "label" else file.columns.get(column)
+        if values is not None:
+            told.append((name, values[_find(file.ids, ids)]))
+    for name, theirs in told[1:]:
+        first, ours = told[0]
+        differ = ours.astype(str) != theirs.astype(str)
+        if differ.any():
+            item, one, other = (values[differ][0].item() for values in (ids, ours, theirs))
+            what = "labels" if column == "label" else f"`{column}`"
+            raise DataError(
+                f"wanted the same {what} in all files, but {int(differ.sum()):,} items differ: "
+                f"{item!r} is {one!r} in {first} and {other!r} in {name}. Correct one, or drop its "
+                f"column `{column}`."
+            )
+
+
 def _check_dimensions(old: Vectors, new: Vectors) -> None:
     """Raises where a new query cannot be compared with an old gallery vector."""
     dim = new.compatible_dim or new.dim
@@ -301,20 +327,10 @@ def _labels(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
             "wanted labels, but neither file has a column `label`. Add one to either file: it says "
             "which items count as found."
         )
-    if old.labels is None or new.labels is None:
-        file = new if old.labels is None else old
-        return file.ids, np.asarray(file.labels)
     shared = old.ids[np.isin(old.ids, new.ids)]
-    ours, theirs = old.labels[_find(old.ids, shared)], new.labels[_find(new.ids, shared)]
-    differ = ours.astype(str) != theirs.astype(str)
-    if differ.any():
-        item, one, other = (values[differ][0].item() for values in (shared, ours, theirs))
-        raise DataError(
-            f"wanted the same labels in both files, but {int(differ.sum())} items differ: {item!r} "
-            f"is {one!r} in the old file and {other!r} in the new. Correct one, or drop its column "
-            f"`label`."
-        )
-    return old.ids, old.labels
+    check_agreement("label", {"the old file": old, "the new file": new}, shared)
+    file = new if old.labels is None else old
+    return file.ids, np.asarray(file.labels)
 
 
 def _cameras(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:

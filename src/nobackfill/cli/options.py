@@ -33,7 +33,16 @@ Protocol = Annotated[
 ]
 GroundTruth = Annotated[
     Path | None,
-    typer.Option(help="What queries shall find: lines of JSON, or an official gnd_….pkl."),
+    typer.Option(
+        help="What queries shall find: lines of JSON, a table of pairs, or an official gnd_….pkl."
+    ),
+]
+Pairs = Annotated[
+    Path | None,
+    typer.Option(
+        help='What each query shall find: lines of {"query": …, "relevant": […]}, or a table with '
+        "the columns query and relevant (.csv, .tsv, .parquet)."
+    ),
 ]
 Level = Annotated[
     str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")

@@ -1,6 +1,7 @@
-"""What queries shall find, from a file: lines of JSON, or the official lists of ROxford, RParis.
+"""What queries shall find, from a file: JSON, pairs, or the official lists of ROxford, RParis.
 
 A line of JSON is `{"query": id, "relevant": [ids], "ignored": [ids]}`; the last may be left out.
+Pairs are the rows of a table with the columns `query` and `relevant`.
 """
 
 import json
@@ -8,8 +9,10 @@ from pathlib import Path
 
 from nobackfill.config import suggest
 from nobackfill.data.listing import GroundTruth, read_text
+from nobackfill.data.pairs import read_pairs
 from nobackfill.data.pickles import read_pickle
 from nobackfill.data.roxford_rparis import PROTOCOLS, check_truth, select_truth
+from nobackfill.data.tables import TABLES
 from nobackfill.errors import ConfigError, DataError
 
 
@@ -17,16 +20,19 @@ def read_ground_truth(path: Path, *, level: str | None = None) -> GroundTruth:
     """Reads the lists of a file.
 
     Args:
-        path: `.jsonl`, or `gnd_roxford5k.pkl` and `gnd_rparis6k.pkl` as their authors give them
-            out; in these, items are named by their files.
+        path: `.jsonl`; `.csv`, `.tsv` or `.parquet` with pairs; or `gnd_roxford5k.pkl` and
+            `gnd_rparis6k.pkl` as their authors give them out, where items are named by their files.
         level: Of the official lists, which count: "easy", "medium" (the default) or "hard".
     """
     if path.suffix != ".pkl":
         if level is not None:
             raise ConfigError(
                 f"wanted a level of the official lists of ROxford or RParis (.pkl), but got "
-                f"`{level}` with {path}. Leave it out: lines of JSON have one way to count."
+                f"`{level}` with {path}. Leave it out: lines of JSON and pairs have one way to "
+                f"count."
             )
+        if path.suffix.lower() in TABLES:
+            return GroundTruth(read_pairs(path))
         return read_lines(path)
     level = level or "medium"
     if level not in PROTOCOLS:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import csv
 
 from nobackfill.data.listing import Dataset, Listing, require_folder
+from nobackfill.data.tables import as_text, read_columns, require_filled
 from nobackfill.errors import DataError
 from nobackfill.vectors.as_parquet import to_numpy
 from nobackfill.vectors.columns import FLAGS, as_flag
@@ -33,7 +32,11 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
         images: The folder that paths are relative to; that of the file if left out.
     """
     folder = root.parent if images is None else require_folder(Path(images), "the images")
-    table = read_columns(root)
+    if root.suffix not in (".csv", ".parquet"):
+        raise DataError(f"wanted a manifest as .csv or .parquet, but got {root}. Convert it.")
+    table = read_columns(
+        root, "images", needed=("path", "label"), text=TEXT, passed_over=NOT_CARRIED
+    )
     texts = {name: as_text(table.column(name), name) for name in TEXT if name in table.column_names}
     files = require_filled(texts, "path", root).tolist()
     classes = require_filled(texts, "label", root)
@@ -56,64 +59,12 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
     )
 
 
-def read_columns(path: Path) -> pa.Table:
-    """Returns the table in a file; raises where it is none, or lacks what is needed."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise DataError(f"wanted a manifest as .csv or .parquet, but got {path}. Convert it.")
-    try:
-        if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as file:
-                table = file.read([n for n in file.schema_arrow.names if n not in NOT_CARRIED])
-        else:
-            types = csv.ConvertOptions(column_types=dict.fromkeys(TEXT, pa.string()))
-            table = csv.read_csv(path, convert_options=types)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"wanted a manifest in {path}, but it cannot be read: {error}. Columns of a .csv are "
-            f"separated by commas, and text with a comma in it stands in double quotes."
-        ) from None
-    names = table.column_names
-    if missing := [name for name in ("path", "label") if name not in names]:
-        raise DataError(
-            f"wanted the columns `path` and `label` in {path}, but there is no "
-            f"{' and no '.join(f'`{name}`' for name in missing)}; found: {', '.join(names)}. "
-            f"Rename the column that holds it, or write commas between columns if this is one name."
-        )
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise DataError(
-            f"wanted every column of {path} once, but {', '.join(sorted(twice))} is there twice. "
-            f"Rename one."
-        )
-    if table.num_rows == 0:
-        raise DataError(f"wanted images in {path}, but it has no rows. Write it anew.")
-    return table
-
-
-def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
-    """Returns a column as text; whole numbers are written out, what is missing becomes ""."""
-    if pa.types.is_floating(column.type):
-        raise DataError(
-            f"column `{name}` wants text or whole numbers, but holds {column.type}. Convert it."
-        )
-    return np.array(column.cast(pa.large_string()).fill_null("").to_pylist(), dtype=np.str_)
-
-
 def other_column(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     """Returns a column that is carried along; flags must be true or false."""
     if pa.types.is_temporal(column.type) or pa.types.is_null(column.type):
         column = column.cast(pa.large_string())
     values = to_numpy(column, name)
     return as_flag(values, name) if name in FLAGS else values
-
-
-def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:
-    """Returns a column in which no row may be empty."""
-    if (empty := np.flatnonzero(np.char.strip(texts[name]) == "")).size:
-        raise DataError(
-            f"wanted `{name}` filled in each row of {path}, but {len(empty)} have none, the first "
-            f"being row {empty[0] + 1} below the head. Fill them in, or drop the rows."
-        )
-    return texts[name]
 
 
 def split_of(
