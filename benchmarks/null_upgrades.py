@@ -9,6 +9,8 @@ Simulated worlds of 60 classes, each with an old and a new model's vectors:
 * `shuffled`  the new model is better, but labels are shuffled: nobody can know
 * `noise`     the new vectors are noise
 * `same`      the new vectors are the old ones
+* `even`      the new vectors have less noise, in a space of their own, by so much that what the map
+              into the old space costs and what they bring are about even: `mean_gain` says how even
 * `better`    the new vectors have half the noise: here it *should* say so
 
 Appends a JSON line for each kind to null_upgrades.jsonl.
@@ -25,8 +27,9 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 
-KINDS = ("redraw", "rotated", "shuffled", "noise", "same", "better")
+KINDS = ("redraw", "rotated", "shuffled", "noise", "same", "even", "better")
 CLASSES, ITEMS, DIM, NOISE = 60, 8, 16, 1.5
+EVEN = 0.75  # of the noise; found with other seeds
 
 
 def main():
@@ -34,12 +37,14 @@ def main():
     parser.add_argument("--upgrades", type=int, default=200)
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--epochs", type=int, default=8, help="of each head")
+    parser.add_argument("--even", type=float, default=EVEN, help="share of noise in `even`")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
     options = parser.parse_args()
     for kind in options.kinds:
         verdicts, gains = Counter(), []
-        for seed in range(options.upgrades):
-            old, new = world(kind, seed)
+        for seed in range(options.first_seed, options.first_seed + options.upgrades):
+            old, new = world(kind, seed, options.even)
             verdict = nb.assess(old, new, seed=seed, epochs=options.epochs)
             verdicts[verdict.verdict] += 1
             gains += [one.gain.mean for one in verdict.candidates if one.name == verdict.chosen]
@@ -50,13 +55,14 @@ def main():
             "epochs": options.epochs,
             "verdicts": dict(verdicts),
             "mean_gain": sum(gains) / len(gains),
+            "even": options.even if kind == "even" else None,
         }
         print(json.dumps(line), flush=True)
         with options.output.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 
-def world(kind, seed):
+def world(kind, seed, even):
     """The vectors of an old and of a new model."""
     generator = torch.Generator().manual_seed(seed)
     mean = F.normalize(torch.randn(CLASSES, DIM, generator=generator), dim=1)
@@ -74,6 +80,7 @@ def world(kind, seed):
         "shuffled": lambda: draw(NOISE / 2),
         "noise": lambda: torch.randn(len(labels), DIM, generator=generator),
         "same": old.clone,
+        "even": lambda: draw(even * NOISE) @ turn,
         "better": lambda: draw(NOISE / 2) @ turn,
     }[kind]()
     if kind == "shuffled":

@@ -5,7 +5,16 @@ import pytest
 import torch
 from scipy.linalg import orthogonal_procrustes
 
-from nobackfill.adapters import Affine, procrustes, ridge
+from nobackfill import adapters
+from nobackfill.adapters import (
+    Affine,
+    in_parts,
+    moments,
+    procrustes,
+    procrustes_of,
+    ridge,
+    ridge_of,
+)
 from nobackfill.errors import ConfigError, DataError
 
 ROWS = 40
@@ -131,6 +140,110 @@ def test_an_affine_map_is_its_formula():
     for row, out in zip(new, affine(new), strict=True):
         plain = affine.weight @ (row / row.norm()) + affine.bias
         torch.testing.assert_close(out, plain / plain.norm())
+
+
+def moments_by_hand(new, old):
+    """Means, then sums over rows of products of what is left, one product at a time."""
+    new, old = (
+        [[x / sum(y * y for y in row) ** 0.5 for x in row] for row in side.double().tolist()]
+        for side in (new, old)
+    )
+    rows = len(new)
+    means = [[sum(column) / rows for column in zip(*side, strict=True)] for side in (new, old)]
+    left = [
+        [[x - m for x, m in zip(row, mean, strict=True)] for row in side]
+        for side, mean in zip((new, old), means, strict=True)
+    ]
+
+    def sums(one, other):
+        return [
+            [sum(one[row][i] * other[row][j] for row in range(rows)) for j in range(len(other[0]))]
+            for i in range(len(one[0]))
+        ]
+
+    found = [*means, sums(left[0], left[0]), sums(left[1], left[0])]
+    return [torch.tensor(one, dtype=torch.float64) for one in found]
+
+
+def as_list(known):
+    return [known.new_mean, known.old_mean, known.new_new, known.old_new]
+
+
+@pytest.mark.parametrize("parts", [[ROWS], [13, ROWS - 13], [1] * ROWS, [ROWS - 1, 1]])
+def test_moments_are_sums_over_rows_whatever_the_parts(parts):
+    new, old = draw(ROWS, 5, seed=0) + 1, 7 * draw(ROWS, 3, seed=1) - 2
+    known = moments(zip(new.split(parts), old.split(parts), strict=True))
+    for found, expected in zip(as_list(known), moments_by_hand(new, old), strict=True):
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("parts", [[ROWS], [1] * ROWS])
+def test_a_mean_much_larger_than_what_is_left_cancels_little(parts):
+    middle = draw(1, 5, seed=2)
+    new, old = (
+        unit(1000 * middle[:, :dim] + draw(ROWS, dim, seed=seed)).float()
+        for dim, seed in ((5, 0), (3, 1))
+    )
+    known = moments(zip(new.split(parts), old.split(parts), strict=True))
+    expected = moments_by_hand(new, old)
+    assert expected[2].trace() < 1e-4  # of 40 rows of unit length
+    for found, wanted in zip(as_list(known)[2:], expected[2:], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4 * wanted.abs().max().item())
+
+
+def test_a_first_part_that_is_like_no_other_does_no_harm():
+    new, old = (torch.cat([far + draw(20, 4, seed=0), draw(20, 4, seed=1)]) for far in (50, -50))
+    known = moments(zip(new.split([10, 30]), old.split([10, 30]), strict=True))
+    for found, expected in zip(as_list(known), moments_by_hand(new, old), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64])
+def test_moments_leave_what_they_look_at_alone(kind):
+    new, old = unit(draw(ROWS, 5, seed=0)).to(kind), unit(draw(ROWS, 3, seed=1)).to(kind)
+    copies = new.clone(), old.clone()
+    moments([(new, old)])
+    assert torch.equal(new, copies[0])
+    assert torch.equal(old, copies[1])
+
+
+def test_maps_from_moments_are_those_from_vectors():
+    new, old = draw(ROWS, 5, seed=0), draw(ROWS, 3, seed=1)
+    known = moments(zip(new.split(9), old.split(9), strict=True))
+    pairs = [(procrustes_of(known), procrustes(new, old)), (ridge_of(known), ridge(new, old))]
+    for strength in (1e-4, 10.0):
+        pairs.append((ridge_of(known, strength=strength), ridge(new, old, strength=strength)))
+    for one, other in pairs:
+        torch.testing.assert_close(one.weight, other.weight)
+        torch.testing.assert_close(one.bias, other.bias)
+
+
+def test_vectors_are_looked_at_some_rows_at_a_time(monkeypatch):
+    new, old = draw(ROWS, 5, seed=0), draw(ROWS, 3, seed=1)
+    expected = ridge(new, old), procrustes(new, old)
+    monkeypatch.setattr(adapters, "BLOCK", 7)
+    parts = list(in_parts(new, old))
+    assert [len(part) for part, _ in parts] == [7, 7, 7, 7, 7, 5]
+    assert torch.equal(torch.cat([part for part, _ in parts]), new)
+    assert torch.equal(torch.cat([part for _, part in parts]), old)
+    for found, whole in zip((ridge(new, old), procrustes(new, old)), expected, strict=True):
+        torch.testing.assert_close(found.weight, whole.weight)
+        torch.testing.assert_close(found.bias, whole.bias)
+
+
+@pytest.mark.parametrize("parts", [[], [(torch.ones(1, 2), torch.ones(1, 3))]])
+def test_moments_want_two_items(parts):
+    with pytest.raises(DataError, match=f"two items or more to fit a map to, but got {len(parts)}"):
+        moments(parts)
+
+
+def test_a_map_in_another_precision_is_the_same_map():
+    affine = Affine(draw(2, 3, seed=0), draw(2, seed=1))
+    single = affine.to(torch.float32)
+    assert (single.weight.dtype, single.bias.dtype) == (torch.float32, torch.float32)
+    assert torch.equal(single.weight, affine.weight.float())
+    assert torch.equal(single.bias, affine.bias.float())
 
 
 @pytest.mark.parametrize("fit", [procrustes, ridge])

@@ -157,6 +157,75 @@ def test_what_a_head_on_old_vectors_gives_too_is_no_gain_of_the_new_model():
     assert "comes from the labels" in reason
 
 
+def linked(ids, labels):
+    """Pairs that link what has the same label: the first of each class asks for the others."""
+    return {
+        ids[np.flatnonzero(labels == label)[0]].item(): ids[labels == label][1:].tolist()
+        for label in np.unique(labels)
+    }
+
+
+def with_strangers(file, seed, **columns):
+    """A file with items in no pair between its own: every third is one, of vectors at random."""
+    number = len(file) * 3 // 2
+    own = np.arange(number) % 3 != 1
+    vectors = torch.randn(number, DIM, generator=torch.Generator().manual_seed(seed))
+    vectors[torch.from_numpy(own)] = file.vectors
+    ids = np.array([f"stranger {row}" for row in range(number)])
+    ids[own] = file.ids
+    return nb.Vectors(ids, vectors, columns=columns)
+
+
+def test_pairs_say_what_labels_say():
+    old, new = world("better")
+    expected = nb.assess(old, new, epochs=1).summary()
+    pairs = linked(old.ids, old.labels)
+    swapped = [nb.Vectors(side.ids, side.vectors, old.labels[::-1].copy()) for side in (old, new)]
+    found = nb.assess(*swapped, pairs=pairs, epochs=1).summary()  # labels: not used
+    names = [pair[:2] for pair in found["crowding"].pop("closest")]  # of items: classes have none
+    classes = [[item.removeprefix("item ") for item in pair] for pair in names]
+    assert classes == [list(pair[:2]) for pair in expected["crowding"].pop("closest")]
+    assert {**found, "notes": []} == {**expected, "notes": []}
+
+
+@pytest.mark.parametrize("with_split", [False, True])
+def test_items_in_no_pair_take_part_in_nothing(with_split):
+    old, new = world("better")
+    pairs = linked(old.ids, old.labels)
+    split = np.where(np.arange(CLASSES * ITEMS) % CLASSES < 25, "train", "validation")
+    more = np.full(CLASSES * ITEMS * 3 // 2, "train", dtype="<U10")
+    more[np.arange(len(more)) % 3 != 1] = split
+    few, many = ({"split": split}, {"split": more}) if with_split else ({}, {})
+    bare = [nb.Vectors(side.ids, side.vectors, columns=few) for side in (old, new)]
+    expected = nb.assess(*bare, pairs=pairs, epochs=1).summary()
+    crowd = [with_strangers(side, seed, **many) for seed, side in enumerate((old, new))]
+    found = nb.assess(*crowd, pairs=pairs, epochs=1).summary()
+    assert found["notes"][0].startswith("240 of 720 items are in no pair and take part in nothing")
+    assert found["notes"][1:] == expected["notes"]
+    assert {**found, "notes": []} == {**expected, "notes": []}
+    assert found["counts"]["items"] == 480
+
+
+def test_a_class_that_pairs_chained_together_gets_a_note():
+    old, new = world("better")
+    pairs = linked(old.ids, old.labels)
+    hub, *others = list(pairs)[:7]
+    pairs[hub] += others  # 7 of 60 classes
+    verdict = nb.assess(old, new, pairs=pairs, epochs=0)
+    assert verdict.notes[0].startswith("56 of 480 items in pairs are linked into one class")
+    assert verdict.counts["classes"] == 54
+
+
+def test_pairs_that_cannot_be_used_are_refused():
+    old, new = world("better")
+    with pytest.raises(ConfigError, match="one kind of supervision, but got labels and pairs"):
+        nb.assess(old, new, labels=old.labels, pairs={})
+    with pytest.raises(DataError, match="1 have none, the first being 'nobody'"):
+        nb.assess(old, new, pairs={"item 0": ["nobody"]})
+    with pytest.raises(DataError, match="at least 30 classes.*there are 1"):
+        nb.assess(old, new, pairs={"item 0": ["item 1"]})
+
+
 def test_too_few_classes_and_no_labels_are_refused():
     old, new = world("better")
     few = old.labels < 29
@@ -167,3 +236,22 @@ def test_too_few_classes_and_no_labels_are_refused():
         nb.assess(*bare)
     with pytest.raises(ConfigError, match="unknown method `nddp`.*ndpp"):
         nb.assess(old, new, methods=["nddp"])
+
+
+def test_labels_that_disagree_are_refused():
+    old, new = world("better")
+    labels = old.labels.copy()
+    labels[[3, 5]] = 59
+    wrong = nb.Vectors(new.ids, new.vectors, labels).select(np.arange(len(labels))[::-1])
+    with pytest.raises(DataError, match="2 items differ: 'item 3' is 3 in the old file and 59 in"):
+        nb.assess(old, wrong)
+
+
+@pytest.mark.parametrize("kind", ["labels", "pairs"])
+def test_labels_that_are_not_used_may_disagree(kind):
+    old, new = world("better")
+    wrong = nb.Vectors(new.ids, new.vectors, old.labels[::-1].copy())
+    told = {"labels": old.labels, "pairs": linked(old.ids, old.labels)}[kind]
+    found = nb.assess(old, wrong, **{kind: told}, epochs=0).summary()
+    expected = nb.assess(old, new, **{kind: told}, epochs=0).summary()
+    assert found == expected

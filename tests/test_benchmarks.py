@@ -8,6 +8,7 @@ from math import exp
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from nobackfill.methods import METHODS
@@ -294,20 +295,148 @@ def test_chance_is_the_mean_over_all_rankings(relevant, gallery):
     )
 
 
-def test_heads_that_make_new_vectors_worse_are_named_first():
-    def line(way, new_new):
-        return {
-            "setting": "cub200", "way": way, "old_old": 0.1, "new_old": 0.12, "new_new": new_new,
-            "raw_new": 0.2, "verdict": "compatible" if way == "ndpp" else "undecided",
-            "seconds": 3.0,
-        }  # fmt: skip
+def head_line(way, seed, new_old, new_new, *, kind="head", **more):
+    return {
+        "setting": "cub200", "kind": kind, "way": way, "seed": seed, "epochs": None,
+        "device": "cpu", "old_old": 0.1, "new_old": new_old, "new_new": new_new, "raw_old": 0.1,
+        "raw_new": 0.2, "independent": None, "seconds": 3.0,
+        "verdict": "compatible" if new_old > 0.11 else "undecided", **more,
+    }  # fmt: skip
 
-    page = "\n".join(
-        render.render_heads([line("ridge", 0.1), line("ndpp", 0.3), line("ndpp", 0.5)])
+
+def test_heads_that_make_new_vectors_worse_are_named_first():
+    ridge = head_line("ridge", 0, 0.09, 0.1, kind="closed form")
+    ndpp = [head_line("ndpp", 0, 0.12, 0.3), head_line("ndpp", 1, 0.14, 0.5)]
+    page = render.render_heads([ridge, *ndpp])
+    first = page.index("### " + load("heads_settings").SETTINGS["cub200"].says) + 2
+    assert page[first] == (
+        "After a full backfill, raw new vectors (20.00) are above 1 of 2 ways: `ridge` "
+        "(closed form)."
     )
-    assert "raw new vectors would be better than `ridge`." in page
-    assert "| `ndpp` | 2 | 10.00 | 12.00 | 40.00 | 20.00 | 2 of 2 | 3 s |" in page
+    assert page[first + 2] == "Old/old 10.00 (raw), raw new/new 20.00. Fitted on cpu."
+    assert "| `ndpp` | head | 2 | 13.00 | +3.00 ± 1.00 | 40.00 | 2/2 | 3.0 |" in page
+    assert "| `ridge` | closed form | 1 | 9.00 | -1.00 | 10.00 | 0/1 | 3.0 |" in page
+    assert "are above every way." in "\n".join(render.render_heads([ridge]))
+    assert "No trained model is below its raw input." in render.render_heads(ndpp)
+
+
+def test_ways_are_sorted_by_what_they_find_in_the_old_gallery():
+    lines = [
+        head_line(way, 0, value, 0.3) for way, value in zip("abc", (0.1, 0.3, 0.2), strict=True)
+    ]
+    assert list(cells(render.render_heads(lines)))[1:] == ["`b`", "`c`", "`a`"]
+
+
+def test_trained_models_below_their_raw_input_come_first():
+    more = {"setting": "cub200_trained", "raw_old": 0.15, "independent": 0.18}
+    page = render.render_heads(
+        [
+            head_line("ndpp", 0, 0.12, 0.3, **more, best_epoch=0),
+            head_line("ndpp", 0, 0.12, 0.3, **more, kind="from scratch"),
+        ]
+    )
+    assert (
+        "The old head (10.00) is below its raw input (15.00). "
+        "The independent head (18.00) is below its raw input (20.00)." in page
+    )
+    assert (
+        "Old/old 10.00, raw old/old 15.00, raw new/new 20.00, independent 18.00. Fitted on cpu. "
+        "No epoch was better on the held-out classes than the closed form that they begin with for "
+        "`ndpp` (head)." in page
+    )
+
+
+def test_lines_of_an_older_form_and_tries_are_not_shown():
+    line = head_line("ndpp", 0, 0.12, 0.3)
+    older = {key: value for key, value in line.items() if key != "kind"}
+    assert render.render_heads([older, line | {"epochs": 2}]) == []
+    again = render.render_heads([line, line | {"new_old": 0.14}])
+    assert cells(again)["`ndpp`"][1:4] == ["1", "14.00", "+4.00"]
     assert render.render_heads([]) == render.render_nulls([]) == []
+
+
+class OneByOne:
+    """A pool of processes that is none."""
+
+    def __init__(self, processes):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def imap_unordered(self, function, tasks):
+        return map(function, tasks)
+
+
+@pytest.fixture
+def heads(monkeypatch, tmp_path):
+    """The benchmark of heads, on few small features, one job after the other."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(20 * 6) % 20
+    rows = [
+        f"{item}.jpg,{label},{'train' if label < 10 else 'validation'},{label >= 10},{label >= 10}"
+        for item, label in enumerate(labels)
+    ]
+    (tmp_path / "cub200").mkdir()
+    manifest = "\n".join(["path,label,split,is_query,is_gallery", *rows])
+    (tmp_path / "cub200" / "manifest.csv").write_text(manifest)
+    sides = {
+        name: generator.normal(size=(20, dim))[labels] + generator.normal(size=(120, dim))
+        for name, dim in (("mobilenet_v2", 6), ("resnet50", 8))
+    }
+    np.savez(tmp_path / "cub200" / "features.npz", **sides)
+    monkeypatch.setenv("NOBACKFILL_DATA", str(tmp_path))
+    heads = load("heads")
+    monkeypatch.setattr(
+        heads.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=OneByOne)
+    )
+    monkeypatch.setattr("torch.set_num_threads", lambda number: None)
+    return heads
+
+
+def run_heads(heads, monkeypatch, output, *more):
+    told = ["--settings", "cub200_trained", "--seeds", "1", "--epochs", "1", "--device", "cpu"]
+    ways = ["--ways", "ridge", "cross_supcon", "independent"]
+    monkeypatch.setattr(sys, "argv", ["heads", *told, *ways, "-o", str(output), *more])
+    heads.main()
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def test_every_way_of_heads_leaves_one_line(heads, monkeypatch, tmp_path):
+    output = tmp_path / "heads.jsonl"
+    output.write_text('{"setting": "cub200_trained", "way": "ridge", "seed": 0}\n')  # older form
+    lines = run_heads(heads, monkeypatch, output, "--resume")[1:]
+    assert [(line["kind"], line["way"]) for line in lines] == [
+        ("closed form", "ridge"),
+        ("head", "cross_supcon"),
+        ("head", "independent"),
+        ("from scratch", "cross_supcon"),
+        ("from scratch", "independent"),
+    ]
+    for key in ("old_old", "raw_old", "raw_new", "independent"):
+        assert len({line[key] for line in lines}) == 1, key  # all have the same old head
+    assert lines[-1]["new_new"] == lines[-1]["independent"]  # which is this very one
+    assert len(run_heads(heads, monkeypatch, output, "--resume")) == 6
+    assert len(run_heads(heads, monkeypatch, output)) == 11
+
+
+def test_one_failure_does_not_stop_the_others(heads, monkeypatch, tmp_path, capsys):
+    def fails(job, old, new):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setitem(heads.FITS, "head", fails)
+    with pytest.raises(SystemExit, match="2 of 5 failed"):
+        run_heads(heads, monkeypatch, tmp_path / "heads.jsonl")
+    assert len((tmp_path / "heads.jsonl").read_text().splitlines()) == 3
+    assert "out of memory" in capsys.readouterr().err
+
+
+def test_heads_are_fitted_by_every_method_that_they_allow(heads):
+    assert {"cross_supcon", "ndpp", "independent"} <= set(heads.usable())
+    assert not {"bct", "rm", "cores"} & set(heads.usable())
 
 
 def test_verdicts_are_counted_by_kind():

@@ -10,7 +10,7 @@ ROOMS = """
     data models embed
     search merge quantize ranking relevance metrics prototypes oldspace adapters
     perturb losses given itemclasses methods train
-    bootstrap protocols matching pairvectors head strategies assessment common scores
+    bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
     evaluation matrix comparison similarities analysis confusion findings
     report upgrade reporting jobs sequence plan demo demo_report cli __main__
 """.split()

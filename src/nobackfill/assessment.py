@@ -7,20 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.bootstrap import Interval, in_points, paired_interval
-from nobackfill.errors import DataError
+from nobackfill.diagnosis import Crowding, advice, crowding_of
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.head import CompatibleHead
-from nobackfill.head.fitting import Examples, closed_forms
+from nobackfill.head.examples import Examples
+from nobackfill.head.fitting import closed_forms
 from nobackfill.head.head import check_method, matched
-from nobackfill.head.supervision import classes_of
+from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
 from nobackfill.matching import columns_of
-from nobackfill.prototypes import class_means
-from nobackfill.search import nearest
 from nobackfill.strategies import (
     Part,
     Scale,
@@ -51,7 +50,6 @@ SHARES = (0.1, 0.25, 0.5)  # of the gallery, embedded again
 KEEP_BELOW = 0.005  # of mAP: a gain that would not be worth it
 FEWEST_CLASSES = 30  # to fit on some, choose on others and test on the rest
 SAME = 0.01  # how far apart vectors may lie that are told to be the same
-CROWDED = 0.6  # the cosine from which on ODPP moves class means apart
 
 
 @dataclass(frozen=True)
@@ -86,21 +84,6 @@ class Candidate:
             "gain": self.gain.summary(),
             "added": self.added.summary(),
         }
-
-
-@dataclass(frozen=True)
-class Crowding:
-    """How crowded the old class means are.
-
-    Attributes:
-        classes: How many there are.
-        near: The share of classes with another at a cosine above 0.6.
-        nearest: The mean cosine of a class to its nearest other.
-    """
-
-    classes: int
-    near: float
-    nearest: float
 
 
 @dataclass(frozen=True)
@@ -151,6 +134,7 @@ def assess(
     new: Vectors,
     *,
     labels: Sequence[Any] | NDArray[Any] | None = None,
+    pairs: Pairs | None = None,
     methods: Sequence[str] = ("cross_supcon",),
     k: int = 100,
     seed: int = 0,
@@ -168,6 +152,8 @@ def assess(
         new: Vectors of the model that may take its place, of the same items.
         labels: What belongs together, an entry per item that both have; those of the files where
             they are not given.
+        pairs: In place of labels: of each query what is relevant to it, by id. Items in no pair
+            take part in nothing.
         methods: To fit heads by.
         k: How many items a second stage looks at again.
         seed: Of all that is random.
@@ -177,15 +163,19 @@ def assess(
     """
     for method in methods:
         check_method(method)
-    ids, new_rows, old_rows, told = matched(new, old)
+    if labels is not None and pairs is not None:
+        raise ConfigError("wanted one kind of supervision, but got labels and pairs.")
+    ids, new_rows, old_rows, told = matched(new, old, use_labels=labels is None and pairs is None)
+    notes: list[str] = []
     values = told if labels is None else np.asarray(labels)
-    if values is None or len(values) != len(ids):
-        raise DataError(
-            f"wanted to know what belongs together, but got "
-            f"{'no labels' if values is None else f'{len(values)} labels'} for {len(ids)} items. "
-            f"Add a column `label`, or name a column of groups."
-        )
-    classes = classes_of(values.tolist())
+    if pairs is None:
+        classes = told_classes(values, len(ids))
+    else:
+        classes = classes_of_pairs(ids, pairs)
+        notes = [*_left_out_notes(classes), *notes_on_classes(classes)]
+        linked = classes >= 0
+        ids, classes, values = ids[linked.numpy()], classes[linked], None
+        new_rows, old_rows = new_rows[linked], old_rows[linked]
     is_training = training_items((old, new), ids)
     parts = divide(classes, is_training, seed=seed)
     new_rows, old_rows = new_rows.float(), old_rows.float()
@@ -216,7 +206,7 @@ def assess(
         )
     tried.add("full backfill", on_new)
     candidates = tried.candidates()
-    crowding = crowding_of(old_rows, classes)
+    crowding = crowding_of(old_rows, classes, _names(classes, ids, values))
     probe = float(np.nanmean(precision_of(tested_on, headroom(tested_on))))
     answer, reason = decide(candidates, best, k)
     if is_the_same(maps["procrustes"](tested_on.new), tested_on.old):
@@ -236,8 +226,19 @@ def assess(
             "test_classes": len(np.unique(tested_on.groups)),
             "test_queries": len(tested_on.queries),
         },
-        notes=[*_advice(crowding), *_split_notes(is_training)],
+        notes=[*notes, *advice(crowding), *_split_notes(is_training)],
     )
+
+
+def told_classes(values: NDArray[Any] | None, items: int) -> Int[Tensor, " items"]:
+    """The class of each item by its label; raises where some have none."""
+    if values is None or len(values) != items:
+        raise DataError(
+            f"wanted to know what belongs together, but got "
+            f"{'no labels' if values is None else f'{len(values)} labels'} for {items} items. Add "
+            f"a column `label`, name a column of groups, or pass pairs."
+        )
+    return classes_of(values.tolist())
 
 
 def fit_maps(
@@ -354,6 +355,16 @@ def _of_two_or_more(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
     return many
 
 
+def _left_out_notes(classes: Int[Tensor, " items"]) -> list[str]:
+    """How many items are in no pair."""
+    if (alone := int((classes < 0).sum())) == 0:
+        return []
+    return [
+        f"{alone:,} of {len(classes):,} items are in no pair and take part in nothing: they are "
+        f"neither fitted on, nor asked, nor searched"
+    ]
+
+
 def _split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
     """Whether test classes may have been seen by the models themselves."""
     if is_training is not None:
@@ -419,22 +430,12 @@ def _why(one: Candidate, answer: Answer) -> str:
     return f"{said}, by {in_points(one.gain.summary())} points of mAP."
 
 
-def crowding_of(old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]) -> Crowding:
-    """How near class means are to each other."""
-    number = int(classes.max()) + 1
-    means = class_means(F.normalize(old, dim=1), classes, number)
-    _, cosine = nearest(means, means, 1, exclude_self=True)
-    return Crowding(number, (cosine > CROWDED).float().mean().item(), cosine.mean().item())
-
-
-def _advice(crowding: Crowding) -> list[str]:
-    """What the paper would advise, and what it rests on."""
-    favoured = "odpp" if crowding.classes >= 5000 else "ndpp"
-    return [
-        f"{crowding.classes:,} classes, {100 * crowding.near:.0f} % of them with another at a "
-        f"cosine above {CROWDED}: the paper would choose {favoured} (few classes: ndpp, many: "
-        f"odpp); what was measured here are the rows above"
-    ]
+def _names(
+    classes: Int[Tensor, " items"], ids: NDArray[Any], values: NDArray[Any] | None
+) -> NDArray[Any]:
+    """What to call each class: its label, or what made of pairs has none, one of its items."""
+    first = np.unique(classes.numpy(), return_index=True)[1]
+    return (ids if values is None else values)[first].astype(np.str_)
 
 
 def _renumbered(classes: Int[Tensor, " items"]) -> Int[Tensor, " items"]:

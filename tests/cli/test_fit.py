@@ -4,6 +4,8 @@ import json
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ import nobackfill as nb
 from nobackfill.cli import main as cli
 from nobackfill.cli.show_head import print_head
 from nobackfill.head.fitting import Progress
+from nobackfill.space import Space
 
 LABELS = np.arange(240) % 24
 QUICK = ["--epochs", "2", "--hidden", "8", "--device", "cpu"]
@@ -36,6 +39,11 @@ def files(tmp_path_factory):
     nb.Vectors(np.arange(240), old, columns=bare).save(folder / "bare old.parquet")
     lines = [{"query": i, "relevant": [i + 24]} for i in range(216)]
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = ["query,relevant", *(f"{i},{i + 24}" for i in range(216))]
+    (folder / "pairs.csv").write_text("\n".join(rows))
+    (folder / "pairs.tsv").write_text("\n".join(rows).replace(",", "\t"))
+    table = pa.table({"query": range(216), "relevant": range(24, 240)})
+    pq.write_table(table, folder / "pairs.parquet")
     return folder
 
 
@@ -98,7 +106,7 @@ def test_programs_get_one_object(fit, tmp_path):
         "method": "ract",
         "closed_forms": progress.closed,
         "start": progress.start,
-        "epoch_kept": progress.best,
+        "round_kept": progress.best,
         "held_out_new_old": max([*progress.closed.values(), *progress.history]),
         "notes": [],
     }
@@ -132,6 +140,32 @@ def test_what_belongs_together_may_be_told_otherwise(fit, files, arguments, kind
     assert found["held_out_new_old"] > 0
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_pairs_from_a_table_are_those_of_lines(fit, files, tmp_path, suffix):
+    heads = []
+    for name in ("pairs.jsonl", f"pairs{suffix}"):
+        assert fit("--pairs", files / name, prefix="bare ")[0] == 0
+        heads.append(nb.CompatibleHead.from_pretrained(tmp_path / "head"))
+    assert [head.supervision_ for head in heads] == ["pairs", "pairs"]
+    assert heads[0].space_ == heads[1].space_
+
+
+def test_the_help_names_both_forms_of_pairs(command):
+    told = " ".join(command("fit", "--help")[1].replace("│", " ").split())
+    assert '{"query": …, "relevant": […]}' in told
+    assert "columns query and relevant (.csv, .tsv, .parquet)" in told
+
+
+def test_labels_that_disagree_are_two(fit, files, tmp_path):
+    new = nb.load_vectors(files / "new.parquet")
+    wrong = nb.Vectors(new.ids, new.vectors, np.where(LABELS == 3, 4, LABELS))
+    wrong.save(tmp_path / "wrong.parquet")
+    code, out, err = fit("--new", tmp_path / "wrong.parquet")
+    assert (code, out) == (2, "")
+    assert "10 items differ: 3 is 3 in the old file and 4 in the new file" in " ".join(err.split())
+    assert not (tmp_path / "head").exists()
+
+
 def test_without_classes_a_note_says_what_it_is(fit):
     code, out, _ = fit("--json", prefix="bare ")
     found = json.loads(out)
@@ -140,20 +174,78 @@ def test_without_classes_a_note_says_what_it_is(fit):
     assert "Note: no supervision was used" in fit(prefix="bare ")[1]
 
 
-def test_the_epoch_that_was_kept_is_the_one_that_is_told(fit, tmp_path, capsys):
-    fit()
-    head = nb.CompatibleHead.from_pretrained(tmp_path / "head")
-    head.progress_ = Progress({"procrustes": 0.25}, "procrustes", [0.3, 0.5, 0.4], best=2)
-    print_head(head, tmp_path, as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["epoch_kept"], found["held_out_new_old"]) == (2, 0.5)
-    print_head(head, tmp_path, as_json=False)
-    told = capsys.readouterr().out
-    assert "25.00 mAP in closed form (procrustes), 50.00 after 2 epochs of cross_supcon" in told
+@pytest.fixture
+def told(tmp_path, capsys):
+    """What is printed of a fit that went in some way."""
+    new, old = torch.randn(4, 3), torch.randn(4, 2)
+
+    def run(**went):
+        head = nb.CompatibleHead().fit(new, old)
+        head.notes_ = ()
+        head.progress_ = Progress({"procrustes": 0.25}, "procrustes", **went)
+        print_head(head, tmp_path, as_json=True)
+        found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        print_head(head, tmp_path, as_json=False)
+        return found, capsys.readouterr().out
+
+    return run
 
 
-def test_training_that_gains_nothing_says_so(fit):
-    assert "no better after 0 epochs" in fit("--epochs", "0")[1]
+def test_the_round_that_was_kept_is_the_one_that_is_told(told):
+    found, text = told(history=[0.3, 0.5, 0.4], best=2)
+    assert (found["round_kept"], found["held_out_new_old"]) == (2, 0.5)
+    assert "25.00 mAP in closed form (procrustes), 50.00 after 2 rounds of cross_supcon." in text
+
+
+def test_training_that_gains_nothing_says_so(fit, told):
+    assert "no better after 0 rounds" in fit("--epochs", "0")[1]
+    found, text = told(history=[0.2, 0.1])
+    assert (found["round_kept"], found["held_out_new_old"]) == (0, 0.25)
+    assert "no better after 2 rounds of cross_supcon." in text
+
+
+def test_pairs_that_chain_much_into_one_class_get_a_note(fit, files, tmp_path):
+    path = tmp_path / "pairs.csv"
+    more = "\n0,1\n0,2"  # joins three of the 12 classes that are fitted on
+    path.write_text((files / "pairs.csv").read_text() + more)
+    note = "30 of 120 items in pairs are linked into one class"
+    code, out, _ = fit("--pairs", path, prefix="bare ")
+    assert code == 0
+    assert f"Note: {note}" in out
+    (found,) = json.loads(fit("--pairs", path, "--json", prefix="bare ")[1])["notes"]
+    assert found.startswith(note)
+    assert "Note" not in fit("--pairs", files / "pairs.jsonl", prefix="bare ")[1]
+
+
+def test_extra_dimensions_from_fit_to_evaluate(fit, command, files, tmp_path):
+    scores = []
+    for extra in (0, 4):
+        code, _, _ = fit("--extra", extra)
+        made = tmp_path / f"compatible {extra}.parquet"
+        given = ["embed", tmp_path / "head", files / "new.parquet", "-o", made, "--json"]
+        assert (code, json.loads(command(*given)[1])["dim"]) == (0, 5 + extra)
+        given = ["evaluate", "--old", files / "old.parquet", "--new", made, "--json"]
+        scores.append(json.loads(command(*given)[1])["metrics"])
+    vectors = nb.load_vectors(made)
+    assert (vectors.dim, vectors.compatible_dim) == (9, 5)
+    assert scores[0]["old_old"] == scores[1]["old_old"]
+    assert scores[0]["new_old"] == scores[1]["new_old"]  # to the bit
+    assert scores[0]["new_new"]["map"] < scores[1]["new_new"]["map"]
+
+
+def test_time_that_is_up_is_told(fit):
+    code, out, _ = fit("--seconds", "1e-9", "--epochs", "50")
+    assert code == 0
+    assert "Note: its 1e-09 seconds were up after 0 of 50 steps" in out
+
+
+def test_labels_that_are_not_used_may_disagree(fit, files, tmp_path):
+    new = nb.load_vectors(files / "new.parquet")
+    wrong = nb.Vectors(new.ids, new.vectors, LABELS[::-1].copy(), columns=new.columns)
+    wrong.save(tmp_path / "wrong.parquet")
+    for told in (["--pairs", files / "pairs.jsonl"], ["--label", "scene"], ["--group", "scene"]):
+        code, _, err = fit("--new", tmp_path / "wrong.parquet", *told)
+        assert (code, err) == (0, "")
 
 
 def test_an_onnx_file_beside_the_head(fit, tmp_path):
@@ -184,6 +276,9 @@ def test_without_onnx_nothing_is_begun(fit, tmp_path, monkeypatch):
         (["--method", "bct"], "`bct` needs more"),
         (["--method", "cross_supkon"], "Did you mean `cross_supcon`"),
         (["--epochs", "-1"], "`epochs` of 0 or more"),
+        (["--extra", "-1"], "`extra` of 0 or more"),
+        (["--extra", "7"], "as the new vectors have, 6, but got 7"),
+        (["--seconds", "-1"], "`seconds` of 0 or more"),
         (["--old", "gone.parquet"], "gone.parquet"),
     ],
 )
@@ -220,3 +315,19 @@ def test_a_head_refuses_vectors_of_another_model(fit, command, files, tmp_path):
     )
     assert code == 2
     assert "wanted new vectors of 6 dimensions" in err
+
+
+def test_a_head_refuses_vectors_of_another_space(fit, command, files, tmp_path):
+    new = nb.load_vectors(files / "new.parquet")
+    for name in ("new", "newer"):
+        space = Space(dim=6, weights=name)
+        known = nb.Vectors(new.ids, new.vectors, new.labels, columns=new.columns, space=space)
+        known.save(tmp_path / f"{name}.parquet")
+    assert fit("--new", tmp_path / "new.parquet", "--epochs", "0")[0] == 0
+    made = tmp_path / "out.parquet"
+    code, out, err = command("embed", tmp_path / "head", tmp_path / "newer.parquet", "-o", made)
+    assert (code, out) == (2, "")
+    assert "fit a head for this one" in " ".join(err.split())
+    assert not made.exists()
+    for name in (tmp_path / "new.parquet", files / "new.parquet"):  # of the same, or of no space
+        assert command("embed", tmp_path / "head", name, "-o", made)[0] == 0

@@ -14,12 +14,12 @@ from nobackfill.head.files import read_for_fit
 def save(items, tmp_path):
     """Writes both files; returns their paths and the data."""
 
-    def write(*, labels=True, columns=None, new_rows=None, new_columns=None):
+    def write(*, labels=True, columns=None, new_rows=None, new_columns=None, new_labels=None):
         data = items()
         known = data.labels.numpy() if labels else None
         old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
         nb.Vectors(data.ids, data.old, known, columns=columns or {}).save(old)
-        vectors = nb.Vectors(data.ids, data.new, columns=new_columns or {})
+        vectors = nb.Vectors(data.ids, data.new, new_labels, columns=new_columns or {})
         (vectors if new_rows is None else vectors.select(new_rows)).save(new)
         return old, new, data
 
@@ -91,6 +91,49 @@ def test_pairs_come_from_a_file_without_those_of_other_splits(save, tmp_path):
         "item 4": ["a stranger"],  # of which `fit` says that it has no vector
     }
     assert found.labels is None
+
+
+def test_pairs_may_be_a_table(save, tmp_path):
+    old, new, _ = save(columns={"split": np.array(["train"] * 80 + ["validation"] * 10)})
+    rows = [("item 0", "item 1"), ("item 0", "item 85"), ("item 2", "item 3"), ("item 0", "item 4")]
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join(map(",".join, [("query", "relevant"), *rows])))
+    assert read_for_fit(old, new, pairs=path).pairs == {
+        "item 0": ["item 1", "item 4"],
+        "item 2": ["item 3"],
+    }
+
+
+@pytest.mark.parametrize("option", ["label", "group"])
+def test_a_column_that_both_files_have_must_say_the_same(save, option):
+    scene = np.array([f"scene {i % 9}" for i in range(90)])
+    order = np.random.default_rng(0).permutation(90)[:70]
+    old, new, _ = save(columns={"scene": scene}, new_columns={"scene": scene}, new_rows=order)
+    found = read_for_fit(old, new, **{option: "scene"})
+    assert getattr(found, f"{option}s").tolist() == scene[np.sort(order)].tolist()
+    other = scene.copy()
+    first, second = np.sort(order)[[3, 40]]
+    other[[first, second]] = "other"
+    save(columns={"scene": scene}, new_columns={"scene": other}, new_rows=order)
+    with pytest.raises(
+        DataError,
+        match=rf"the same `scene` .*2 items differ: 'item {first}' is '{scene[first]}' in the old "
+        r"file and 'other' in the new file\. .*drop its column `scene`",
+    ):
+        read_for_fit(old, new, **{option: "scene"})
+    assert read_for_fit(old, new).labels is not None  # what is not used may differ
+
+
+def test_labels_must_be_the_same_but_need_not_be_of_one_kind(save, items, tmp_path):
+    labels = items().labels.numpy()
+    old, new, _ = save(new_labels=labels.astype(str))
+    assert read_for_fit(old, new).labels.tolist() == labels.tolist()
+    old, new, _ = save(new_labels=np.where(np.arange(90) == 7, 99, labels))
+    with pytest.raises(DataError, match="the same labels .*1 items differ: 'item 7' is 7 .*99"):
+        read_for_fit(old, new)
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"query": "item 0", "relevant": ["item 1"]}')
+    assert read_for_fit(old, new, pairs=path).labels is None  # then they are not used
 
 
 @pytest.mark.parametrize(

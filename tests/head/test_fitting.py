@@ -1,6 +1,7 @@
 """Fitting: where it begins, where it stops, and what it never sees."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,22 +11,21 @@ import nobackfill as nb
 from nobackfill.adapters import procrustes, ridge
 from nobackfill.errors import ConfigError
 from nobackfill.head import fitting
+from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import (
     MIDDLING,
     STRENGTHS,
-    Examples,
     FitConfig,
+    Learner,
     asked,
+    asking,
     choose_closed_form,
     closed_forms,
     cross_map,
-    fit_network,
     make_method,
     mapped,
 )
-from nobackfill.head.network import HeadNetwork
 from nobackfill.methods import METHODS
-from nobackfill.methods.base import Method
 from nobackfill.randomness import seeded
 
 CONFIG = FitConfig(epochs=3, batch_size=16, learning_rate=1e-2)
@@ -35,44 +35,11 @@ USABLE = """
 """.split()
 
 
-@pytest.fixture
-def parts(items):
-    """Two thirds of the classes to fit on, one third held out."""
-    data = items()
-    away = data.labels >= 10
-    return (
-        Examples(data.new[~away], data.old[~away], data.labels[~away]),
-        Examples(data.new[away], data.old[away], data.labels[away] - 10),
-    )
-
-
-def network_for(examples, hidden=8):
-    torch.manual_seed(0)
-    return HeadNetwork(examples.new.shape[1], examples.old.shape[1], hidden=hidden)
-
-
-def fit(parts, method="cross_supcon", config=CONFIG, options=None, **more):
-    examples, held_out = parts
-    network = network_for(examples)
-    progress = choose_closed_form(network, examples, held_out)
-    steps = fit_network(
-        network,
-        examples,
-        held_out,
-        method=method,
-        options=options or {},
-        config=config,
-        progress=progress,
-        **more,
-    )
-    return network, progress, steps
-
-
-def cross_map_by_hand(query, held_out):
+def cross_map_by_hand(query, places, held_out):
     precisions = []
-    for row in range(len(query)):
-        others = [i for i in range(len(query)) if i != row]
-        score = F.cosine_similarity(query[row][None], held_out.old[others]).tolist()
+    for vector, row in zip(query, places.tolist(), strict=True):
+        others = [i for i in range(len(held_out)) if i != row]
+        score = F.cosine_similarity(vector[None], held_out.old[others]).tolist()
         order = sorted(range(len(others)), key=lambda place: -score[place])
         hits = [held_out.classes[others[place]] == held_out.classes[row] for place in order]
         found = [sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit]
@@ -81,29 +48,32 @@ def cross_map_by_hand(query, held_out):
 
 
 def test_the_measure_is_map_of_the_others(parts):
-    held_out = parts[1]
-    query = F.normalize(
-        procrustes(*(getattr(parts[0], side) for side in ("new", "old")))(held_out.new)
-    )
-    assert cross_map(query, held_out) == pytest.approx(cross_map_by_hand(query, held_out))
+    examples, held_out = parts
+    query, all_of_them = procrustes(examples.new, examples.old)(held_out.new), torch.arange(30)
+    expected = cross_map_by_hand(query, all_of_them, held_out)
+    assert cross_map(query, all_of_them, held_out) == pytest.approx(expected)
+    assert torch.equal(asking(held_out), all_of_them)
 
 
-def test_of_many_queries_some_ask_and_do_not_find_themselves(parts, monkeypatch):
-    held_out = parts[1]
-    monkeypatch.setattr(fitting, "QUERIES", 7)
-    found = []
-    kept = fitting.retrieval
-    monkeypatch.setattr(
-        fitting,
-        "retrieval",
-        lambda *given, **more: found.append((given, more)) or kept(*given, **more),
-    )
-    cross_map(held_out.old, held_out)
-    (given, more) = found[0]
-    rows = [i * len(held_out.new) // 7 for i in range(7)]
-    assert torch.equal(given[0], held_out.old[rows])
-    assert given[2].tolist() == held_out.classes[rows].tolist()
-    assert more["ignored"] == [[row] for row in rows]
+@pytest.mark.parametrize("number", [1, 7, 29, 30, 31])
+def test_of_many_items_some_ask_evenly_and_do_not_find_themselves(
+    parts, network_for, monkeypatch, number
+):
+    examples, held_out = parts
+    monkeypatch.setattr(fitting, "QUERIES", number)
+    places = asking(held_out)
+    assert places.tolist() == [i * 30 // min(number, 30) for i in range(min(number, 30))]
+    network = network_for(examples)
+    form = procrustes(examples.new, examples.old)
+    network.start_from(form)
+    expected = cross_map_by_hand(form(held_out.new[places]), places, held_out)
+    assert asked(network, held_out) == pytest.approx(expected)
+
+
+def test_where_training_diverged_nothing_is_measured(parts, network_for):
+    network = network_for(parts[0])
+    torch.nn.init.constant_(network.affine.bias, torch.nan)
+    assert asked(network, parts[1]) != asked(network, parts[1])
 
 
 def test_all_closed_forms_are_tried(parts):
@@ -117,12 +87,15 @@ def test_all_closed_forms_are_tried(parts):
         assert torch.equal(found[f"ridge {strength:g}"].weight, expected)
 
 
-def test_it_begins_with_the_best_closed_form_exactly(parts):
+def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
     examples, held_out = parts
     network = network_for(examples)
     progress = choose_closed_form(network, examples, held_out)
     forms = dict(closed_forms(examples))
-    values = {name: cross_map(form(held_out.new), held_out) for name, form in forms.items()}
+    values = {
+        name: cross_map(form(held_out.new), asking(held_out), held_out)
+        for name, form in forms.items()
+    }
     assert progress.closed == pytest.approx(values, abs=1e-6)
     assert progress.closed[progress.start] == max(progress.closed.values())
     assert torch.equal(network.affine.weight, forms[progress.start].weight)
@@ -131,7 +104,7 @@ def test_it_begins_with_the_best_closed_form_exactly(parts):
     assert (progress.best, progress.history) == (0, [])
 
 
-def test_the_best_may_be_any_of_them(parts, monkeypatch):
+def test_the_best_may_be_any_of_them(parts, network_for, monkeypatch):
     examples, held_out = parts
     for wanted, name in enumerate(dict(closed_forms(examples))):
         told = iter([0.9 if place == wanted else 0.1 for place in range(5)])
@@ -142,7 +115,7 @@ def test_the_best_may_be_any_of_them(parts, monkeypatch):
         assert torch.equal(network.affine.weight, form.weight)
 
 
-def test_without_held_out_classes_it_begins_in_the_middle(parts):
+def test_without_held_out_classes_it_begins_in_the_middle(parts, network_for):
     network = network_for(parts[0])
     progress = choose_closed_form(network, parts[0], None)
     assert progress.start == MIDDLING
@@ -153,9 +126,9 @@ def test_without_held_out_classes_it_begins_in_the_middle(parts):
 @pytest.mark.parametrize("method", USABLE)
 @pytest.mark.parametrize("classification", [0.0, 0.5])
 def test_every_usable_method_fits_and_is_no_worse_than_the_closed_form(
-    parts, method, classification
+    fit, parts, method, classification
 ):
-    config = FitConfig(3, batch_size=16, learning_rate=1e-2, classification=classification)
+    config = replace(CONFIG, classification=classification)
     network, progress, steps = fit(parts, method, config)
     best = max([progress.closed[progress.start], *progress.history])
     assert asked(network, parts[1]) == best >= max(progress.closed.values())
@@ -177,7 +150,7 @@ def test_usable_methods_are_these():
 
 @pytest.mark.parametrize("rate", [1e3, 1e30])
 @pytest.mark.parametrize("method", ["cross_supcon", "odpp", "rbcl"])
-def test_a_huge_learning_rate_leaves_the_closed_form(parts, method, rate):
+def test_a_huge_learning_rate_leaves_the_closed_form(fit, parts, method, rate):
     network, progress, _ = fit(parts, method, FitConfig(3, batch_size=16, learning_rate=rate))
     assert progress.best == 0
     assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
@@ -188,39 +161,7 @@ def test_a_huge_learning_rate_leaves_the_closed_form(parts, method, rate):
         assert progress.history[0] != progress.history[0]
 
 
-class Recording(Method):
-    """Sees what a method sees."""
-
-    needs = frozenset({"embeddings"})
-
-    def __init__(self, old, num_classes):
-        super().__init__(old, num_classes)
-        self.old_space, self.seen = old, []
-        self.epochs, self.asked = [], []
-
-    def start_epoch(self, epoch, epochs, *, new_prototypes, new_embeddings):
-        self.epochs.append((epoch, epochs))
-        self.asked.append((new_prototypes(), new_embeddings()))
-
-    def forward(self, new, labels, *, items=None, old=None):
-        self.seen.append((items, labels, new))
-        return {"classification": new.square().sum(), "compatibility": new.mean()}
-
-
-@pytest.fixture
-def recording(monkeypatch):
-    made = []
-
-    def make(old, num_classes):
-        made.append(Recording(old, num_classes))
-        return made[-1]
-
-    make.needs, make.same_kind, make.maps_queries = Recording.needs, False, False
-    monkeypatch.setitem(METHODS, "recording", make)
-    return made
-
-
-def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(parts, recording):
+def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(fit, parts, recording):
     examples, held_out = parts
     _, progress, steps = fit(parts, "recording", FitConfig(2, batch_size=16))
     (method,) = recording
@@ -244,19 +185,16 @@ def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(parts, record
     assert len(held_out.new) == 30  # of which no row was in any batch, as all are below 60
 
 
-def test_terms_are_weighed(parts, monkeypatch):
+def test_terms_are_weighed(parts, network_for, recording):
     def moved(classification, term):
-        class One(Recording):
-            def forward(self, new, labels, *, items=None, old=None):
-                terms = super().forward(new, labels, items=items, old=old)
-                return {term: terms[term]}
-
-        method = One(nb.OldSpace(embeddings=parts[0].old), 10)
         network = network_for(parts[0])
-        optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-        before = network.affine.weight.clone()
         config = FitConfig(classification=classification)
-        fitting.step(network, method, optimizer, parts[0], torch.arange(8), config)
+        learner = Learner(network, parts[0], "recording", {}, config, begun=0.0)
+        both = learner.method.forward
+        learner.method.forward = lambda *given, **more: {term: both(*given, **more)[term]}
+        learner.optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+        before = network.affine.weight.clone()
+        assert learner.step(torch.arange(8))
         return network.affine.weight - before
 
     torch.testing.assert_close(
@@ -288,37 +226,23 @@ def test_options_reach_the_method_and_misspelt_ones_do_not(parts):
         make_method("cross_supcon", {"temperatur": 0.5}, parts[0], CONFIG)
 
 
-def test_the_learning_rate_falls_along_half_a_cosine(parts, recording, monkeypatch):
-    rates = []
-    kept = torch.optim.AdamW.step
-    monkeypatch.setattr(
-        torch.optim.AdamW,
-        "step",
-        lambda self, *given: rates.append(self.param_groups[0]["lr"]) or kept(self, *given),
-    )
-    fit(parts, "recording", FitConfig(2, batch_size=16, learning_rate=0.1))
-    done = torch.arange(8) / 8
-    expected = 0.1 * (1 + torch.cos(torch.pi * done)) / 2
-    torch.testing.assert_close(torch.tensor(rates), expected)
-
-
 def scripted(monkeypatch, values):
     """Lets the held-out classes say what a test wants, after the five closed forms."""
     told = iter([0.5] * 5 + values)
     monkeypatch.setattr(fitting, "asked", lambda *given: next(told))
 
 
-def test_the_best_epoch_is_kept(parts, monkeypatch):
+def test_the_best_round_is_kept(fit, parts, monkeypatch):
     scripted(monkeypatch, [0.6, 0.8, 0.7])
     states, shown = [], []
-    kept = fitting.train_epoch
+    train = Learner.train
 
-    def train_epoch(network, *given):
-        made = kept(network, *given)
-        states.append(fitting.weights_of(network))
+    def remember(learner, *given):
+        made = train(learner, *given)
+        states.append(fitting.weights_of(learner.network))
         return made
 
-    monkeypatch.setattr(fitting, "train_epoch", train_epoch)
+    monkeypatch.setattr(Learner, "train", remember)
     network, progress, _ = fit(
         parts, watch=lambda progress: shown.append((progress.best, list(progress.history)))
     )
@@ -329,38 +253,31 @@ def test_the_best_epoch_is_kept(parts, monkeypatch):
     assert not network.training
 
 
-def test_as_good_is_no_better(parts, monkeypatch):
+def test_as_good_is_no_better(fit, parts, monkeypatch):
     scripted(monkeypatch, [0.5, 0.5, 0.5])
     assert fit(parts)[1].best == 0
 
 
-def test_it_stops_when_nothing_is_gained(parts, monkeypatch):
+def test_it_stops_when_nothing_is_gained(fit, parts, monkeypatch):
     scripted(monkeypatch, [0.4, 0.6, 0.5, 0.6, 0.5, 0.9])
     _, progress, _ = fit(parts, config=FitConfig(6, batch_size=16, patience=3))
     assert progress.history == [0.4, 0.6, 0.5, 0.6, 0.5]
     assert progress.best == 2
 
 
-def test_epochs_without_a_step_do_not_count_as_waiting(parts):
+def test_rounds_without_a_step_do_not_count_as_waiting(fit, parts):
     config = FitConfig(8, batch_size=16, patience=1)
     _, progress, _ = fit(parts, "unibct_spr", config)  # learns from epoch 3 on, of these 8
     assert len(progress.history) >= 3
 
 
-def test_no_epoch_is_begun_after_the_time_is_up(parts, monkeypatch):
-    now = iter([0.0, 1.0, 11.0])
-    monkeypatch.setattr(fitting, "monotonic", lambda: next(now))
-    _, progress, _ = fit(parts, config=FitConfig(5, batch_size=16, seconds=10.0))
-    assert len(progress.history) == 1
-
-
-def test_without_epochs_it_is_the_closed_form(parts):
+def test_without_epochs_it_is_the_closed_form(fit, parts):
     network, progress, steps = fit(parts, config=FitConfig(0))
     assert (progress.history, progress.best, steps) == ([], 0, 0)
     assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
 
 
-def test_the_seed_decides_and_the_callers_randomness_is_left_alone(parts):
+def test_the_seed_decides_and_the_callers_randomness_is_left_alone(fit, parts):
     torch.manual_seed(7)
     one = fit(parts)[0].state_dict()
     torch.manual_seed(8)
@@ -374,7 +291,7 @@ def test_the_seed_decides_and_the_callers_randomness_is_left_alone(parts):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_whoever_watches_may_draw_from_a_seed_too(parts):
+def test_whoever_watches_may_draw_from_a_seed_too(fit, parts):
     def watch(progress):
         with seeded(3):
             torch.rand(1)
@@ -387,7 +304,7 @@ def test_whoever_watches_may_draw_from_a_seed_too(parts):
     assert not worker.is_alive()
 
 
-def test_mapping_in_blocks_is_the_same_and_without_dropout(parts):
+def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for):
     network = network_for(parts[0])
     torch.nn.init.normal_(network.outer.weight)
     network.train()
@@ -409,6 +326,7 @@ def test_mapping_in_blocks_is_the_same_and_without_dropout(parts):
         {"weight_decay": -0.1},
         {"classification": float("inf")},
         {"seconds": -1.0},
+        {"together": 0},
     ],
 )
 def test_settings_that_make_no_sense_are_told(wrong):

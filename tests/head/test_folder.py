@@ -53,7 +53,8 @@ DAMAGE = {
         lambda f: (f / "config.json").write_text('{"model_type": "bert"}'),
         "of something else",
     ),
-    "a later schema": (lambda f: change(f, schema=2), "has version 2. Upgrade"),
+    "a later schema": (lambda f: change(f, schema=3), "has version 3. Upgrade"),
+    "an earlier schema": (lambda f: change(f, schema=1), "has version 1. .*or fit it again"),
     "no progress": (lambda f: change(f, progress=None), "wanted `progress`"),
     "half a progress": (lambda f: change(f, progress={}), "tells it in another way"),
     "odd progress": (
@@ -66,6 +67,8 @@ DAMAGE = {
         lambda f: change(f, parameters={"colour": "red"}),
         "tells it in another way .*colour",
     ),
+    "odd extra": (lambda f: change(f, extra=None), "wanted `extra`"),
+    "extra that is not there": (lambda f: change(f, extra=2), "are of another head"),
     "another width": (lambda f: change(f, hidden=0), "are of another head"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "weights of a head"),
     "half the weights": (
@@ -165,8 +168,16 @@ def test_numpy_alone_refuses_what_a_head_refuses(folder, items):
 
 
 def test_gelu_is_that_of_torch():
-    x = torch.linspace(-6, 6, 121)
-    np.testing.assert_allclose(gelu(x.numpy()), torch.nn.functional.gelu(x), atol=1e-6)
+    x = torch.linspace(-30, 30, 600_001)  # torch's own rounds by more in float32
+    exact = torch.nn.functional.gelu(x.double()).numpy()
+    found = gelu(x.numpy())
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact, rtol=0, atol=4e-7)
+
+
+def test_gelu_of_huge_values_is_themselves_or_nothing():
+    huge = np.array([3e38, 1e20, 100, -100, -1e20, -3e38], np.float32)
+    assert gelu(huge).tolist() == [*huge[:3].tolist(), 0, 0, 0]
 
 
 def test_no_torch_is_needed_to_use_a_head(folder, items, fitted, tmp_path):

@@ -11,8 +11,9 @@ import nobackfill as nb
 from nobackfill.adapters import ridge
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head import fitting
-from nobackfill.head.fitting import Examples, asked
-from nobackfill.head.supervision import hold_out
+from nobackfill.head.examples import Examples
+from nobackfill.head.fitting import Learner, asked
+from nobackfill.head.supervision import hold_out, tightness_of
 from nobackfill.space import Space
 
 
@@ -22,9 +23,14 @@ def as_vectors(data, side, order=None, **more):
     return vectors if order is None else vectors.select(order)
 
 
+def parts_of(data, share=0.2, seed=0):
+    """Rows that are fitted on, and rows that are held out."""
+    return hold_out(data.labels, share, seed=seed, tightness=tightness_of(data.old, data.labels))
+
+
 def held_out_map(head, data, seed=0):
     """What the head reaches on the classes that it held out."""
-    rows = hold_out(data.labels, head.held_out, seed=seed)[1]
+    rows = parts_of(data, head.held_out, seed=seed)[1]
     return asked(head.network_, Examples(data.new[rows], data.old[rows], data.labels[rows]))
 
 
@@ -71,39 +77,34 @@ def test_held_out_classes_are_never_fitted_on(items, head, monkeypatch):
 
         monkeypatch.setattr(f"nobackfill.head.head.{name}", record)
     head().fit(data.new, data.old, data.labels)
-    fitted_on, looked_at = hold_out(data.labels, 0.2, seed=0)
-    for examples, held_out in seen:
-        assert torch.equal(examples.new, data.new[fitted_on])
-        assert torch.equal(examples.old, data.old[fitted_on])
-        assert torch.equal(held_out.new, data.new[looked_at])
-        assert torch.equal(held_out.old, data.old[looked_at])
-        for part, rows in ((examples, fitted_on), (held_out, looked_at)):
+    for parts in seen:
+        for part, rows in zip(parts, parts_of(data), strict=True):
+            assert torch.equal(part.new_of(torch.arange(len(part))), data.new[rows])
+            assert torch.equal(part.old, data.old[rows])
             known = data.labels[rows].unique()
             assert torch.equal(known[part.classes], data.labels[rows])
     assert len(seen) == 2
 
 
-def test_what_held_out_classes_look_like_changes_no_step(items, head):
-    """Others in their place, and every epoch has the same weights."""
-    data, states = items(), []
-    away = hold_out(data.labels, 0.2, seed=0)[1]
-    for change in (False, True):
-        if change:
-            data.old[away] = data.old[away][torch.randperm(len(away))]
-        done = head(epochs=2, seed=0)
-        states.append([])
-        kept = states[-1]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fitting, "asked", lambda *given: 0.5)
-            trained = fitting.train_epoch
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_what_held_out_classes_look_like_changes_no_step(items, head, monkeypatch, side):
+    """They are turned, and every round has the same weights."""
+    data, states = items(), [[], []]
+    away = parts_of(data)[1]
+    monkeypatch.setattr(fitting, "asked", lambda *given: 0.5)
+    train = Learner.train
+    for kept in states:
 
-            def train_epoch(network, *given, kept=kept, trained=trained):
-                made = trained(network, *given)
-                kept.append(fitting.weights_of(network))
-                return made
+        def remember(learner, *given, kept=kept):
+            made = train(learner, *given)
+            kept.append(fitting.weights_of(learner.network))
+            return made
 
-            patch.setattr(fitting, "train_epoch", train_epoch)
-            done.fit(data.new, data.old, data.labels)
+        monkeypatch.setattr(Learner, "train", remember)
+        head(epochs=2).fit(data.new, data.old, data.labels)
+        vectors = getattr(data, side)
+        vectors[away] = vectors[away].flip(1)  # classes stay as tight as they were
+    assert len(states[0]) == 2
     for one, other in zip(*states, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -121,11 +122,19 @@ def test_a_seed_gives_the_same_bits_and_another_seed_another_split(items, head):
     assert other.progress_.closed != one.progress_.closed
 
 
-def test_fitting_leaves_what_it_is_given_alone(items, head):
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "array", "unit"])
+def test_fitting_leaves_what_it_is_given_alone(items, head, kind):
     data = items()
-    copies = data.new.clone(), data.old.clone(), data.labels.clone()
-    head().fit(data.new, data.old, data.labels)
-    assert all(map(torch.equal, copies, (data.new, data.old, data.labels)))
+    sides = [data.new, data.old]
+    if kind == "unit":
+        sides = [torch.nn.functional.normalize(side) for side in sides]
+    elif kind == "array":
+        sides = [side.numpy() for side in sides]
+    else:
+        sides = [side.to(getattr(torch, kind)) for side in sides]
+    copies = [torch.as_tensor(side).clone() for side in (*sides, data.labels)]
+    head(extra=2).fit(*sides, data.labels).transform(sides[0])
+    assert all(map(torch.equal, copies, map(torch.as_tensor, (*sides, data.labels))))
 
 
 def test_vectors_are_matched_by_id_whatever_their_order(items, head):
@@ -147,11 +156,12 @@ def test_vectors_are_matched_by_id_whatever_their_order(items, head):
 def test_labels_of_either_file_will_do(items, head):
     data = items()
     bare = nb.Vectors(data.ids, data.new), nb.Vectors(data.ids, data.old)
-    expected = head().fit(data.new, data.old, data.labels).progress_
-    assert head().fit(bare[0], as_vectors(data, "old")).progress_ == expected
-    assert head().fit(as_vectors(data, "new"), bare[1]).progress_ == expected
-    assert head().fit(*bare, data.labels).progress_ == expected
-    assert head().fit(*bare).supervision_ == "none"
+    made = head(epochs=1)
+    expected = made.fit(data.new, data.old, data.labels).progress_
+    assert made.fit(bare[0], as_vectors(data, "old")).progress_ == expected
+    assert made.fit(as_vectors(data, "new"), bare[1]).progress_ == expected
+    assert made.fit(*bare, data.labels).progress_ == expected
+    assert made.fit(*bare).supervision_ == "none"
 
 
 def test_what_is_known_of_items_is_carried_along(items, fitted):
@@ -180,6 +190,88 @@ def test_the_space_tells_what_made_it(items, head):
     assert closed.space_.method == closed.progress_.start
     assert closed.space_.fingerprint != done.space_.fingerprint
     assert head().fit(data.new, data.old).space_.parent is None
+
+
+def in_space(data, space, rows=slice(None)):
+    return nb.Vectors(data.ids[rows], data.new[rows], data.labels.numpy()[rows], space=space)
+
+
+@pytest.mark.parametrize("read_back", [False, True])
+def test_vectors_of_another_space_are_refused(items, head, tmp_path, read_back):
+    data, own, other = items(), Space(dim=8, weights="new"), Space(dim=8, weights="newer")
+    made = head(epochs=0).fit(in_space(data, own), as_vectors(data, "old"))
+    if read_back:
+        made.save_pretrained(tmp_path)
+        made = nb.CompatibleHead.from_pretrained(tmp_path)
+    assert made.source_ == own.fingerprint
+    with pytest.raises(SpaceMismatch, match=f"space {own.fingerprint}, .* of {other.fingerprint}"):
+        made.transform(in_space(data, other))
+    expected = made.transform(data.new)  # what made an array, nobody knows
+    in_half = Space(dim=8, weights="new", dtype="float16")  # the same space
+    for space in (own, in_half, None):
+        assert torch.equal(made.transform(in_space(data, space)).vectors, expected)
+    assert np.array_equal(made.transform(data.new.numpy()), expected.numpy())
+
+
+@pytest.mark.parametrize("read_back", [False, True])
+def test_a_head_that_does_not_know_its_space_takes_any(items, head, tmp_path, read_back):
+    data = items()
+    made = head(epochs=0).fit(data.new, data.old, data.labels)
+    if read_back:
+        made.save_pretrained(tmp_path)
+        made = nb.CompatibleHead.from_pretrained(tmp_path)
+    assert made.source_ is None
+    out = made.transform(in_space(data, Space(dim=8, weights="any")))
+    assert torch.equal(out.vectors, made.transform(data.new))
+
+
+def test_another_fit_knows_its_own_space_only(items, head):
+    data, spaces = items(), [Space(dim=8, weights=name) for name in ("one", "other")]
+    made = head(epochs=0)
+    for space in spaces:
+        made.fit(in_space(data, space), as_vectors(data, "old"))
+        made.transform(in_space(data, space))
+    with pytest.raises(SpaceMismatch):
+        made.transform(in_space(data, spaces[0]))
+    made.fit(data.new, data.old).transform(in_space(data, spaces[0]))
+
+
+def disagreeing(data):
+    """Both sides, of which the new one has another class for two items, and another order."""
+    labels = data.labels.numpy().copy()
+    labels[[7, 20]] = 99
+    return nb.Vectors(data.ids, data.new, labels).select(np.arange(90)[::-1]), as_vectors(
+        data, "old"
+    )
+
+
+def test_labels_that_disagree_are_refused(items, head):
+    new, old = disagreeing(items())
+    with pytest.raises(
+        DataError,
+        match="2 items differ: 'item 7' is 7 in the old file and 99 in the new file. Correct one",
+    ):
+        head().fit(new, old)
+
+
+def test_labels_need_not_be_of_one_kind(items, head):
+    data = items()
+    text = nb.Vectors(data.ids, data.new, data.labels.numpy().astype(str))
+    done = head(epochs=0).fit(text, as_vectors(data, "old"))
+    assert done.progress_ == head(epochs=0).fit(data.new, data.old, data.labels).progress_
+
+
+@pytest.mark.parametrize("kind", ["labels", "groups", "pairs"])
+def test_labels_that_are_not_used_may_disagree(items, head, kind):
+    data = items()
+    new, old = disagreeing(data)
+    told = {
+        "labels": data.labels,
+        "groups": data.labels,
+        "pairs": {f"item {row}": [f"item {row + 15}"] for row in range(75)},
+    }[kind]
+    done = head(epochs=0).fit(new.select(np.arange(90)[::-1]), old, **{kind: told})
+    assert done.supervision_ == kind
 
 
 @pytest.mark.parametrize("kind", ["tensor", "float64", "float16", "array", "read-only array"])
@@ -322,7 +414,7 @@ WRONG = {
     "zero": (lambda d: (d.new, with_row(d.old, 0.0), d.labels), "only zeros .* id 5"),
     "too long for float32": (
         lambda d: (with_row(d.new.double(), 1e300), d.old, d.labels),
-        "NaN or infinite",
+        r"length float32 can tell, .* \(row 5\)",
     ),
     "of no length that float32 can tell": (
         lambda d: (with_row(d.new, 1e25), d.old, d.labels),
@@ -385,6 +477,8 @@ def test_one_kind_of_supervision_is_enough(items, head):
         ({"held_out": 0.0}, "`held_out`"),
         ({"held_out": 1.0}, "`held_out`"),
         ({"batch_size": 0}, "`batch_size` of 1 or more"),
+        ({"together": 0}, "`together` of 1 or more"),
+        ({"extra": -1}, "`extra` of 0 or more"),
     ],
 )
 def test_settings_are_looked_at_before_any_work(items, settings, says):
@@ -407,11 +501,12 @@ def test_new_vectors_must_be_of_the_new_model(items, fitted):
 
 
 def test_scikit_learn_can_copy_and_change_it(items, head):
-    made = head(options={"temperature": 0.2}, seconds=9.0, seed=4)
+    made = head(options={"temperature": 0.2}, seconds=1e6, seed=4, together=2, extra=1)
     params = made.get_params()
     assert set(params) == {
         "method", "options", "hidden", "dropout", "epochs", "batch_size", "learning_rate",
-        "weight_decay", "classification", "held_out", "seconds", "seed", "device",
+        "weight_decay", "classification", "held_out", "together", "extra", "seconds", "seed",
+        "device",
     }  # fmt: skip
     assert nb.CompatibleHead().set_params(**params).get_params() == params
     copy = clone(made)
@@ -435,21 +530,26 @@ def test_settings_reach_the_fit(items, head, monkeypatch):
     monkeypatch.setattr("nobackfill.head.head.fit_network", fit_network)
     settings = {
         "epochs": 5, "batch_size": 7, "learning_rate": 0.5, "weight_decay": 0.25,
-        "classification": 0.125, "seconds": 3.0, "seed": 11,
+        "classification": 0.125, "together": 3, "seconds": 3.0, "seed": 11,
     }  # fmt: skip
     head("ract", dropout=0.6, hidden=9, options={"temperature": 0.3}, **settings).fit(
         data.new, data.old, data.labels
     )
     assert {name: getattr(seen["config"], name) for name in settings} == settings
     assert (seen["method"], seen["options"]) == ("ract", {"temperature": 0.3})
-    assert seen["network"].dropout.p == 0.6
+    assert seen["network"].dropout == 0.6
     assert seen["network"].inner.out_features == 9
 
 
-def test_whoever_watches_is_told_after_each_epoch(items, head):
+def test_whoever_watches_is_told_after_each_round(items, head):
     data, seen = items(), []
-    head().fit(data.new, data.old, data.labels, watch=lambda p: seen.append(len(p.history)))
-    assert seen == [1, 2, 3]
+    head().fit(
+        data.new,
+        data.old,
+        data.labels,
+        watch=lambda progress: seen.append((len(progress.history), progress.done)),
+    )
+    assert seen == [(1, pytest.approx(1 / 3)), (2, pytest.approx(2 / 3)), (3, 1.0)]
 
 
 @pytest.mark.parametrize("hidden", [0, 16])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nobackfill.adapters import procrustes
-from nobackfill.head.network import HeadNetwork
+from nobackfill.head.network import HeadNetwork, dropped
 
 NEW, OLD, HIDDEN = 5, 3, 4
 
@@ -94,3 +94,77 @@ def test_the_correction_learns_from_the_first_step():
     network(torch.randn(6, NEW)).square().sum().backward()
     assert network.outer.weight.grad.any()
     assert network.affine.weight.grad.any()
+
+
+def test_what_is_embedded_has_unit_length():
+    network, new = filled().eval(), torch.randn(6, NEW).double()
+    out = network(new)
+    torch.testing.assert_close(network.embed(new), out / out.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
+def test_dropout_loses_its_share_and_keeps_the_mean(share):
+    torch.manual_seed(0)
+    values = torch.ones(1001, 399)
+    out = dropped(values, share)
+    lost = round(256 * share) / 256
+    noise = 4 * sqrt(lost * (1 - lost) / values.numel())
+    assert (out == 0).double().mean().item() == pytest.approx(lost, abs=noise)
+    assert abs(lost - share) <= 1 / 512
+    torch.testing.assert_close(out[out != 0].unique(), torch.tensor([1 / (1 - lost)]))
+    assert out.mean().item() == pytest.approx(1, abs=noise / (1 - lost))
+
+
+def test_dropout_takes_no_place_rather_than_another():
+    torch.manual_seed(0)
+    out = dropped(torch.ones(20_000, 16), 0.25) == 0
+    noise = 5 * sqrt(0.25 * 0.75 / len(out))
+    assert (out.double().mean(dim=0) - 0.25).abs().max() < noise  # as 8 come from one number
+    both = (out.double().T @ out.double() / len(out)).fill_diagonal_(0.25**2)
+    assert (both - 0.25**2).abs().max() < noise
+
+
+@pytest.mark.parametrize(
+    ("share", "lost"), [(0.001, 0), (0.002, 1), (0.5, 128), (0.997, 255), (0.999, 256)]
+)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 1), (8, 8), (250, 333)])
+def test_dropout_of_any_share_and_any_number_of_entries(share, lost, shape):
+    torch.manual_seed(0)
+    values = torch.randn(shape).double()
+    out = dropped(values, share)
+    assert (out.shape, out.dtype) == (shape, torch.float64)
+    stays = out != 0
+    if lost == 256:
+        assert not stays.any()
+    else:
+        torch.testing.assert_close(out, values * stays * 256 / (256 - lost))
+    if lost == 0:
+        assert stays.all()
+    if 0 < lost < 256 and values.numel() > 10_000:
+        assert 0 < stays.sum() < values.numel()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.999])
+def test_gradients_pass_where_values_stay_only(share):
+    torch.manual_seed(0)
+    values = torch.randn(31, 7, requires_grad=True)
+    out = dropped(values, share)
+    out.sum().backward()
+    lost = round(256 * share)
+    factor = 0 if lost == 256 else 256 / (256 - lost)
+    torch.testing.assert_close(values.grad, (out != 0) * torch.tensor(float(factor)))
+    assert values.grad.any() == (lost < 256)
+
+
+def test_the_seed_decides_what_is_lost():
+    def draw(seed):
+        torch.manual_seed(seed)
+        return dropped(torch.ones(9, 9), 0.5)
+
+    assert torch.equal(draw(0), draw(0))
+    assert not torch.equal(draw(0), draw(1))
+
+
+def test_without_dropout_nothing_is_lost_in_training():
+    network, new = filled(dropout=0.0), torch.randn(6, NEW).double()
+    assert torch.equal(network.train()(new), network.eval()(new))

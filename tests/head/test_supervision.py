@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.head.supervision import classes_of, classes_of_pairs, hold_out
+from nobackfill.head import supervision
+from nobackfill.head.supervision import (
+    classes_of,
+    classes_of_pairs,
+    hold_out,
+    notes_on_classes,
+    tightness_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,16 @@ def test_unknown_ids_and_lists_that_are_none_are_told():
         classes_of_pairs(ids, {"a": "b"})
 
 
+def test_a_class_of_more_than_a_tenth_of_what_is_linked_gets_a_note():
+    ids, twins = np.arange(200), {i: [i + 1] for i in range(0, 100, 2)}  # 100 items in no pair
+    assert notes_on_classes(classes_of_pairs(ids, twins)) == ()
+    hub = {**twins, 0: [1, 2, 4, 6, 8]}  # 0 to 9: a tenth
+    assert notes_on_classes(classes_of_pairs(ids, hub)) == ()
+    (note,) = notes_on_classes(classes_of_pairs(ids, {**hub, 10: [0, 11]}))
+    assert "12 of 100 items in pairs are linked into one class" in note
+    assert notes_on_classes(torch.full((5,), -1)) == ()
+
+
 def test_held_out_are_whole_classes_of_several_items():
     classes = torch.tensor([*range(20), *range(20), *range(20, 30), -1, -1])  # 20 to 29 are alone
     fitted, looked_at = hold_out(classes, 0.25, seed=0)
@@ -111,3 +128,49 @@ def test_where_two_cannot_be_held_out_none_is(classes):
     fitted, looked_at = hold_out(torch.tensor(classes), 0.5, seed=0)
     assert len(looked_at) == 0
     assert len(fitted) == sum(one >= 0 for one in classes)
+
+
+@pytest.mark.parametrize("block", [7, 1000])
+@pytest.mark.parametrize("precision", [torch.float16, torch.float32, torch.float64])
+def test_tightness_is_the_length_of_the_mean_direction(monkeypatch, block, precision):
+    monkeypatch.setattr(supervision, "BLOCK", block)
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(40) % 6 - 1  # every sixth in none
+    lengths = torch.arange(1, 41)[:, None]  # which do not matter
+    old = (lengths * torch.randn(40, 3, generator=generator)).to(precision)
+    expected = []
+    for one in range(5):
+        unit = [row / row.norm() for row in old[classes == one].double()]
+        expected.append((sum(unit) / len(unit)).norm().item())
+    assert tightness_of(old, classes).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_tightest_third_is_not_held_out():
+    classes = torch.tensor([*range(30), *range(30), *range(30, 40), -1])  # 30 to 39 are alone
+    tightness = torch.arange(40) * 7 % 40 / 40
+    loose = sorted(range(30), key=lambda one: tightness[one].item())[:20]
+    held_out = set()
+    for seed in range(40):
+        fitted, looked_at = hold_out(classes, 0.2, seed=seed, tightness=tightness)
+        assert len(classes[looked_at].unique()) == 6  # a fifth of all that have several items
+        assert sorted([*fitted.tolist(), *looked_at.tolist()]) == list(range(70))
+        held_out |= set(classes[looked_at].tolist())
+    assert held_out == set(loose)  # each at some time
+
+
+def test_however_much_is_wanted_the_tightest_third_stays():
+    classes, tightness = torch.arange(60) % 30, torch.arange(30) / 30
+    fitted, looked_at = hold_out(classes, 0.99, seed=0, tightness=tightness)
+    assert set(classes[looked_at].tolist()) == set(range(20))
+    assert set(classes[fitted].tolist()) == set(range(20, 30))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 10])
+def test_few_classes_of_several_items_are_still_two(number):
+    classes = torch.cat([torch.arange(number), torch.arange(number), torch.arange(number, 20)])
+    looked_at = hold_out(classes, 0.2, seed=0, tightness=torch.arange(20) / 20)[1]
+    assert len(classes[looked_at].unique()) == 2
+
+
+def test_nothing_in_any_class_has_no_tightness():
+    assert tightness_of(torch.ones(4, 2), torch.full((4,), -1)).shape == (0,)

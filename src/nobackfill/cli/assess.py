@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Pairs, Seed
 
 
 def assess(
@@ -14,6 +14,7 @@ def assess(
     group: Annotated[
         str, typer.Option("--group", "--label", help="The column that says what belongs together.")
     ] = "label",
+    pairs: Pairs = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Fit heads by these; cross_supcon by default.")
     ] = None,
@@ -37,12 +38,13 @@ def assess(
 
     if report is not None:
         check_page(report)  # before anything is done
-    given = read_for_fit(old, new, label=group, only_training=False)
+    given = read_for_fit(old, new, label=group, pairs=pairs, only_training=False)
     with doing() as watch:
         verdict = run(
             given.old,
             given.new,
             labels=given.labels,
+            pairs=given.pairs,
             methods=tuple(method or ["cross_supcon"]),
             k=top,
             epochs=epochs,

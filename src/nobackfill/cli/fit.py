@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Pairs, Seed
 
 
 def fit(
@@ -15,10 +15,7 @@ def fit(
     label: Annotated[
         str, typer.Option(help="The column that says what belongs together.")
     ] = "label",
-    pairs: Annotated[
-        Path | None,
-        typer.Option(help='What each query shall find: lines of {"query", "relevant": […]}.'),
-    ] = None,
+    pairs: Pairs = None,
     group: Annotated[
         str | None,
         typer.Option(help="A column of what each item is a part of, in place of labels."),
@@ -26,7 +23,15 @@ def fit(
     method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="At most.")] = 30,
     hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
-    seconds: Annotated[float | None, typer.Option(help="After which no epoch is begun.")] = None,
+    extra: Annotated[
+        int,
+        typer.Option(
+            help="Dimensions behind those of the old space, for items that are embedded again."
+        ),
+    ] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(help="What it may take; what comes out then depends on it.")
+    ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write the head as an ONNX file, too.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -49,12 +54,13 @@ def fit(
         method,
         epochs=epochs,
         hidden=hidden,
+        extra=extra,
         seconds=seconds,
         seed=seed,
         device=str(choose_device(device)),
     )
     given = read_for_fit(old, new, label=label, pairs=pairs, group=group)
-    with fitting_progress(epochs) as watch:
+    with fitting_progress() as watch:
         head.fit(
             given.new, given.old, given.labels, pairs=given.pairs, groups=given.groups, watch=watch
         )

@@ -112,8 +112,8 @@ def doing() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def fitting_progress(epochs: int) -> Iterator[Callable[["Fitting"], None]]:
-    """A bar over the epochs of a fit, on a terminal only, with what the held-out classes say."""
+def fitting_progress() -> Iterator[Callable[["Fitting"], None]]:
+    """A bar over a fit, on a terminal only, with what the held-out classes say."""
     with Progress(
         TextColumn("fitting"),
         BarColumn(),
@@ -123,11 +123,11 @@ def fitting_progress(epochs: int) -> Iterator[Callable[["Fitting"], None]]:
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task = progress.add_task("", total=epochs, note="closed form")
+        task = progress.add_task("", total=1.0, note="closed forms")
 
         def tell(fitting: "Fitting") -> None:
             note = f"new/old {100 * fitting.history[-1]:.2f} on held-out classes"
-            progress.update(task, completed=len(fitting.history), note=note)
+            progress.update(task, completed=fitting.done, note=note)
 
         yield tell
 

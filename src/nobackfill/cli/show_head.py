@@ -14,7 +14,7 @@ def print_head(
 ) -> None:
     """Prints how a fit went, and what to do next."""
     progress = head.progress_
-    closed = {name: None if value != value else value for name, value in progress.closed.items()}
+    closed = {name: _known(value) for name, value in progress.closed.items()}
     kept = progress.history[progress.best - 1] if progress.best else closed[progress.start]
     if as_json:
         emit(
@@ -25,7 +25,7 @@ def print_head(
                 "method": head.method,
                 "closed_forms": closed,
                 "start": progress.start,
-                "epoch_kept": progress.best,
+                "round_kept": progress.best,
                 "held_out_new_old": kept,
                 "notes": list(head.notes_),
             }
@@ -34,9 +34,9 @@ def print_head(
     if kept is not None:
         start = closed[progress.start]
         assert start is not None
-        after = f"no better after {len(progress.history)} epochs of {head.method}"
+        after = f"no better after {len(progress.history)} rounds of {head.method}"
         if progress.best:
-            after = f"{100 * kept:.2f} after {progress.best} epochs of {head.method}"
+            after = f"{100 * kept:.2f} after {progress.best} rounds of {head.method}"
         console.print(
             f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
             f"({progress.start}), {after}.",
@@ -50,3 +50,7 @@ def print_head(
         markup=False,
         soft_wrap=True,
     )
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else value

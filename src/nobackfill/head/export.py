@@ -59,6 +59,7 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
     """The formula of `HeadNetwork` as a graph."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     old_dim, new_dim = arrays["affine.weight"].shape
+    extra = len(arrays.get("extra.linear.bias", ()))
     constants = {
         "shortest": 1e-12, "half": 0.5, "one": 1.0, "root_2": sqrt(2), "root_dim": sqrt(new_dim),
     }  # fmt: skip
@@ -90,13 +91,23 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
             node("Gemm", "gelu outer.weight outer.bias", "correction", transB=1),
             node("Add", "linear correction", "corrected"),
         ]
-    nodes += unit(nodes[-1].output[0], "compatible")
+    in_old_space = nodes[-1].output[0]
+    if "extra.scale" in arrays:
+        nodes += [
+            *unit(in_old_space, "in_old_space"),
+            node("Gemm", "unit extra.linear.weight extra.linear.bias", "extra.linear", transB=1),
+            *unit("extra.linear", "extra.unit"),
+            node("Mul", "extra.unit extra.scale", "extra"),
+            node("Concat", "in_old_space extra", "compatible", axis=1),
+        ]
+    else:
+        nodes += unit(in_old_space, "compatible")
     used = {name for one in nodes for name in one.input}
     graph = helper.make_graph(
         nodes,
         "nobackfill_head",
         [helper.make_tensor_value_info("new", kind, ["rows", new_dim])],
-        [helper.make_tensor_value_info("compatible", kind, ["rows", old_dim])],
+        [helper.make_tensor_value_info("compatible", kind, ["rows", old_dim + extra])],
         [onnx.numpy_helper.from_array(w, name) for name, w in weights.items() if name in used],
     )
     opset = [helper.make_opsetid("", OPSET)]
@@ -140,6 +151,11 @@ def to_sentence_transformers(head: CompatibleHead, folder: Path | str) -> None:
         folder: An empty or a new one; a model that is there already is not touched.
     """
     folder = Path(folder)
+    if head.space_.dim != head.arrays()["affine.bias"].size:
+        raise ConfigError(
+            "wanted a head without extra dimensions, as modules of sentence-transformers cannot "
+            "make these, but got one with some. Fit it with extra=0, or export it by `to_onnx`."
+        )
     if (folder / "modules.json").exists():
         raise DataError(
             f"wanted an empty folder, but {folder} holds a model of sentence-transformers. Choose "

@@ -13,7 +13,7 @@ from nobackfill.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError
 from nobackfill.head.inputs import common_ids
-from nobackfill.matching import columns_of
+from nobackfill.matching import check_agreement, columns_of
 from nobackfill.vectors import Vectors, load_vectors
 
 
@@ -48,13 +48,15 @@ def read_for_fit(
     """Reads both files, and from them or a third what belongs together.
 
     Where a file has the column `split`, only its training items are taken: the others are to be
-    searched. Of pairs, those that name others are left out, too.
+    searched. Of pairs, those that name others are left out, too. A column that both files have and
+    that is used must say the same in both.
 
     Args:
         old: The file of old vectors.
         new: The file of new vectors.
         label: The column of classes; where no file has it and it was not asked for, none are used.
-        pairs: A file of lines such as `{"query": "a", "relevant": ["b"]}`.
+        pairs: A file of lines such as `{"query": "a", "relevant": ["b"]}`, or a table with the
+            columns `query` and `relevant`.
         group: A column in place of labels.
         only_training: Whether items of other splits are left out.
     """
@@ -69,7 +71,7 @@ def read_for_fit(
     if only_training and "split" in known and (known["split"] == "train").any():
         ids = ids[known["split"] == "train"]
         known = columns_of(files, ids)
-    sides = [file.select(rows_by_id(file, ids)) for file in files]
+    sides = [_selected(file, ids) for file in files]
     if pairs is not None:
         listed = read_ground_truth(pairs).relevant
         elsewhere = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
@@ -79,6 +81,7 @@ def read_for_fit(
         if group is None and label == "label":
             return ForFit(sides[1], sides[0])
         raise ConfigError(f"no column `{column}` in either file. {suggest(column, known)}")
+    check_agreement(column, {"the old file": files[0], "the new file": files[1]}, all_ids)
     if group is not None:
         return ForFit(sides[1], sides[0], groups=known[column])
     return ForFit(sides[1], sides[0], labels=known[column])
@@ -100,7 +103,9 @@ def without(
     }
 
 
-def rows_by_id(file: Vectors, ids: NDArray[Any]) -> NDArray[Any]:
-    """The rows of a file that have some ids, in their order."""
+def _selected(file: Vectors, ids: NDArray[Any]) -> Vectors:
+    """The items of a file that have some ids, in their order; the file itself where it is that."""
+    if np.array_equal(file.ids, ids):
+        return file
     row = {item: place for place, item in enumerate(file.ids.tolist())}
-    return np.array([row[item] for item in ids.tolist()], dtype=np.int64)
+    return file.select(np.array([row[item] for item in ids.tolist()], dtype=np.int64))

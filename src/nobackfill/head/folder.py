@@ -15,7 +15,7 @@ from nobackfill.errors import DataError
 from nobackfill.files import replacing, write_text
 from nobackfill.space import Space
 
-SCHEMA = 1
+SCHEMA = 2
 
 Arrays = Mapping[str, NDArray[Any]]  # weights by name
 
@@ -24,6 +24,7 @@ KINDS: dict[str, type] = {
     "new_dim": int,
     "old_dim": int,
     "hidden": int,
+    "extra": int,
     "supervision": str,
     "notes": list,
     "progress": dict,
@@ -108,11 +109,14 @@ def plain(value: Any) -> Any:
 
 def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of each weight, by its name."""
-    new, old, hidden = config["new_dim"], config["old_dim"], config["hidden"]
+    new, old, hidden, extra = (config[key] for key in ("new_dim", "old_dim", "hidden", "extra"))
     shapes: dict[str, tuple[int, ...]] = {"affine.weight": (old, new), "affine.bias": (old,)}
     if hidden:
         shapes |= {"inner.weight": (hidden, new), "inner.bias": (hidden,)}
         shapes |= {"outer.weight": (old, hidden), "outer.bias": (old,)}
+    if extra:
+        shapes |= {"extra.linear.weight": (extra, new), "extra.linear.bias": (extra,)}
+        shapes |= {"extra.scale": (1,)}
     return shapes
 
 

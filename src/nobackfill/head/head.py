@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from nobackfill.config import resolve_options, suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import (
-    Examples,
     FitConfig,
     Progress,
+    add_extra,
     check_config,
     check_method,
     choose_closed_form,
@@ -25,9 +27,16 @@ from nobackfill.head.fitting import (
     mapped,
 )
 from nobackfill.head.folder import Stored, fingerprint, read_folder, write_folder
-from nobackfill.head.inputs import Rows, as_rows, matched
+from nobackfill.head.inputs import Rows, check_lengths, matched
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, hold_out
+from nobackfill.head.supervision import (
+    Pairs,
+    classes_of,
+    classes_of_pairs,
+    hold_out,
+    notes_on_classes,
+    tightness_of,
+)
 from nobackfill.methods import METHODS
 from nobackfill.randomness import seeded
 from nobackfill.space import Space
@@ -56,7 +65,12 @@ class CompatibleHead:
         weight_decay: Of AdamW.
         classification: Weight of the method's classification term, which costs new/old.
         held_out: The share of classes that is held out.
-        seconds: After which no epoch is begun; None for no limit.
+        together: How many items of a class come together into a batch. More may pay where there
+            are many thousand classes.
+        extra: How many dimensions to put behind those of the old space, for items that are embedded
+            again: old vectors have zeros there, so that nothing changes against them.
+        seconds: What a fit may take; None for no limit. With one, what comes out depends on how
+            fast the machine is.
         seed: Of all that is random.
         device: What to fit on.
 
@@ -65,6 +79,7 @@ class CompatibleHead:
         progress_: How the fit went.
         supervision_: What it used: "labels", "pairs", "groups" or "none".
         space_: Of the vectors that it makes.
+        source_: Fingerprint of the space of the vectors that it maps, if known.
         notes_: What a reader should know.
 
     Example:
@@ -78,6 +93,7 @@ class CompatibleHead:
     progress_: Progress
     supervision_: str
     space_: Space
+    source_: str | None
     notes_: tuple[str, ...]
 
     def __init__(
@@ -89,10 +105,12 @@ class CompatibleHead:
         dropout: float = 0.3,
         epochs: int = 30,
         batch_size: int = 512,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-4,
         weight_decay: float = 1e-2,
         classification: float = 0.0,
         held_out: float = 0.2,
+        together: int = 1,
+        extra: int = 0,
         seconds: float | None = None,
         seed: int = 0,
         device: str = "cpu",
@@ -101,7 +119,8 @@ class CompatibleHead:
         self.hidden, self.dropout, self.epochs = hidden, dropout, epochs
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.weight_decay, self.classification = weight_decay, classification
-        self.held_out, self.seconds, self.seed, self.device = held_out, seconds, seed, device
+        self.held_out, self.together, self.extra = held_out, together, extra
+        self.seconds, self.seed, self.device = seconds, seed, device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """What it was made with, as scikit-learn asks for it."""
@@ -135,6 +154,7 @@ class CompatibleHead:
             groups: In place of labels: what each item is a part of.
             watch: Is told after each epoch how far it is.
         """
+        begun = monotonic()
         self._check()
         given = [
             name
@@ -145,9 +165,13 @@ class CompatibleHead:
             raise ConfigError(f"wanted one kind of supervision, but got {' and '.join(given)}.")
         if given and given != ["pairs"]:
             check_order(new, old, given[0])
-        ids, new_rows, old_rows, told = matched(new, old)
+        ids, new_rows, old_rows, told = matched(new, old, use_labels=not given)
         classes, self.supervision_ = self._supervision(ids, told, labels, pairs, groups)
-        self.notes_ = ()
+        if self.extra > new_rows.shape[1]:
+            raise ConfigError(
+                f"wanted at most as many `extra` dimensions as the new vectors have, "
+                f"{new_rows.shape[1]}, but got {self.extra}."
+            )
         examples, held_out = self._parts(new_rows, old_rows, classes)
         with seeded(self.seed):
             network = HeadNetwork(
@@ -163,24 +187,31 @@ class CompatibleHead:
                 options=self.options or {},
                 config=self._config(),
                 progress=self.progress_,
+                begun=begun,
                 watch=watch,
             )
-            self.notes_ = self._how_it_ended(steps)
+            self.notes_ += self._how_it_ended(steps)
+        if self.extra:
+            add_extra(network, examples, held_out, extra=self.extra)
         self.network_ = network.eval()
         parent = old.space if isinstance(old, Vectors) else None
-        source = new.space if isinstance(new, Vectors) else None
+        known = new.space if isinstance(new, Vectors) else None
+        self.source_ = known.fingerprint if known else None
         self.space_ = Space(
-            dim=old_rows.shape[1],
+            dim=old_rows.shape[1] + self.extra,
             weights=fingerprint(self.arrays()),
-            preprocessing=f"head on {source.fingerprint}" if source else "head",
-            normalized=True,
+            preprocessing=f"head on {self.source_}" if self.source_ else "head",
+            normalized=self.extra == 0,
             parent=parent.fingerprint if parent else None,
             method=self.method if self.progress_.best else self.progress_.start,
         )
         return self
 
     def transform(self, new: Rows) -> Any:
-        """New vectors as they search the old gallery, of unit length; of the kind that came in."""
+        """New vectors as they search the old gallery; of the kind that came in.
+
+        They are of unit length there; `extra` dimensions come behind it.
+        """
         network = self._fitted()
         rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
         wanted = network.affine.in_features
@@ -189,18 +220,24 @@ class CompatibleHead:
                 f"wanted new vectors of {wanted} dimensions, as the head was fitted on, but got "
                 f"{tuple(rows.shape)}. Pass vectors of the same new model."
             )
+        if isinstance(new, Vectors):
+            self._check_source(new)
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
         device = network.affine.weight.device
-        out = torch.cat(
-            [
-                mapped(network, as_rows(part, ids[first : first + BLOCK]).to(device)).to(
-                    rows.device
-                )
-                for first, part in zip(range(0, len(rows), BLOCK), rows.split(BLOCK), strict=True)
-            ]
-        )
+        check_lengths(rows, ids)
+        out = torch.empty(len(rows), self.space_.dim, device=rows.device)
+        for first in range(0, len(rows), BLOCK):
+            block = rows[first : first + BLOCK].to(device, torch.float32)
+            out[first : first + BLOCK] = mapped(network, block)
         if isinstance(new, Vectors):
-            return Vectors(new.ids, out, new.labels, columns=new.columns, space=self.space_)
+            return Vectors(
+                new.ids,
+                out,
+                new.labels,
+                columns=new.columns,
+                space=self.space_,
+                compatible_dim=network.affine.out_features if network.extra else None,
+            )
         return out if isinstance(new, Tensor) else out.numpy()
 
     def fit_transform(self, new: Rows, old: Rows, labels: Any = None, **options: Any) -> Any:
@@ -216,6 +253,8 @@ class CompatibleHead:
             "new_dim": new_dim,
             "old_dim": old_dim,
             "hidden": len(arrays.get("inner.bias", ())),
+            "extra": len(arrays.get("extra.linear.bias", ())),
+            "source": self.source_,
             "supervision": self.supervision_,
             "notes": list(self.notes_),
             "progress": asdict(self.progress_),
@@ -232,21 +271,25 @@ class CompatibleHead:
             known = config["progress"]
             closed = {name: _number(value) for name, value in known["closed"].items()}
             history = [_number(value) for value in known["history"]]
-            head.progress_ = Progress(closed, known["start"], history, known["best"])
+            head.progress_ = Progress(closed, known["start"], history, known["best"], known["done"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"wanted to know how a head was made, but {Path(folder) / 'config.json'} tells it "
                 f"in another way ({error}). Upgrade nobackfill, or fit it again."
             ) from None
         network = HeadNetwork(
-            config["new_dim"], config["old_dim"], hidden=config["hidden"], dropout=head.dropout
+            config["new_dim"],
+            config["old_dim"],
+            hidden=config["hidden"],
+            dropout=head.dropout,
+            extra=config["extra"],
         )
         network.load_state_dict(
             {name: torch.from_numpy(array) for name, array in stored.arrays.items()}
         )
         head.network_ = network.to(device).eval()
         head.supervision_, head.notes_ = config["supervision"], tuple(config["notes"])
-        head.space_ = stored.space
+        head.space_, head.source_ = stored.space, config.get("source")
         return head
 
     def to_onnx(self, path: Path | str) -> None:
@@ -271,6 +314,15 @@ class CompatibleHead:
             raise DataError("wanted a fitted head, but this one is not. Call `fit` first.")
         return self.network_
 
+    def _check_source(self, new: Vectors) -> None:
+        """Refuses vectors of another model than the head was fitted on."""
+        if self.source_ and new.space and new.space.fingerprint != self.source_:
+            raise SpaceMismatch(
+                f"wanted vectors of the space {self.source_}, as the head was fitted on, but these "
+                f"are of {new.space.fingerprint}. Embed with the same new model, or fit a head for "
+                f"this one."
+            )
+
     def _check(self) -> None:
         """Refuses settings that make no sense."""
         check_method(self.method)
@@ -281,14 +333,22 @@ class CompatibleHead:
                 f"wanted `hidden` of 0 or more, `dropout` from 0 to below 1 and `held_out` between "
                 f"0 and 1, but got {self.hidden}, {self.dropout} and {self.held_out}."
             )
+        if self.extra < 0:
+            raise ConfigError(f"wanted `extra` of 0 or more, but got {self.extra}.")
 
     def _how_it_ended(self, steps: int) -> tuple[str, ...]:
         """What is worth a note after training."""
-        if any(value != value for value in self.progress_.history):
+        progress = self.progress_
+        if any(value != value for value in progress.history):
             return (
                 f"training diverged at a learning rate of {self.learning_rate:g} and was stopped",
             )
-        if steps == 0 and self.progress_.history:
+        if self.seconds is not None and steps < progress.planned and progress.done >= 1:
+            return (
+                f"its {self.seconds:g} seconds were up after {steps:,} of {progress.planned:,} "
+                f"steps; the learning rate fell in that time",
+            )
+        if steps == 0 and progress.history:
             return (
                 f"`{self.method}` had nothing to learn by, so this is a map in closed form: give "
                 f"`classification` a weight, or choose another method",
@@ -302,6 +362,7 @@ class CompatibleHead:
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             classification=self.classification,
+            together=self.together,
             seconds=self.seconds,
             seed=self.seed,
         )
@@ -336,10 +397,13 @@ class CompatibleHead:
     ) -> tuple[Examples, Examples | None]:
         """What to fit on, and what is held out; where no class can be, closed forms alone."""
         new, old = new.to(self.device), old.to(self.device)
+        self.notes_ = ()
         if classes is None:
             self.notes_ = ("no supervision was used: this is a map in closed form",)
             return Examples(new, old, None), None
-        fitted, looked_at = hold_out(classes, self.held_out, seed=self.seed)
+        fitted, looked_at = hold_out(
+            classes, self.held_out, seed=self.seed, tightness=tightness_of(old, classes)
+        )
         count = classes[classes >= 0].unique(return_counts=True)[1]
         if len(count) < FEWEST_CLASSES or len(looked_at) == 0:
             self.supervision_ = "none"
@@ -349,10 +413,13 @@ class CompatibleHead:
                 f"closed form",
             )
             return Examples(new, old, None), None
+        if self.supervision_ == "pairs":
+            self.notes_ = notes_on_classes(classes)
         parts = []
         for rows in (fitted, looked_at):
             renumbered = classes[rows].unique(return_inverse=True)[1].to(self.device)
-            parts.append(Examples(new[rows.to(new.device)], old[rows.to(old.device)], renumbered))
+            chosen = rows.to(old.device)
+            parts.append(Examples(new, old[chosen], renumbered, rows=chosen))
         return parts[0], parts[1]
 
 

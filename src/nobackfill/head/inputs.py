@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.matching import columns_of, rows_of
+from nobackfill.matching import check_agreement, columns_of, rows_of
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.matrix import as_matrix, check_rows
+from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
 
 Rows = Vectors | Tensor | NDArray[Any]
 
@@ -18,15 +18,24 @@ SHORTEST = 1e-12  # shorter ones are not made unit
 
 
 def matched(
-    new: Rows, old: Rows
+    new: Rows, old: Rows, *, use_labels: bool = True
 ) -> tuple[NDArray[Any], Float[Tensor, "items new_dim"], Float[Tensor, "items old_dim"], Any]:
     """Ids, new and old vectors of the items that both have, and the labels that a file tells.
 
-    In the order of the old file.
+    In the order of the old file, and as they are stored: not copied where both files have the same
+    items in the same order.
+
+    Args:
+        new: New vectors.
+        old: Old vectors.
+        use_labels: Whether to look for labels, which must be the same in both files.
     """
     if isinstance(new, Vectors) and isinstance(old, Vectors):
         ids = common_ids(new, old)
-        labels = columns_of((old, new), ids).get("label")
+        labels = None
+        if use_labels:
+            check_agreement("label", {"the old file": old, "the new file": new}, ids)
+            labels = columns_of((old, new), ids).get("label")
         sides = rows_of(new, ids), rows_of(old, ids)
     elif isinstance(new, Vectors) or isinstance(old, Vectors):
         raise DataError("wanted both sides with ids, or both without. Pass two Vectors, or arrays.")
@@ -38,7 +47,9 @@ def matched(
                 f"wanted a new and an old vector of each item, but got {tuple(sides[0].shape)} "
                 f"and {tuple(sides[1].shape)}. Pass rows of the same items, or Vectors with ids."
             )
-    return ids, as_rows(sides[0], ids), as_rows(sides[1], ids), labels
+    for side in sides:
+        check_lengths(side, ids)
+    return ids, *sides, labels
 
 
 def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
@@ -57,15 +68,15 @@ def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
     return ids
 
 
-def as_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> Float[Tensor, "rows dim"]:
-    """Vectors as a head maps them: float32, each with a direction."""
-    rows = vectors.float()
-    check_rows(rows, ids)
-    length = rows.norm(dim=1)
-    if (bad := ~length.isfinite() | (length <= SHORTEST)).any():
-        row = int(bad.nonzero()[0])
-        raise DataError(
-            f"wanted vectors whose length float32 can tell, but that of id {ids[row].item()!r} "
-            f"(row {row}) is {vectors[row].double().norm().item():g}. Scale them, or drop it."
-        )
-    return rows
+def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
+    """Refuses vectors that a head cannot map: in single precision, each must have a direction."""
+    for first, block in blocks(vectors):
+        length = block.float().norm(dim=1)
+        if (bad := ~length.isfinite() | (length <= SHORTEST)).any():
+            check_rows(vectors, ids)  # says it better where a number is at fault
+            row = first + int(bad.nonzero()[0])
+            raise DataError(
+                f"wanted vectors whose length float32 can tell, but that of id "
+                f"{ids[row].item()!r} (row {row}) is {vectors[row].double().norm().item():g}. "
+                f"Scale them, or drop it."
+            )

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.adapters import Affine
+from nobackfill.head.extra import Extra
 
 
 class HeadNetwork(nn.Module):
@@ -23,14 +24,24 @@ class HeadNetwork(nn.Module):
         old_dim: Of what goes out.
         hidden: Width of the correction; 0 for none.
         dropout: Share that it loses in training.
+        extra: How many dimensions `embed` puts behind those of the old space; see `Extra`.
     """
 
-    def __init__(self, new_dim: int, old_dim: int, *, hidden: int = 1024, dropout: float = 0.3):
+    def __init__(
+        self,
+        new_dim: int,
+        old_dim: int,
+        *,
+        hidden: int = 1024,
+        dropout: float = 0.3,
+        extra: int = 0,
+    ):
         super().__init__()
+        self.extra = Extra(new_dim, extra) if extra else None
         self.affine = nn.Linear(new_dim, old_dim)
         self.inner = nn.Linear(new_dim, hidden) if hidden else None
         self.outer = nn.Linear(hidden, old_dim) if hidden else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         if self.outer is not None:
             nn.init.zeros_(self.outer.weight)
             nn.init.zeros_(self.outer.bias)
@@ -46,6 +57,33 @@ class HeadNetwork(nn.Module):
         unit = F.normalize(new, dim=1)
         out: Tensor = self.affine(unit)
         if self.inner is not None and self.outer is not None:
-            inner = F.gelu(self.inner(self.dropout(unit) * unit.shape[1] ** 0.5))
-            out = out + self.outer(self.dropout(inner))
+            inner = F.gelu(self.inner(self._dropped(unit) * unit.shape[1] ** 0.5))
+            out = out + self.outer(self._dropped(inner))
         return out
+
+    def embed(self, new: Float[Tensor, "rows new_dim"]) -> Float[Tensor, "rows dim"]:
+        """Vectors as they are stored and ask: of unit length in the old space, then the extra."""
+        unit = F.normalize(self(new), dim=1)
+        return unit if self.extra is None else torch.cat([unit, self.extra(new)], dim=1)
+
+    def _dropped(self, values: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+        if not self.training or self.dropout == 0:
+            return values
+        if values.device.type != "cpu":
+            return F.dropout(values, self.dropout)
+        return dropped(values, self.dropout)
+
+
+def dropped(values: Float[Tensor, "rows dim"], share: float) -> Float[Tensor, "rows dim"]:
+    """Dropout by one random byte per entry: the share is that of the nearest 256th.
+
+    Torch's own draws a whole number for each entry on a CPU, and takes as long as the layers do.
+
+    Args:
+        values: What loses entries; the others grow so that the mean stays.
+        share: How many of them.
+    """
+    lost = round(256 * share)
+    words = torch.empty(-(-values.numel() // 8), dtype=torch.int64).random_(-(2**63), 2**63 - 1)
+    stays = (words.view(torch.uint8)[: values.numel()] >= lost).view(values.shape)
+    return values * stays * (256 / (256 - lost)) if lost < 256 else values * 0

@@ -55,8 +55,8 @@ def assessment_page(verdict: Verdict, *, title: str) -> Page:
                 f"If each query were the mean of the stored vectors that it looks for, it would "
                 f"find {100 * verdict.headroom:.1f} percent mAP: about what the best of queries "
                 f"could. Of {crowding.classes:,} classes, {100 * crowding.near:.0f} % have another "
-                f"at a cosine above 0.6; the nearest other lies at {crowding.nearest:.3f} on "
-                f"average.",
+                f"at a cosine above 0.6 ({crowding.pairs:,} pairs); the nearest other lies at "
+                f"{crowding.nearest:.3f} on average.",
             ),
         ],
         not_measured=[

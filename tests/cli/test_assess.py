@@ -1,0 +1,92 @@
+"""`nobackfill assess` on pairs, as a person and as a program call it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nobackfill as nb
+from nobackfill.cli import main as cli
+
+LABELS = np.arange(320) % 40
+QUICK = ["--epochs", "1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Vectors with labels, and pairs that say the same of all items but the last class's."""
+    folder = tmp_path_factory.mktemp("vectors")
+    generator = torch.Generator().manual_seed(0)
+    centre = F.normalize(torch.randn(40, 12, generator=generator), dim=1)[LABELS]
+    for name, noise in (("old", 1.5), ("new", 0.5)):
+        vectors = centre + noise * torch.randn(320, 12, generator=generator) / 12**0.5
+        columns = {"scene": np.array([f"scene {label}" for label in LABELS])}
+        nb.Vectors(np.arange(320), vectors, LABELS, columns=columns).save(folder / f"{name}.npz")
+        split = {"split": np.where(LABELS < 8, "train", "validation")}
+        nb.Vectors(np.arange(320), vectors, columns=split).save(folder / f"split {name}.npz")
+    rows = [f"{i},{i + 40}" for i in range(280) if i % 40 != 39]
+    (folder / "pairs.csv").write_text("\n".join(["query,relevant", *rows]))
+    return folder
+
+
+@pytest.fixture
+def assess(files, capsys, monkeypatch):
+    def run(*arguments):
+        """Runs the command in this process; returns its exit code, stdout and stderr."""
+        given = ["--old", files / "old.npz", "--new", files / "new.npz", *QUICK, *arguments]
+        monkeypatch.setattr(sys, "argv", ["nobackfill", "assess", *map(str, given)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def test_pairs_from_a_file_do_what_python_does(assess, files):
+    code, out, _ = assess("--pairs", files / "pairs.csv", "--json")
+    old, new = (nb.load_vectors(files / f"{side}.npz") for side in ("old", "new"))
+    few = LABELS != 39
+    expected = nb.assess(old.select(few), new.select(few), epochs=1)
+    found = json.loads(out)
+    assert code == expected.exit_code
+    assert found["notes"][0].startswith("8 of 320 items are in no pair")
+    assert {**found, "notes": found["notes"][1:]} == expected.summary()
+
+
+def test_a_person_is_told_who_takes_no_part(assess, files, tmp_path):
+    page = tmp_path / "page.html"
+    out = assess("--pairs", files / "pairs.csv", "--report", page)[1]
+    assert "Note: 8 of 320 items are in no pair and take part in nothing" in out
+    assert "8 of 320 items are in no pair" in page.read_text()
+
+
+def test_items_of_all_splits_take_part(assess, files):
+    sides = ["--old", files / "split old.npz", "--new", files / "split new.npz"]
+    counts = json.loads(assess(*sides, "--pairs", files / "pairs.csv", "--json")[1])["counts"]
+    assert (counts["items"], counts["classes"], counts["fitted_classes"]) == (312, 39, 8)
+
+
+@pytest.mark.parametrize("option", ["--label", "--group"])
+def test_a_column_of_groups_is_one_of_labels(assess, option):
+    assert json.loads(assess(option, "scene", "--json")[1])["counts"]["classes"] == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--pairs", "pairs.csv", "--group", "scene"], "one kind of supervision"),
+        (["--pairs", "gone.csv"], "gone.csv"),
+        (["--new", "wrong.npz"], "20 items differ"),
+    ],
+)
+def test_what_cannot_be_assessed_is_two(assess, files, arguments, says):
+    old = nb.load_vectors(files / "old.npz")
+    labels = np.where(np.arange(320) < 20, 77, LABELS)
+    nb.Vectors(old.ids, old.vectors, labels).save(files / "wrong.npz")
+    code, out, err = assess(*[files / one if "." in one else one for one in arguments])
+    assert (code, out) == (2, "")
+    assert says in " ".join(err.split())

@@ -1,0 +1,61 @@
+"""How crowded the old space is: counted by hand."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nobackfill import diagnosis
+from nobackfill.diagnosis import CROWDED, MANY, Crowding, advice, crowding_of, pairs_above
+
+ANGLES = torch.tensor([0.0, 0.1, 0.9, 2.5])  # of four classes on a circle
+
+
+@pytest.fixture
+def items():
+    """Two items of each class, to either side of its middle, of different lengths."""
+    angle = torch.cat([ANGLES - 0.01, ANGLES + 0.01])
+    vectors = torch.stack([angle.cos(), angle.sin()], dim=1)
+    return vectors * torch.arange(1, 9)[:, None], torch.arange(8) % 4
+
+
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+def cosine(one, other):
+    return float(torch.cos(ANGLES[one] - ANGLES[other]))
+
+
+def test_crowding_counts_class_means(items):
+    found = crowding_of(*items, NAMES)
+    pairs = [pair for pair in combinations(range(4), 2) if cosine(*pair) > CROWDED]
+    assert pairs == [(0, 1), (0, 2), (1, 2)]
+    assert (found.classes, found.near, found.pairs) == (4, 0.75, 3)
+    nearest = [max(cosine(one, other) for other in range(4) if other != one) for one in range(4)]
+    assert found.nearest == pytest.approx(sum(nearest) / 4, abs=1e-5)
+
+
+def test_the_closest_pairs_come_first_each_once(items):
+    closest = crowding_of(*items, NAMES).closest
+    assert [pair[:2] for pair in closest] == [("ant", "bee"), ("bee", "cat"), ("cat", "dog")]
+    expected = [cosine(0, 1), cosine(1, 2), cosine(2, 3)]
+    assert [pair[2] for pair in closest] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_pairs_are_counted_alike_in_blocks(monkeypatch, rows):
+    monkeypatch.setattr(diagnosis, "rows_per_block", lambda bytes_per_row: rows)
+    means = F.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    by_hand = sum(float(one @ other) > 0.3 for one, other in combinations(means, 2))
+    assert pairs_above(means, 0.3) == by_hand > 0
+
+
+@pytest.mark.parametrize(("classes", "favoured"), [(MANY - 1, "ndpp"), (MANY, "odpp")])
+def test_advice_is_the_papers(classes, favoured):
+    (said,) = advice(Crowding(classes, 0.25, 1234, 0.5, [("ant", "bee", 0.987)]))
+    assert f"would choose {favoured}" in said
+    assert "25 %" in said
+    assert "1,234 pairs" in said
+    assert "ant and bee (0.99)" in said
