@@ -41,6 +41,7 @@ def test_blocks_are_all_items_in_order(monkeypatch, block, with_rows):
     rows = order if with_rows else None
     parts = list(Examples(stored, old, None, rows=rows).blocks())
     assert [len(new) for new, _ in parts] == [min(block, 10 - at) for at in range(0, 10, block)]
+    assert {side.dtype for part in parts for side in part} == {torch.float32}
     assert torch.equal(torch.cat([new for new, _ in parts]), stored[order].float())
     assert torch.equal(torch.cat([part for _, part in parts]), old.float())
 

@@ -185,6 +185,19 @@ def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(fit, parts, r
     assert len(held_out.new) == 30  # of which no row was in any batch, as all are below 60
 
 
+def test_dropout_acts_in_every_step(fit, parts, recording, monkeypatch):
+    modes, step = [], Learner.step
+
+    def remember(learner, places):
+        modes.append(learner.network.training)
+        return step(learner, places)
+
+    monkeypatch.setattr(Learner, "step", remember)
+    network, _, _ = fit(parts, "recording", FitConfig(2, batch_size=16))
+    assert modes == [True] * 8
+    assert not network.training
+
+
 def test_terms_are_weighed(parts, network_for, recording):
     def moved(classification, term):
         network = network_for(parts[0])

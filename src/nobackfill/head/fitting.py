@@ -69,7 +69,9 @@ class Progress:
         history: new/old mAP on the held-out classes after each round: an epoch, or a part of one
             where epochs are long.
         best: The round that was kept; 0 for the closed form.
-        planned: How many steps it would be without limits of time or patience.
+        planned: How many batches there are to learn from without limits of time or patience.
+        seen: How many were learned from.
+        late: Whether time was up before the rest.
         done: The share of the training that is behind, by steps or by time.
     """
 
@@ -78,6 +80,8 @@ class Progress:
     history: list[float] = field(default_factory=list)
     best: int = 0
     planned: int = 0
+    seen: int = 0
+    late: bool = False
     done: float = 0.0
 
 
@@ -191,6 +195,7 @@ def fit_network(
         watch(progress)
         if isnan(value) or waited >= config.patience:
             break
+    progress.seen, progress.late = learner.schedule.steps, learner.schedule.is_late
     network.load_state_dict(kept)
     network.eval()
     return steps
@@ -305,11 +310,17 @@ class Schedule:
     @property
     def done(self) -> float:
         """The share that is behind."""
-        by_steps = self.steps / max(self.total, 1)
+        return min(1.0, max(self.steps / max(self.total, 1), self._time_behind()))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether time is up and steps are left."""
+        return self._time_behind() >= 1 and self.steps < self.total
+
+    def _time_behind(self) -> float:
         if self.seconds is None:
-            return by_steps
-        passed = monotonic() - self.begun
-        return min(1.0, max(by_steps, passed / self.seconds if self.seconds else 1.0))
+            return 0.0
+        return (monotonic() - self.begun) / self.seconds if self.seconds else 1.0
 
     @property
     def is_over(self) -> bool:

@@ -271,7 +271,7 @@ class CompatibleHead:
             known = config["progress"]
             closed = {name: _number(value) for name, value in known["closed"].items()}
             history = [_number(value) for value in known["history"]]
-            head.progress_ = Progress(closed, known["start"], history, known["best"], known["done"])
+            head.progress_ = Progress(**{**known, "closed": closed, "history": history})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"wanted to know how a head was made, but {Path(folder) / 'config.json'} tells it "
@@ -343,10 +343,10 @@ class CompatibleHead:
             return (
                 f"training diverged at a learning rate of {self.learning_rate:g} and was stopped",
             )
-        if self.seconds is not None and steps < progress.planned and progress.done >= 1:
+        if progress.late:
             return (
-                f"its {self.seconds:g} seconds were up after {steps:,} of {progress.planned:,} "
-                f"steps; the learning rate fell in that time",
+                f"its {self.seconds:g} seconds were up after {progress.seen:,} of "
+                f"{progress.planned:,} steps; the learning rate fell in that time",
             )
         if steps == 0 and progress.history:
             return (
