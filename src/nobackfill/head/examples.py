@@ -64,7 +64,7 @@ def drawn(
 
     Example:
         >>> drawn(torch.tensor([0, 1, 0, 1]), 2, torch.Generator().manual_seed(0))
-        tensor([1, 3, 0, 2])
+        tensor([0, 2, 1, 3])
     """
     order = torch.randperm(len(classes), generator=generator)
     if together == 1:
