@@ -113,11 +113,13 @@ def test_programs_get_one_object(fit, tmp_path):
     assert (head.method, head.seed, head.epochs, head.hidden) == ("ract", 3, 2, 8)
 
 
-def test_it_does_what_python_does(fit, files, tmp_path):
-    fit("--json")
+@pytest.mark.parametrize("together", [1, 4])
+def test_it_does_what_python_does(fit, files, tmp_path, together):
+    fit("--json", "--together", together)
     old, new = (nb.load_vectors(files / f"{side}.parquet") for side in ("old", "new"))
     rows = old.columns["split"] == "train"
-    same = nb.CompatibleHead(epochs=2, hidden=8).fit(new.select(rows), old.select(rows))
+    same = nb.CompatibleHead(epochs=2, hidden=8, together=together)
+    same.fit(new.select(rows), old.select(rows))
     read = nb.CompatibleHead.from_pretrained(tmp_path / "head")
     assert read.transform(new.vectors).equal(same.transform(new.vectors))
 

@@ -23,6 +23,9 @@ def fit(
     method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="At most.")] = 30,
     hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
+    together: Annotated[
+        int, typer.Option(help="Items of a class that come together; try 4 with many classes.")
+    ] = 1,
     extra: Annotated[
         int,
         typer.Option(
@@ -54,6 +57,7 @@ def fit(
         method,
         epochs=epochs,
         hidden=hidden,
+        together=together,
         extra=extra,
         seconds=seconds,
         seed=seed,
