@@ -156,6 +156,15 @@ def test_the_best_scale_may_be_any_of_them(parts, network_for, monkeypatch, want
     assert network.extra.scale.item() == pytest.approx(wanted)
 
 
+def test_items_are_looked_at_some_at_a_time(parts, network_for, monkeypatch):
+    networks = [network_for(parts[0]) for _ in range(2)]
+    whole = add_extra(networks[0], *parts, extra=4)
+    monkeypatch.setattr("nobackfill.head.examples.BLOCK", 7)
+    assert add_extra(networks[1], *parts, extra=4) == pytest.approx(whole, abs=1e-6)
+    one, other = (network.embed(parts[1].new).detach() for network in networks)
+    torch.testing.assert_close(one @ one.T, other @ other.T)  # directions may turn round
+
+
 def test_of_many_items_some_ask_all(parts, network_for, monkeypatch):
     monkeypatch.setattr(fitting, "QUERIES", 7)
     seen, kept = [], fitting.searched

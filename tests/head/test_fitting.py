@@ -198,6 +198,35 @@ def test_dropout_acts_in_every_step(fit, parts, recording, monkeypatch):
     assert not network.training
 
 
+def test_every_round_draws_by_chance_of_its_own(fit, parts, recording, monkeypatch):
+    def draws(seed):
+        found, step = [], Learner.step
+
+        def remember(learner, places):
+            found.append(torch.rand(1).item())
+            return step(learner, places)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "step", remember)
+            fit(parts, "recording", FitConfig(2, batch_size=16, seed=seed))
+        return found
+
+    assert len(set(draws(0))) == 8
+    assert draws(0) == draws(0)
+    assert not set(draws(0)) & set(draws(5))
+
+
+def test_network_and_method_are_trained_as_they_were_told(parts, network_for):
+    config = FitConfig(learning_rate=0.5, weight_decay=0.25, classification=1.0)
+    network = network_for(parts[0])
+    learner = Learner(network, parts[0], "cross_supcon", {}, config, begun=0.0)
+    (group,) = learner.optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+    trained = {id(parameter) for parameter in group["params"]}
+    assert trained == {id(one) for one in (*network.parameters(), *learner.method.parameters())}
+    assert len(trained) > len(list(network.parameters()))
+
+
 def test_terms_are_weighed(parts, network_for, recording):
     def moved(classification, term):
         network = network_for(parts[0])

@@ -6,6 +6,7 @@ from math import cos, pi
 import pytest
 import torch
 
+import nobackfill as nb
 from nobackfill.head import fitting
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import FitConfig, Learner, Schedule, rounds
@@ -47,6 +48,17 @@ def test_shares_by_time_or_by_steps_whichever_is_further(clock):
     assert shares == pytest.approx([0, 0.25, 0.25, 0.75, 0.9, 1, 1])
     clock.seconds, schedule.steps = 101.0, 4
     assert schedule.is_over  # all steps were made in time
+
+
+def test_late_is_what_has_steps_left_when_time_is_up(clock):
+    schedule = Schedule(FitConfig(epochs=2, batch_size=16, seconds=20.0), 32, begun=0.0)
+    found = []
+    for seconds, steps in ((0, 0), (19, 3), (20, 3), (21, 4), (19, 4)):
+        clock.seconds, schedule.steps = float(seconds), steps
+        found.append(schedule.is_late)
+    assert found == [False, False, True, False, False]
+    clock.seconds = 1e9
+    assert not Schedule(FitConfig(), 32, begun=0.0).is_late  # without a limit
 
 
 def test_without_seconds_left_nothing_is_begun(clock):
@@ -113,7 +125,8 @@ def rates(monkeypatch):
 def test_the_learning_rate_falls_along_half_a_cosine(fit, parts, recording, rates):
     _, progress, steps = fit(parts, "recording", CONFIG)
     assert rates == pytest.approx([0.1 * (1 + cos(pi * step / 8)) / 2 for step in range(8)])
-    assert (progress.planned, progress.done, steps) == (8, 1.0, 8)
+    assert (progress.planned, progress.seen, progress.done, steps) == (8, 8, 1.0, 8)
+    assert not progress.late
 
 
 def ticking(monkeypatch, clock, seconds):
@@ -135,7 +148,8 @@ def test_time_that_is_up_ends_it_within_an_epoch(fit, parts, recording, rates, c
     assert steps == 7
     assert clock.seconds == 14.0  # the step that was begun was finished
     assert len(progress.history) == 2
-    assert (progress.planned, progress.done) == (400, 1.0)
+    assert (progress.planned, progress.seen, progress.done) == (400, 7, 1.0)
+    assert progress.late
     assert rates == pytest.approx([0.1 * (1 + cos(pi * 2 * step / 13)) / 2 for step in range(7)])
     assert rates[-1] < 0.02 * 0.1  # near 0
     assert recording[0].epochs == [(0, 100), (1, 100)]
@@ -168,7 +182,7 @@ def test_measuring_takes_time_too(fit, parts, recording, clock, monkeypatch):
     assert (steps, len(progress.history)) == (7, 2)  # 4 steps, 5 seconds, 3 steps
 
 
-def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch):
+def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch, tmp_path):
     data = items()  # 72 items to fit on
     ticking(monkeypatch, clock, 1.0)
     settings = {"batch_size": 16, "epochs": 40}
@@ -177,6 +191,9 @@ def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch):
         "its 8 seconds were up after 8 of 200 steps; the learning rate fell in that time",
     )
     clock.seconds = 0.0
+    done.save_pretrained(tmp_path)
+    read = nb.CompatibleHead.from_pretrained(tmp_path)
+    assert (read.progress_, read.notes_) == (done.progress_, done.notes_)
     in_time = head(seconds=1000.0, **settings | {"epochs": 1}).fit(data.new, data.old, data.labels)
     assert in_time.notes_ == ()
 
