@@ -226,6 +226,11 @@ def test_a_method_that_makes_no_step_of_a_batch_is_not_late(items, head, method)
     assert not [note for note in done.notes_ if "seconds were up" in note]
 
 
+def test_batches_without_a_step_are_seen_all_the_same(fit, parts):
+    _, progress, steps = fit(parts, "independent", CONFIG)
+    assert (steps, progress.seen, progress.planned, progress.done) == (0, 8, 8, 1.0)
+
+
 @pytest.mark.parametrize("longest", [1, 2, 100])
 def test_an_epoch_is_begun_once_however_many_rounds_it_has(
     fit, parts, recording, monkeypatch, longest
