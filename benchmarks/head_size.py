@@ -1,8 +1,8 @@
 """How long a head takes to fit on many items, how much memory, and what a limit of time costs.
 
-    python benchmarks/head_size.py --items 100000 --classes 10000 --seconds 55
+    python benchmarks/head_size.py --items 100000 --classes 10000 --seconds 52
     python benchmarks/head_size.py --items 100000 --classes 10000
-    python benchmarks/head_size.py --items 1000000 --classes 100000 --seconds 600
+    python benchmarks/head_size.py --items 1000000 --classes 100000 --seconds 180
 
 Writes an old (256 dimensions) and a new file (1,024) of invented vectors, runs `nobackfill fit` on
 them in a process of its own, asks 1,000 other classes, and appends a JSON line to head_size.jsonl.

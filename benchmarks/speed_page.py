@@ -192,7 +192,7 @@ def render_head_sizes(lines):
             "dimensions, from files to head; 1,000 other classes ask. *Memory* is what the process "
             "held of its own; *with pages* counts what the system kept of the mapped files, too.",
             "",
-            "    python benchmarks/head_size.py --items 100000 --classes 10000 --seconds 55",
+            "    python benchmarks/head_size.py --items 100000 --classes 10000 --seconds 52",
             "",
             *table(head, rows),
             "",

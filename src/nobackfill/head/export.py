@@ -23,7 +23,7 @@ Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias, and the module t
 
 
 def to_onnx(head: CompatibleHead, path: Path | str) -> None:
-    """Writes an ONNX file: `new` in, `compatible` out, any number of rows, of unit length.
+    """Writes an ONNX file: `new` in, `compatible` out, any number of rows, as `transform` has them.
 
     The file is run before it takes its place; where it differs from the head, there is none.
 
