@@ -31,3 +31,7 @@ class SpaceMismatch(NobackfillError):
 
 class TrainingDiverged(NobackfillError):
     """The loss is no longer a number."""
+
+
+class RunsFailed(NobackfillError):
+    """Some runs of a benchmark could not be made."""

@@ -20,8 +20,12 @@ def embed(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
     split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
     side: Annotated[
-        str, typer.Option(help="gallery, or query: what asks the old gallery (differs for rm).")
-    ] = "gallery",
+        str | None,
+        typer.Option(
+            help="query: what asks the old gallery, by default of a head; gallery: what is stored, "
+            "by default of a run."
+        ),
+    ] = None,
     workers: Workers = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -36,13 +40,13 @@ def embed(
         from nobackfill.vectors import load_vectors
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
-        vectors = head.transform(load_vectors(data))
+        vectors = head.transform(load_vectors(data), side=side or "query")
     else:
         vectors = embed_collection(
             model,
             data,
             split=split,
-            side=side,
+            side=side or "gallery",
             decoding=decode_with(workers),
             device=choose_device(device),
         )

@@ -7,6 +7,7 @@ import typer
 
 from nobackfill import __version__
 from nobackfill.cli.assess import assess
+from nobackfill.cli.bench import bench
 from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.embed import embed
@@ -44,6 +45,7 @@ def nobackfill(
 
 for command in (demo, train, assess, fit, embed, evaluate, report, matrix, methods, datasets):
     app.command()(command)
+app.add_typer(bench, name="bench")
 
 
 def main() -> NoReturn:

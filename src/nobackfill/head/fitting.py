@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -73,6 +74,7 @@ class Progress:
         seen: How many were learned from.
         late: Whether time was up before the rest.
         done: The share of the training that is behind, by steps or by time.
+        stored: New/new mAP on the held-out classes of what could be stored: see `compare_stored`.
     """
 
     closed: dict[str, float] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Progress:
     seen: int = 0
     late: bool = False
     done: float = 0.0
+    stored: dict[str, float] = field(default_factory=dict)
 
 
 def check_method(name: str) -> None:
@@ -99,7 +102,7 @@ def check_method(name: str) -> None:
     if name not in usable:
         raise ConfigError(
             f"wanted a method that needs nothing but old vectors, but `{name}` needs more, or "
-            f"another dimension. Choose one of {', '.join(usable)}."
+            f"another dimension, or has a map of its own. Choose one of {', '.join(usable)}."
         )
 
 
@@ -358,6 +361,23 @@ def add_extra(
         more.scale.fill_(max(found, key=lambda scale: found[scale]))
     network.extra = more
     return found
+
+
+def compare_stored(network: HeadNetwork, held_out: Examples) -> dict[str, float]:
+    """New/new mAP on the held-out classes, where items are embedded again.
+
+    Returns:
+        Of "mapped" vectors, and of new vectors "as they are".
+    """
+    places = asking(held_out)
+    as_they_are = torch.cat([new for new, _ in held_out.blocks()])
+    vectors = {
+        "mapped": mapped(network, as_they_are),
+        "as they are": F.normalize(as_they_are, dim=1),
+    }
+    return {
+        name: searched(stored[places], stored, places, held_out) for name, stored in vectors.items()
+    }
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from nobackfill.head.fitting import (
     check_config,
     check_method,
     choose_closed_form,
+    compare_stored,
     fit_network,
     mapped,
 )
@@ -193,6 +194,8 @@ class CompatibleHead:
             self.notes_ += self._how_it_ended(steps)
         if self.extra:
             add_extra(network, examples, held_out, extra=self.extra)
+        if held_out is not None:
+            self.progress_.stored = compare_stored(network, held_out)
         self.network_ = network.eval()
         parent = old.space if isinstance(old, Vectors) else None
         known = new.space if isinstance(new, Vectors) else None
@@ -207,11 +210,28 @@ class CompatibleHead:
         )
         return self
 
-    def transform(self, new: Rows) -> Any:
+    @property
+    def stores(self) -> str:
+        """What held-out classes would rather have stored when items are embedded again.
+
+        "mapped" vectors, which old ones may stay beside, or new ones "as they are".
+        """
+        self._fitted()
+        found = self.progress_.stored
+        return max(found, key=lambda name: found[name]) if found else "mapped"
+
+    def transform(self, new: Rows, *, side: str = "query") -> Any:
         """New vectors as they search the old gallery; of the kind that came in.
 
         They are of unit length there; `extra` dimensions come behind it.
+
+        Args:
+            new: Vectors of the new model.
+            side: "query", or "gallery" for what to store when items are embedded again: where
+                `stores` says so, the new vectors as they are.
         """
+        if side not in ("query", "gallery"):
+            raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
         network = self._fitted()
         rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
         wanted = network.affine.in_features
@@ -222,6 +242,8 @@ class CompatibleHead:
             )
         if isinstance(new, Vectors):
             self._check_source(new)
+        if side == "gallery" and self.stores == "as they are":
+            return new
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
         device = network.affine.weight.device
         check_lengths(rows, ids)

@@ -9,6 +9,7 @@ from nobackfill.methods.cross_supcon import CrossSupCon
 from nobackfill.methods.dual_tuning import DualTuning
 from nobackfill.methods.independent import Independent
 from nobackfill.methods.independent_contrastive import IndependentContrastive
+from nobackfill.methods.janus import Janus
 from nobackfill.methods.lwf import LwF
 from nobackfill.methods.mimic import Mimic
 from nobackfill.methods.ndpp import NDPP
@@ -49,10 +50,11 @@ METHODS: dict[str, type[Method]] = {
     "bt2": BT2,
     "rm": RM,
     "rbcl": RBCL,
-    # sketches of ours
+    # ours
     "mimic": Mimic,
     "prototype_mimic": PrototypeMimic,
     "cross_supcon": CrossSupCon,
+    "janus": Janus,
 }
 
 __all__ = ["METHODS", "ClassifyingMethod", "Method", "Sides"]

@@ -1,0 +1,135 @@
+"""Suites of heads fitted to stored vectors: nothing is trained but `CompatibleHead`."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from nobackfill.adapters import procrustes, ridge
+from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
+from nobackfill.bench.scratch import epochs_of, known_of
+from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.bench.trained import device_name, numbers
+from nobackfill.errors import ConfigError
+from nobackfill.evaluation import evaluate
+from nobackfill.head import CompatibleHead
+from nobackfill.head.fitting import check_method
+from nobackfill.methods import METHODS
+from nobackfill.upgrade import choose_device
+from nobackfill.vectors import Vectors
+
+CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
+OURS = "janus"  # a head as it is by default, on queries; what is stored, it decides itself
+PREPARATION = "old"
+
+
+def usable() -> tuple[str, ...]:
+    """The ways that heads allow: ours, closed forms, and methods that need old vectors alone."""
+    found = []
+    for name in METHODS:
+        with suppress(ConfigError):
+            check_method(name)
+            found.append(name)
+    return (*CLOSED_FORMS, *found, OURS)
+
+
+@dataclass(frozen=True)
+class FittedSuite(Suite):
+    """Every way from the new vectors to the old ones, fitted on training classes alone.
+
+    Attributes:
+        load: The vectors of both models.
+        supervision: How `CompatibleHead.fit` is told what belongs together.
+        trained: Whether the old model is a head that `ScratchSuite` trains on the old vectors.
+    """
+
+    load: Load = features_of_nothing
+    supervision: str = "labels"
+    trained: bool = False
+    ways: tuple[str, ...] = usable()
+
+    def stages(self, ways: Sequence[str]) -> list[list[str]]:
+        """An old head comes first, if there is one; see `Suite`."""
+        return [[PREPARATION], list(ways)] if self.trained else [list(ways)]
+
+    def check(self, ways: Sequence[str]) -> None:
+        """Refuses methods that need more than old vectors; see `Suite`."""
+        for way in ways:
+            name, _ = read_way(way)
+            if name != OURS and name not in CLOSED_FORMS:
+                check_method(name)
+
+    def run(self, task: Task) -> Found | None:
+        """Fits one head; see `Suite`."""
+        torch.set_num_threads(1)
+        assert task.place.data is not None
+        device = choose_device(task.place.device)
+        old, new = self.load(task.place.data, task.seed)
+        raw = {"raw_old": alone(old, device), "raw_new": alone(new, device)}
+        independent = raw["raw_new"]
+        if self.trained:
+            known = known_of(old, new, task, epochs=epochs_of(()), device=device)
+            old = with_vectors(old, known["old"])
+            independent = float(known["independent_map"])
+        if task.way == PREPARATION:
+            return None
+        (old_fit, old_searched), (new_fit, new_searched) = parts(old), parts(new)
+        start, began = datetime.now(UTC), time.perf_counter()
+        asking, stored, how = self.fit(task, old_fit, new_fit, new_searched, device)
+        seconds = time.perf_counter() - began
+        result = evaluate(old_searched, stored, query_for_old=asking, device=device).summary()
+        return {
+            "date": start.isoformat(timespec="seconds"),
+            "device": device_name(device),
+            "seconds": round(seconds, 2),
+            "epochs": how.pop("rounds", None),
+            **numbers(result),
+            "independent": independent,
+            **raw,
+            **how,
+        }
+
+    def fit(
+        self, task: Task, old: Vectors, new: Vectors, searched: Vectors, device: torch.device
+    ) -> tuple[Vectors, Vectors, dict[str, Any]]:
+        """What asks the old gallery, what is stored, and what else is to be told of it."""
+        name, changes = read_way(task.way)
+        if name in CLOSED_FORMS:
+            affine = CLOSED_FORMS[name](new.vectors.to(device), old.vectors.to(device))
+            found = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
+            return found, found, {}
+        told = dict(change.removeprefix("method.").split("=") for change in changes)
+        head = CompatibleHead(
+            CompatibleHead().method if name == OURS else name,
+            options={key: float(value) for key, value in told.items()},
+            seed=task.seed,
+            device=str(device),
+            **({"epochs": epochs_of(task.changes)} if task.changes else {}),
+        )
+        told_apart: dict[str, Any] = {self.supervision: old.labels}
+        head.fit(new, old, **told_apart)
+        asking = head.transform(searched)
+        stored = head.transform(searched, side="gallery") if name == OURS else asking
+        progress = head.progress_
+        how = {
+            "rounds": len(progress.history),
+            "start": progress.start,
+            "best_round": progress.best,
+            "stores": head.stores if name == OURS else "mapped",
+        }
+        return plain(asking), plain(stored), how
+
+
+def plain(vectors: Vectors) -> Vectors:
+    """The same without a declared space: the two sides of a head have different ones."""
+    return with_vectors(vectors, vectors.vectors.cpu())
+
+
+def alone(vectors: Vectors, device: torch.device) -> float:
+    """What the vectors to be searched find among themselves, mAP."""
+    searched = parts(vectors)[1]
+    return evaluate(searched, searched, device=device).old_old.mean_average_precision

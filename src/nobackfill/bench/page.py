@@ -1,0 +1,209 @@
+"""RESULTS.md: rendered from the lines, never written by hand."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from nobackfill.bench.claims import first_paragraph, judge
+from nobackfill.bench.compared import (
+    BASELINE,
+    OURS,
+    Compared,
+    gain,
+    seconds_per_epoch,
+    value,
+)
+from nobackfill.bench.lines import Line, read_lines
+from nobackfill.bench.plane import plane
+from nobackfill.bench.sequences import SequenceSuite
+from nobackfill.bench.studies import render_studies
+from nobackfill.bench.suites import SUITES
+from nobackfill.bench.table import name_of, number, table, with_interval
+from nobackfill.files import write_text
+
+HOW_TO_READ = """\
+mAP in percent, means over seeds ± half a 95 % interval (Student's t over the seeds; of differences,
+over pairs on the same seed). Every seed has its own split of the classes and its own old model,
+which starts from other weights than the new ones. *Gain* is new/old − old/old; *recovered* is its
+share of what a full backfill by the independent model would gain; *lost* are the queries, in
+percent, whose first answer was right under the old model and is wrong now; *compatible* counts
+the seeds on which the interval of the gain, drawn over queries or classes, lies above 0. *s/epoch*
+are seconds on machines that trained many models at once: good for orders of magnitude only.
+
+`cores` has an old model of its own kind, `rm` and `janus` have a map on their queries, `bt2` has 32
+dimensions more; `mimic` and `sspl` see no labels. What each is:
+[docs/methods](../docs/methods/README.md)."""
+
+
+def render_page(folder: Path) -> Path:
+    """Writes RESULTS.md and its figures from the lines in `folder`/quality; returns its path."""
+    found = {name: read_lines(folder / "quality" / f"{name}.jsonl") for name in SUITES}
+    path = folder / "RESULTS.md"
+    write_text(path, render(found, folder / "figures"))
+    return path
+
+
+def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
+    """The page.
+
+    Args:
+        found: Of each suite its lines.
+        figures: The folder of the figures, which are drawn anew.
+    """
+    main = {
+        name: Compared.of(line for line in lines if is_main(line)) for name, lines in found.items()
+    }
+    verdicts = {
+        name: verdict
+        for name, compared in main.items()
+        if compared.runs and not isinstance(SUITES[name], SequenceSuite)
+        and (verdict := judge(name, compared)) is not None
+    }  # fmt: skip
+    parts = ["# Results", ""]
+    parts += [first_paragraph(verdicts), ""] if verdicts else []
+    parts += [
+        "Rendered by `nobackfill bench quality --render` from the JSON lines in "
+        "[quality](quality).",
+        HOW_TO_READ,
+        "",
+        *chosen_on(),
+    ]
+    for name, compared in main.items():
+        if compared.runs:
+            parts += one_suite(name, compared, figures)
+    parts += render_studies(found)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def is_main(line: Line) -> bool:
+    """Whether a line is of the suite itself, not of a study with other options."""
+    return not line["changes"] and ":" not in line["way"]
+
+
+def chosen_on() -> list[str]:
+    """What the default was chosen on."""
+    seen = ", ".join(f"`{name}`" for name, suite in SUITES.items() if suite.was_seen)
+    return [
+        f"`{OURS}` was chosen with numbers of {seen} in view; on `glyphs` with other seeds (100 to "
+        f"105) than are shown. All other suites were run with the choice frozen.",
+        "",
+    ]
+
+
+def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
+    """The section of one suite."""
+    suite = SUITES[name]
+    parts = [f"## {suite.title} (`{name}`)", ""]
+    for paragraph in suite.says:
+        parts += [paragraph, ""]
+    parts += [f"    nobackfill bench quality --suite {name}", ""]
+    if isinstance(suite, SequenceSuite):
+        return [*parts, *sequence_table(compared), ""]
+    write_text(figures / f"{name}.svg", plane(compared))
+    parts += [
+        references(compared),
+        "",
+        *values_table(compared),
+        "",
+        *differences_table(compared),
+        "",
+        f"![new/new against new/old](figures/{name}.svg)",
+        "",
+    ]
+    tests = next(iter(next(iter(compared.runs.values())).values())).get("tests") or {}
+    for test in tests:
+        if test.endswith("_medium"):
+            continue  # the main way to count, which stands under the test's own name
+        words = test.replace("_", ", ") + ("" if "_" in test else ", medium")
+        other = compared.on_test(test)
+        parts += [f"### Searched in {words}", "", references(other), "", *values_table(other), ""]
+    return parts
+
+
+def references(compared: Compared) -> str:
+    """What the rows are to be compared with, as means over the seeds."""
+    lines = [line for seeds in compared.runs.values() for line in seeds.values()]
+    said = []
+    for words, key in (
+        ("Old/old", "old_old"),
+        ("raw old/old", "raw_old"),
+        ("raw new/new", "raw_new"),
+    ):
+        by_seed = {line["seed"]: line[key] for line in lines if line.get(key) is not None}
+        if by_seed:
+            said.append(f"{words} {100 * fmean(by_seed.values()):.2f}")
+    if compared.ceilings:
+        said.append(f"independent new/new {100 * fmean(compared.ceilings.values()):.2f}")
+    devices = ", ".join(sorted({line["device"] for line in lines}))
+    return f"{', '.join(said)}. Run on {devices}."
+
+
+def values_table(compared: Compared) -> list[str]:
+    """Every way, the best P_1 first."""
+    head = ["way", "seeds", "new/old", "gain", "recovered", "new/new", "P_up", "P_comp", "P_1",
+            "lost", "compatible", "s/epoch"]  # fmt: skip
+    rows = []
+    for way in compared.ways:
+        runs = list(compared.runs[way].values())
+        rows.append(
+            [
+                name_of(way),
+                str(len(runs)),
+                with_interval(compared.mean(way, value("new_old"))),
+                with_interval(compared.mean(way, gain), sign=True),
+                number(compared.mean(way, compared.gain_recovered).value, digits=0, unit=" %"),
+                with_interval(compared.mean(way, value("new_new"))),
+                number(compared.mean(way, compared.p_up).value),
+                number(compared.mean(way, compared.p_comp).value),
+                with_interval(compared.mean(way, compared.p_1)),
+                number(compared.mean(way, value("lost")).value),
+                f"{sum(run['verdict'] == 'compatible' for run in runs)}/{len(runs)}",
+                number(compared.mean(way, seconds_per_epoch).value),
+            ]
+        )
+    return table(head, rows)
+
+
+def differences_table(compared: Compared) -> list[str]:
+    """Paired differences of every way to the Baseline and to the best other one."""
+    head = ["way", "Δ new/old to Baseline", "Δ new/new", "Δ P_1", "best other", "Δ new/old to it",
+            "Δ new/new", "Δ P_1"]  # fmt: skip
+    rows = []
+    measures = (value("new_old"), value("new_new"), compared.p_1)
+    for way in compared.ways:
+        other = compared.best_other(way)
+        cells = [name_of(way)]
+        cells += [
+            "–"
+            if way == BASELINE
+            else with_interval(compared.difference(way, BASELINE, one), sign=True)
+            for one in measures
+        ]
+        cells += ["–" if other is None else f"`{other}`"]
+        cells += [
+            "–" if other is None else with_interval(compared.difference(way, other, one), sign=True)
+            for one in measures
+        ]
+        rows.append(cells)
+    return table(head, rows)
+
+
+def sequence_table(compared: Compared) -> list[str]:
+    """The mean compatibility matrix of each method, AC and AM."""
+    by_way: dict[str, list[Line]] = defaultdict(list)
+    for way, seeds in compared.runs.items():
+        by_way[way] = list(seeds.values())
+    size = len(next(iter(by_way.values()))[0]["matrix"])
+    places = [(i, j) for i in range(size) for j in range(i + 1)]
+    rows = []
+    for way in sorted(by_way, key=lambda way: -fmean(run["am"] for run in by_way[way])):
+        runs = by_way[way]
+        entries = [f"{100 * fmean(run['matrix'][i][j] for run in runs):.1f}" for i, j in places]
+        scores = [
+            f"{fmean(run['ac'] for run in runs):.2f}",
+            f"{fmean(run['am'] for run in runs):.3f}",
+        ]
+        rows.append([name_of(way), str(len(runs)), *entries, *scores])
+    heads = [f"{i + 1}/{j + 1}" for i, j in places]
+    return table(["way", "seeds", *heads, "AC", "AM"], rows)

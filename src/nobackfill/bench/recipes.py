@@ -1,0 +1,138 @@
+"""The recipes of the suites that train models."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nobackfill
+from nobackfill.bench import omniglot
+from nobackfill.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
+from nobackfill.demo import demo_recipe
+from nobackfill.errors import DataError
+
+OLD_SEED = 1000  # added to the seed of old models: from the same weights, even independent models
+# would speak related spaces
+
+
+def glyphs(
+    name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
+) -> Recipe:
+    """The demo's glyphs: another alphabet for each seed."""
+    return demo_recipe(name, old_run, seed=seed, changes=changes)
+
+
+def omniglot_upgrade(share: float) -> Any:
+    """Omniglot from a share of the characters to all of them."""
+
+    def recipe(
+        name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
+    ) -> Recipe:
+        return omniglot_recipe(
+            name, old_run, seed=seed, data=data, shares=[share, 1.0],
+            step=0 if name == "old" else 1, changes=changes,
+        )  # fmt: skip
+
+    return recipe
+
+
+def omniglot_sequence(
+    name: str,
+    old_run: Path,
+    *,
+    seed: int,
+    data: Path | None,
+    step: int,
+    changes: Iterable[str] = (),
+) -> Recipe:
+    """Omniglot, 10 %, 30 % and all of the characters."""
+    return omniglot_recipe(
+        name, old_run, seed=seed, data=data, shares=[0.1, 0.3, 1.0], step=step, changes=changes
+    )
+
+
+def omniglot_recipe(
+    name: str,
+    old_run: Path,
+    *,
+    seed: int,
+    data: Path | None,
+    shares: list[float],
+    step: int,
+    changes: Iterable[str],
+) -> Recipe:
+    """ResNet-18 from scratch; models of few characters take smaller batches for more epochs."""
+    is_old = name == "old"
+    tables: dict[str, Mapping[str, Any]] = {
+        "data": {
+            "name": omniglot.NAME,
+            "path": str(folder_of(data) / "omniglot"),
+            "kept": str(folder_of(data) / "omniglot_35.npy"),
+            "shares": shares,
+            "seed": seed,
+        },
+        "model": {"name": "timm", "architecture": "resnet18", "channels": 1, "embedding_dim": 256},
+        "method": {"name": "independent" if is_old else name},
+        "old": {} if is_old else {"run": str(old_run)},
+        "train": {
+            "step": step,
+            "epochs": 60 if is_old else 30,
+            "batch_size": 64 if is_old else 256,
+            "learning_rate": 0.1,
+            "schedule": "cosine",
+            "seed": seed + (OLD_SEED if is_old else 0),
+        },
+    }
+    return build_recipe(change_tables(tables, changes))
+
+
+def from_recipes(folder: str) -> Any:
+    """The frame of a folder of recipes, by any method."""
+
+    def recipe(
+        name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
+    ) -> Recipe:
+        is_old = name == "old"
+        path = recipes_folder() / folder / f"{'old' if is_old else 'independent'}.toml"
+        told = [
+            f"data.seed={seed}",
+            f"train.seed={seed + (OLD_SEED if is_old else 0)}",
+            *([] if is_old else [f"method.name={name}"]),
+        ]
+        found = read_recipe(path, [*told, *changes])
+        found = replace(found, data=below(found.data, data))
+        found = replace(found, tests={key: below(one, data) for key, one in found.tests.items()})
+        run = found.old.run if found.old.run is not None else None if is_old else str(old_run)
+        old = OldConfig(run=run, independent=found.old.independent)
+        return replace(found, model=below(found.model, data, key="weights"), old=old)
+
+    return recipe
+
+
+def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
+    """The same choice with its file looked for in the folder of the data."""
+    if data is None or key not in choice.options or Path(choice.options[key]).is_absolute():
+        return choice
+    return replace(choice, options={**choice.options, key: str(data / choice.options[key])})
+
+
+def folder_of(data: Path | None) -> Path:
+    """The folder of the data, which must have been named."""
+    if data is None:
+        raise DataError(
+            "wanted the folder of the collections, but was told none. Set NOBACKFILL_DATA, or "
+            "pass --data."
+        )
+    return data
+
+
+def recipes_folder() -> Path:
+    """Where the recipes are: in the installed package, or beside its sources."""
+    package = Path(nobackfill.__file__).parent
+    for folder in (package / "recipes", package.parents[1] / "recipes"):
+        if folder.is_dir():
+            return folder
+    raise DataError(
+        f"wanted the recipes in {package / 'recipes'}, but they are not there. Install nobackfill "
+        f"anew."
+    )

@@ -1,0 +1,280 @@
+"""Suites of heads trained from scratch on frozen features: no backbone, no closed form, no stop."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
+from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.bench.trained import device_name, numbers
+from nobackfill.config import Choice, build_recipe, change_tables, resolve_options
+from nobackfill.data.splits import order_classes
+from nobackfill.errors import ConfigError
+from nobackfill.evaluation import evaluate
+from nobackfill.files import replacing
+from nobackfill.methods import METHODS, Method
+from nobackfill.methods.base import ClassifyingMethod
+from nobackfill.oldspace import OldSpace
+from nobackfill.prototypes import class_means
+from nobackfill.randomness import seeded
+from nobackfill.upgrade import choose_device
+from nobackfill.vectors import Vectors
+
+EPOCHS, BATCH, LEARNING_RATE, HIDDEN, DIM = 60, 256, 2e-3, 1024, 256
+OLD_SHARE = 0.3  # of the training classes, for the old head
+PREPARATION = "old"  # trains the old head, and the independent one that all are compared with
+
+
+@dataclass(frozen=True)
+class ScratchSuite(Suite):
+    """The old head on old features and some classes, the new ones on new features and all.
+
+    Attributes:
+        load: The features.
+    """
+
+    load: Load = features_of_nothing
+
+    def stages(self, ways: Sequence[str]) -> list[list[str]]:
+        """The old and the independent head come first; see `Suite`."""
+        return [[PREPARATION], list(ways)]
+
+    def check(self, ways: Sequence[str]) -> None:
+        """Refuses CoReS, whose dimension follows the classes; see `Suite`."""
+        super().check(ways)
+        for way in ways:
+            if METHODS[read_way(way)[0]].same_kind:
+                raise ConfigError(
+                    f"wanted a method for heads of {DIM} dimensions, but `{way}` sets its own. "
+                    f"Leave it out."
+                )
+
+    def run(self, task: Task) -> Found | None:
+        """Trains one head; see `Suite`."""
+        torch.set_num_threads(1)
+        assert task.place.data is not None
+        epochs = epochs_of(task.changes)
+        device = choose_device(task.place.device)
+        old, new = self.load(task.place.data, task.seed)
+        known = known_of(old, new, task, epochs=epochs, device=device)
+        if task.way == PREPARATION:
+            return None
+        (new_fit, new_searched), old = parts(new), with_vectors(old, known["old"].cpu())
+        classes, number_known = numbered(new_fit.labels, task.seed)
+        is_training = torch.from_numpy(new.columns["split"] == "train")
+        space = OldSpace(
+            prototypes=class_means(
+                parts(old)[0].vectors.to(device), classes.to(device), int(classes.max()) + 1
+            ),
+            embeddings=parts(old)[0].vectors.to(device),
+            classifier=known["classifier"].to(device),
+            independent=known["independent"][is_training].to(device),
+            labels=classes.to(device),
+            known_classes=number_known,
+        )
+        start, began = datetime.now(UTC), time.perf_counter()
+        network, method = train_head(
+            new_fit.vectors.to(device), classes.to(device), task.way, space,
+            seed=task.seed, epochs=epochs,
+        )  # fmt: skip
+        seconds = time.perf_counter() - began
+        stored, asking = sides_of(network, method, new_searched.vectors.to(device))
+        longer = stored.shape[1] > DIM
+        result = evaluate(
+            parts(old)[1],
+            replace(
+                with_vectors(new_searched, stored.cpu()), compatible_dim=DIM if longer else None
+            ),
+            query_for_old=with_vectors(new_searched, asking.cpu()) if method.maps_queries else None,
+            device=device,
+        ).summary()
+        return {
+            "date": start.isoformat(timespec="seconds"),
+            "device": device_name(device),
+            "seconds": round(seconds, 1),
+            "epochs": epochs,
+            **numbers(result),
+            "independent": float(known["independent_map"]),
+            "raw_old": float(known["raw_old"]),
+            "raw_new": float(known["raw_new"]),
+        }
+
+
+def epochs_of(changes: Sequence[str]) -> int:
+    """The only thing that can be changed.
+
+    Example:
+        >>> epochs_of(["train.epochs=2"])
+        2
+    """
+    tables = change_tables({"train": {"epochs": EPOCHS}}, changes)
+    if set(tables) != {"train"} or set(tables["train"]) != {"epochs"}:
+        raise ConfigError(
+            f"wanted no change to this suite but train.epochs=N, but got {', '.join(changes)}."
+        )
+    return int(tables["train"]["epochs"])
+
+
+def known_of(
+    old: Vectors, new: Vectors, task: Task, *, epochs: int, device: torch.device
+) -> Mapping[str, Tensor]:
+    """What all heads of a seed share, made once and kept.
+
+    Returns:
+        `old` and `independent`: what two heads make of all items, one trained on some classes of
+        the old features, one on all of the new. `classifier`: the old one's. `independent_map`,
+        `raw_old` and `raw_new`: what the independent head and both features find among themselves.
+    """
+    path = task.place.work / task.suite / f"{task.seed}_{epochs}_epochs.npz"
+    if not path.exists():
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
+            np.savez(file, **prepare(old, new, seed=task.seed, epochs=epochs, device=device))
+    with np.load(path, allow_pickle=False) as found:
+        return {key: torch.from_numpy(found[key]) for key in found}
+
+
+def prepare(
+    old: Vectors, new: Vectors, *, seed: int, epochs: int, device: torch.device
+) -> dict[str, Any]:
+    """See `known_of`."""
+    classes, known = numbered(parts(old)[0].labels, seed)
+    found: dict[str, Tensor] = {}
+    for name, side, chosen, its_seed in (
+        ("old", old, classes < known, seed + 1000),  # not the weights that new heads begin with
+        ("independent", new, classes >= 0, seed),
+    ):
+        network, method = train_head(
+            parts(side)[0].vectors[chosen].to(device), classes[chosen].to(device), "independent",
+            OldSpace(), seed=its_seed, epochs=epochs,
+        )  # fmt: skip
+        found[name] = embedded(network, side.vectors.to(device)).cpu()
+        if name == "old":
+            assert isinstance(method, ClassifyingMethod)
+            found["classifier"] = method.classifier.weight.detach().cpu()
+    alone = {
+        "independent_map": with_vectors(new, found["independent"]),
+        "raw_old": old,
+        "raw_new": new,
+    }
+    for name, vectors in alone.items():
+        searched = parts(vectors)[1]
+        result = evaluate(searched, searched, device=device)
+        found[name] = torch.tensor(result.old_old.mean_average_precision, dtype=torch.float64)
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def numbered(labels: NDArray[Any] | None, seed: int) -> tuple[Int[Tensor, " items"], int]:
+    """The class of each training item, those that the old head knows first; and how many these are.
+
+    Args:
+        labels: Of the training items.
+        seed: Of the choice.
+    """
+    assert labels is not None
+    original = torch.from_numpy(np.unique(labels, return_inverse=True)[1])
+    order = order_classes(
+        int(original.max()) + 1, (OLD_SHARE, 1.0), generator=torch.Generator().manual_seed(seed)
+    )
+    return order.label_of[original], order.counts[0]
+
+
+def train_head(
+    features: Float[Tensor, "items dim"],
+    classes: Int[Tensor, " items"],
+    way: str,
+    space: OldSpace,
+    *,
+    seed: int,
+    epochs: int,
+) -> tuple[nn.Module, Method]:
+    """A head trained by a method.
+
+    Args:
+        features: Of the training items, on the device to train on.
+        classes: Of them, from 0 on.
+        way: A method, with options maybe.
+        space: What it is told of the old head.
+        seed: Of all that is random.
+        epochs: How many.
+    """
+    with seeded(seed):
+        number, device = int(classes.max()) + 1, features.device
+        name, changes = read_way(way)
+        dim = 2 * DIM if name == "bt2" else DIM
+        network = make_network(features.shape[1], dim).to(device)
+        method = make_method(name, changes, space, number, dim=dim).to(device)
+
+        def embeddings() -> Float[Tensor, "items dim"]:
+            return embedded(network, features)
+
+        optimizer = torch.optim.AdamW(
+            [*network.parameters(), *method.parameters()], lr=LEARNING_RATE
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
+        for epoch in range(epochs):
+            method.start_epoch(
+                epoch,
+                epochs,
+                new_prototypes=lambda: class_means(embeddings(), classes, number),
+                new_embeddings=embeddings,
+            )
+            for rows in torch.randperm(len(features)).to(device).split(BATCH):
+                if len(rows) == 1:
+                    continue  # BatchNorm knows no spread of one
+                terms = method(network(features[rows]), classes[rows], items=rows)
+                loss = torch.stack(list(terms.values())).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            schedule.step()
+    return network.eval(), method.eval()
+
+
+def make_network(features: int, dim: int) -> nn.Module:
+    """Dropout, a wide layer, a projection with BatchNorm."""
+    return nn.Sequential(
+        nn.Dropout(0.3),
+        nn.Linear(features, HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, dim),
+        nn.BatchNorm1d(dim),
+    )
+
+
+def make_method(
+    name: str, changes: Sequence[str], space: OldSpace, number: int, *, dim: int
+) -> Method:
+    """A method with options as `read_way` gives them."""
+    choice: Choice = build_recipe(change_tables({"method": {"name": name}}, changes)).method
+    options = resolve_options(METHODS[name], choice.options, where="method")
+    if "dim" in options:
+        options["dim"] = dim
+    return METHODS[name](space, number, **options)
+
+
+@torch.no_grad()
+def embedded(
+    network: nn.Module, features: Float[Tensor, "items features"]
+) -> Float[Tensor, "items dim"]:
+    """What the network makes of features, without dropout."""
+    was_training = network.training
+    found: Tensor = network.eval()(features)
+    network.train(was_training)
+    return found
+
+
+@torch.no_grad()
+def sides_of(
+    network: nn.Module, method: Method, features: Float[Tensor, "items features"]
+) -> tuple[Float[Tensor, "items stored_dim"], Float[Tensor, "items asking_dim"]]:
+    """What is stored of items, and what asks the old gallery for them."""
+    found = embedded(network, features)
+    return method.gallery(found), method.query(found)

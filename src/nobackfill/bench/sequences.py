@@ -1,0 +1,77 @@
+"""Suites of several upgrades in a row: each model compatible with the one before."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.bench.trained import device_name, folder_name, recipe_of_nothing
+from nobackfill.config import Recipe
+from nobackfill.sequence import summarize_sequence
+from nobackfill.train.run import Run
+from nobackfill.upgrade import Decoding, choose_device, train_run
+
+FIRST = "first"
+
+
+@dataclass(frozen=True)
+class SequenceSuite(Suite):
+    """All methods of a seed begin with the same first model.
+
+    Attributes:
+        recipe: Makes the recipe of a model: "old" or a method, the folder of the one before, the
+            seed, the folder of the data, the step of the sequence and changes in.
+        steps: How many models.
+    """
+
+    recipe: Callable[..., Recipe] = recipe_of_nothing
+    steps: int = 3
+
+    def stages(self, ways: Sequence[str]) -> list[list[str]]:
+        """The first model comes first; see `Suite`."""
+        return [[FIRST], list(ways)]
+
+    def run(self, task: Task) -> Found | None:
+        """Trains one sequence, or goes on with it; see `Suite`."""
+        torch.set_num_threads(1)
+        folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
+        device, start = choose_device(task.place.device), datetime.now(UTC)
+        name, options = read_way(task.way)
+        place = folder / folder_name([task.way])
+        if name != FIRST and not (place / "1").exists():
+            copy_folder(folder / FIRST / "1", place / "1")
+        for number in range(1, 2 if name == FIRST else self.steps + 1):
+            recipe = self.recipe(
+                "old" if number == 1 else name,
+                place / str(number - 1),
+                seed=task.seed,
+                data=task.place.data,
+                step=number - 1,
+                changes=[*([] if number == 1 else options), *task.changes],
+            )
+            decoding = Decoding(keep=True)
+            run = place / str(number)
+            for _ in train_run(recipe, run, device=device, resume=True, decoding=decoding):
+                pass
+        if name == FIRST:
+            return None
+        runs = [Run.open(place / str(number)) for number in range(1, self.steps + 1)]
+        summary = summarize_sequence(place, runs, device=device)
+        return {
+            "date": start.isoformat(timespec="seconds"),
+            "device": device_name(device),
+            "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
+            **{key: summary[key] for key in ("matrix", "ac", "am")},
+        }
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copies a folder; it appears under its name once it is whole."""
+    unfinished = target.with_name(f".{target.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(source, unfinished)
+    unfinished.rename(target)

@@ -1,0 +1,212 @@
+"""The paper's studies on our suites: one table each, of runs with other options or other data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nobackfill.bench.compared import BASELINE, Compared, Measure, value
+from nobackfill.bench.lines import Line
+from nobackfill.bench.table import name_of, number, table, with_interval
+
+VARIANTS = (BASELINE, "ndpp_old", "ndpp", "odpp_old", "odpp")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Some ways, maybe with other options, under some settings of one suite.
+
+    Attributes:
+        suite: A name of `SUITES`.
+        title: A line of words.
+        says: What it asks.
+        ways: What is compared.
+        settings: Changes to the recipes, by what a reader calls them.
+        seeds: How many.
+    """
+
+    suite: str
+    title: str
+    says: str
+    ways: tuple[str, ...]
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ()})
+    seeds: int = 3
+
+
+def grid(method: str, option: str, values: Sequence[float]) -> tuple[str, ...]:
+    """One method with several values of an option.
+
+    Example:
+        >>> grid("ndpp", "neighbors", [1, 10])
+        ('ndpp:neighbors=1', 'ndpp:neighbors=10')
+    """
+    return tuple(f"{method}:{option}={one:g}" for one in values)
+
+
+STUDIES: dict[str, Study] = {
+    "variants": Study(
+        "glyphs",
+        "The paper's five variants",
+        "Does it help to move prototypes, by old neighbours alone or by new ones too?",
+        VARIANTS,
+        seeds=5,
+    ),
+    "readings": Study(
+        "glyphs",
+        "What the paper leaves open",
+        "NDPP by Algorithm 1 (accumulates; our default) or by Eq. 8 (begins anew each epoch), and "
+        "with the strength that code by the same authors has; ODPP by Adam (default) or SGD, with "
+        "all pairs (default) or sampled ones, with inner products (default) or cosines.",
+        (
+            BASELINE,
+            "ndpp",
+            "ndpp:accumulate=false",
+            "ndpp:old_strength=0.4",
+            "odpp",
+            "odpp:optimizer=sgd",
+            "odpp:pairs=sampled,pairs_per_epoch=3200",
+            "odpp:hinge=cosine",
+        ),
+        seeds=5,
+    ),
+    "ndpp-search": Study(
+        "glyphs",
+        "NDPP: strengths and neighbours",
+        "One option at a time, the others as the paper has them (0.01, 0.01, 100).",
+        (
+            BASELINE,
+            "ndpp",
+            *grid("ndpp", "old_strength", (0, 0.001, 0.1, 0.4, 1)),
+            *grid("ndpp", "new_strength", (0, 0.001, 0.1, 0.4)),
+            *grid("ndpp", "neighbors", (1, 5, 20)),
+        ),
+    ),
+    "odpp-search": Study(
+        "glyphs",
+        "ODPP: thresholds and weight",
+        "One option at a time, the others as the paper has them (0.6, 0.6, 1).",
+        (
+            BASELINE,
+            "odpp",
+            *grid("odpp", "old_threshold", (0, 0.2, 0.4, 0.8)),
+            *grid("odpp", "new_threshold", (0, 0.2, 0.4, 0.8)),
+            *grid("odpp", "new_weight", (0, 0.1, 10)),
+        ),
+    ),
+    "classes": Study(
+        "glyphs",
+        "As classes grow",
+        "Glyphs of 50 to 1,500 training classes, the old model knowing 15 % of them: does "
+        "perturbation begin to pay?",
+        ("independent", BASELINE, "ndpp", "odpp", "janus"),
+        {f"{one:,} classes": (f"data.train_classes={one}",) for one in (50, 100, 400, 800, 1500)},
+    ),
+    "omniglot-classes": Study(
+        "omniglot",
+        "As classes grow, Omniglot",
+        "The new model is trained on a part of the 964 characters, the old one on a tenth of that.",
+        ("independent", BASELINE, "ndpp", "odpp", "janus"),
+        {
+            f"{int(964 * share)} classes": (f"data.shares=[{share / 10:g},{share:g}]",)
+            for share in (0.1, 0.3)
+        },
+    ),
+    "crowding": Study(
+        "glyphs",
+        "As the old space gets crowded",
+        "Glyphs of families whose members look ever more alike (0.5 in the suite): does "
+        "perturbation begin to pay?",
+        ("independent", BASELINE, "ndpp", "odpp", "janus"),
+        {f"crowding {one:g}": (f"data.crowding={one:g}",) for one in (0.0, 0.25, 0.75, 1.0)},
+    ),
+    "janus-parts": Study(
+        "glyphs",
+        "Every part of `janus`",
+        "How much of the contrast the model learns (`share`, 0.4 by default; 0 leaves the model "
+        "independent, as `rm` does), and its temperature (0.07).",
+        (
+            "independent",
+            "rm",
+            "cross_supcon",
+            "janus",
+            *grid("janus", "share", (0, 0.1, 1)),
+            *grid("janus", "temperature", (0.04, 0.15)),
+        ),
+        seeds=5,
+    ),
+    "scratch": Study(
+        "cub-finetune",
+        "From random weights",
+        "The five variants without ImageNet weights.",
+        ("independent", *VARIANTS, "janus"),
+        {"random weights": ("model.weights=",)},
+    ),
+}
+
+
+def render_studies(found: Mapping[str, Sequence[Line]]) -> list[str]:
+    """A section for each study that has lines.
+
+    Args:
+        found: Of each suite its lines.
+    """
+    parts: list[str] = []
+    for name, study in STUDIES.items():
+        section = one_study(name, study, found.get(study.suite, ()))
+        parts += section
+    return ["# Studies", "", *parts] if parts else []
+
+
+def one_study(name: str, study: Study, lines: Sequence[Line]) -> list[str]:
+    """The section of one study; nothing where it was not run."""
+    rows = []
+    for words, changes in study.settings.items():
+        compared = Compared.of(
+            line
+            for line in lines
+            if tuple(line["changes"]) == changes
+            and line["way"] in study.ways
+            and line["seed"] < study.seeds
+        )
+        rows += [
+            [words] * (len(study.settings) > 1) + one_row(compared, way)
+            for way in study.ways
+            if way in compared.runs
+        ]
+    if not rows or len(rows) < len(study.ways):
+        return []
+    head = ["setting"] * (len(study.settings) > 1) + [
+        "way", "seeds", "old/old", "new/old", "new/new", "P_1", "Δ new/old to Baseline",
+        "Δ new/new", "Δ P_1", "spread",
+    ]  # fmt: skip
+    return [
+        f"## {study.title}",
+        "",
+        study.says,
+        "",
+        f"    nobackfill bench quality --study {name}",
+        "",
+        *table(head, rows),
+        "",
+    ]
+
+
+def one_row(compared: Compared, way: str) -> list[str]:
+    """What came of one way, and its differences to the Baseline on the same seeds."""
+    measures = (value("new_old"), value("new_new"), compared.p_1)
+
+    def to_baseline(measure: Measure) -> str:
+        return (
+            "–"
+            if way == BASELINE
+            else with_interval(compared.difference(way, BASELINE, measure), sign=True)
+        )
+
+    return [
+        name_of(way),
+        str(len(compared.runs[way])),
+        number(compared.mean(way, value("old_old")).value, digits=2),
+        number(compared.mean(way, value("new_old")).value, digits=2),
+        number(compared.mean(way, value("new_new")).value, digits=2),
+        number(compared.mean(way, compared.p_1).value, digits=2),
+        *(to_baseline(measure) for measure in measures),
+        number(compared.mean(way, lambda line: line.get("spread")).value, digits=4),
+    ]

@@ -1,0 +1,171 @@
+"""Every suite by name, with the words that RESULTS.md has for it."""
+
+from nobackfill.bench import recipes
+from nobackfill.bench.features import backbone_features, caption_vectors, omniglot_vectors
+from nobackfill.bench.fitted import FittedSuite
+from nobackfill.bench.scratch import ScratchSuite
+from nobackfill.bench.sequences import SequenceSuite
+from nobackfill.bench.suite import Suite
+from nobackfill.bench.trained import TrainedSuite
+from nobackfill.methods import METHODS
+
+CHOSEN = (  # where a run is dear: the paper's, the strongest others, and ours
+    "independent",
+    "prototype_alignment",
+    "ndpp",
+    "odpp",
+    "bct",
+    "rm",
+    "rbcl",
+    "cross_supcon",
+    "janus",
+)
+HEADS = tuple(name for name, method in METHODS.items() if not method.same_kind)
+
+SUITES: dict[str, Suite] = {
+    "glyphs": TrainedSuite(
+        title="Built-in glyphs, 15 % → 100 % of the classes",
+        says=(
+            "200 training classes, 100 others are searched; a small net, 64 dimensions, 12 epochs. "
+            "Drawn anew for each seed; needs no data.",
+            "The setting is the demo's. It was chosen long ago from about a dozen because plain "
+            "alignment was compatible in it, so *compatible* shows what can happen, not how often "
+            "it will.",
+        ),
+        recipe=recipes.glyphs,
+        embedding_dim=64,
+        train_classes=200,
+        was_seen=True,
+    ),
+    "cub-heads": ScratchSuite(
+        title="CUB-200, heads on frozen features, trained from scratch",
+        says=(
+            "The old model is a head on MobileNetV2 features, trained on 30 of 100 classes; new "
+            "ones are heads on ResNet-50 features, trained on all; 100 other classes are searched. "
+            "1,024 hidden, 256 dimensions, BatchNorm, dropout 0.3, AdamW 0.002 along half a cosine "
+            "for 60 epochs in batches of 256.",
+            "Mind that the old head is worse than its raw input, so this compares methods under a "
+            "damaged old model; it shows no upgrade worth making.",
+        ),
+        load=backbone_features("cub200"),
+        ways=HEADS,
+        was_seen=True,
+        wants=("cub200/features.npz",),
+    ),
+    "landmarks-heads": ScratchSuite(
+        title="50 landmarks, heads on frozen features, trained from scratch",
+        says=(
+            "As above, with 25 classes to train on (8 for the old head) and 25 that are searched.",
+        ),
+        load=backbone_features("landmarks50"),
+        ways=HEADS,
+        wants=("landmarks50/features.npz",),
+    ),
+    "omniglot-heads": FittedSuite(
+        title="Omniglot, heads fitted to stored vectors",
+        says=(
+            "Stored vectors of networks trained on 10 % (old) and, independently, on all (new) of "
+            "964 characters; 659 others are searched. `CompatibleHead` by each method that it "
+            "allows, with all vectors mapped; closed forms; and `janus`: the head as it is by "
+            "default (`cross_supcon`) on queries, while what is stored is, as held-out classes "
+            "decide, the mapped vector or the new one as it is.",
+        ),
+        load=omniglot_vectors,
+        was_seen=True,
+        wants=("omniglot_heads/omniglot_0.npz",),
+    ),
+    "cub-vectors": FittedSuite(
+        title="CUB-200, heads fitted to frozen features",
+        says=(
+            "MobileNetV2 (old) → ResNet-50 (new) features as they are; 100 classes to fit on, 100 "
+            "others are searched. Only the seed of the head changes; closed forms have none. "
+            "Here and in the other suites of fitted heads, *independent* is the raw new vector.",
+        ),
+        load=backbone_features("cub200"),
+        was_seen=True,
+        wants=("cub200/features.npz",),
+    ),
+    "landmarks-vectors": FittedSuite(
+        title="50 landmarks, heads fitted to frozen features",
+        says=("As above; 25 classes to fit on, 25 others are searched.",),
+        load=backbone_features("landmarks50"),
+        wants=("landmarks50/features.npz",),
+    ),
+    "captions": FittedSuite(
+        title="Captions of Flickr8k, heads fitted from groups of five",
+        says=(
+            "MiniLM cut to 128 dimensions (old) → all 384 (new); searched are the captions of "
+            "1,000 test images.",
+        ),
+        load=caption_vectors,
+        supervision="groups",
+        ways=("procrustes", "ridge", "prototype_alignment", "cross_supcon", "janus"),
+        wants=("flickr8k_heads/flickr8k.npz",),
+    ),
+    "omniglot": TrainedSuite(
+        title="Omniglot, 10 % → 100 % of the classes",
+        says=(
+            "964 training characters; 659 others are searched, every image asking for all others "
+            "(13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD 0.1 along half a "
+            "cosine: the old model 60 epochs in batches of 64, new ones 30 in batches of 256.",
+        ),
+        ways=CHOSEN,
+        seeds=3,
+        recipe=recipes.omniglot_upgrade(0.1),
+        embedding_dim=256,
+        train_classes=964,
+        wants=("timm", "omniglot/images_background"),
+    ),
+    "omniglot-30": TrainedSuite(
+        title="Omniglot, 30 % → 100 % of the classes",
+        says=("As above, with a stronger old model.",),
+        ways=CHOSEN,
+        seeds=3,
+        recipe=recipes.omniglot_upgrade(0.3),
+        embedding_dim=256,
+        train_classes=964,
+        wants=("timm", "omniglot/images_background"),
+    ),
+    "omniglot-sequence": SequenceSuite(
+        title="Omniglot as a sequence, 10 % → 30 % → 100 % of the classes",
+        says=(
+            "As above; each model is made compatible with the one before. 2/1 is the second "
+            "model's queries on the first one's gallery; methods that map queries map them on "
+            "from gallery to gallery.",
+        ),
+        ways=tuple(way for way in CHOSEN if way != "independent"),
+        seeds=3,
+        recipe=recipes.omniglot_sequence,
+        wants=("timm", "omniglot/images_background"),
+    ),
+    "cub-finetune": TrainedSuite(
+        title="CUB-200, MobileNetV2 on half of the classes → ResNet-50 on all",
+        says=(
+            "Classes 1 to 100 are trained on, 101 to 200 are searched, every image asking for all "
+            "others (5,924). Images of at most 128 pixels, ImageNet weights, 20 epochs of SGD in "
+            "bfloat16. The learning rate was chosen from 0.01 and 0.05 on seed 0 by old/old.",
+        ),
+        ways=CHOSEN,
+        seeds=3,
+        recipe=recipes.from_recipes("cub200"),
+        embedding_dim=256,
+        train_classes=100,
+        wants=("timm", "torchvision", "cub200", "weights"),
+    ),
+    "landmarks-roxford": TrainedSuite(
+        title="50 landmarks, MobileNetV2 on half of the classes → ResNet-50 on all",
+        says=(
+            "4,996 photographs of 50 landmarks are trained on. Searched are 1,250 other "
+            "photographs of these landmarks (classes that the new model knows, half of which the "
+            "old one knew), and ROxford5k (buildings that neither has seen; 70 uncropped queries, "
+            "4,993 images of at most 176 pixels). Images at 128 pixels, ImageNet weights, 12 "
+            "epochs of SGD in bfloat16.",
+        ),
+        ways=CHOSEN,
+        seeds=3,
+        recipe=recipes.from_recipes("landmarks50"),
+        embedding_dim=256,
+        train_classes=50,
+        wants=("timm", "torchvision", "landmarks50", "roxford5k", "weights"),
+    ),
+}

@@ -1,0 +1,156 @@
+"""Suites whose models are trained: an old one for each seed, and a new one by every method."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nobackfill.analysis import cosine_spread
+from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.config import Recipe
+from nobackfill.prototypes import class_means
+from nobackfill.train.run import Run
+from nobackfill.upgrade import Decoding, choose_device, train_run
+from nobackfill.vectors import load_vectors
+
+MEASURED = ("old_old", "new_old", "new_new")
+
+
+def recipe_of_nothing(name: str, old_run: Path, **_: Any) -> Recipe:
+    """Stands where a suite names none."""
+    raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TrainedSuite(Suite):
+    """Old models first, then all others side by side, then BT2, which starts from the independent.
+
+    Attributes:
+        recipe: Makes the recipe of a model: "old" or a method, the old run's folder, the seed, the
+            folder of the data and changes in.
+        embedding_dim: Of the models.
+        train_classes: How many the new ones are trained on.
+    """
+
+    recipe: Callable[..., Recipe] = recipe_of_nothing
+    embedding_dim: int = 0
+    train_classes: int = 0
+
+    def stages(self, ways: Sequence[str]) -> list[list[str]]:
+        """See `Suite`."""
+        return stages(ways)
+
+    def run(self, task: Task) -> Found | None:
+        """Trains one model in its folder, or goes on with it; see `Suite`."""
+        torch.set_num_threads(1)
+        folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
+        name, options = read_way(task.way)
+        is_old = name in ("old", "cores_old")
+        recipe = self.recipe(
+            "old" if is_old else name,
+            folder / "old",
+            seed=task.seed,
+            data=task.place.data,
+            changes=[
+                *own_changes(name, folder, self.embedding_dim, self.train_classes),
+                *([] if is_old else options),
+                *task.changes,
+            ],
+        )
+        start, device = datetime.now(UTC), choose_device(task.place.device)
+        place = folder / folder_name([task.way])
+        was_there = (place / "model.safetensors").exists()
+        decoding = Decoding(keep=True)
+        for _ in train_run(recipe, place, device=device, resume=True, decoding=decoding):
+            pass
+        if is_old:
+            return None
+        seconds = (datetime.now(UTC) - start).total_seconds()
+        result = json.loads((place / "evaluation.json").read_text(encoding="utf-8"))
+        return {
+            "date": start.isoformat(timespec="seconds"),
+            "device": device_name(device),
+            "seconds": None if was_there else round(seconds, 1),
+            "epochs": recipe.train.epochs,
+            **numbers(result),
+            "spread": prototype_spread(Run.open(place)),
+            "tests": {name: numbers(one) for name, one in result.get("tests", {}).items()},
+        }
+
+
+def stages(ways: Sequence[str]) -> list[list[str]]:
+    """What can be trained side by side, stage after stage.
+
+    Example:
+        >>> stages(["bt2", "ndpp"])
+        [['old'], ['independent', 'ndpp'], ['bt2']]
+    """
+    names = {read_way(way)[0] for way in ways}
+    first = ["old", *(["cores_old"] if "cores" in names else [])]
+    last = [way for way in ways if read_way(way)[0] == "bt2"]
+    second = [way for way in ways if way not in last]
+    if last and "independent" not in second:
+        second = ["independent", *second]
+    return [stage for stage in (first, second, last) if stage]
+
+
+def own_changes(name: str, folder: Path, embedding_dim: int, train_classes: int) -> list[str]:
+    """What two methods need beside the recipe that all share."""
+    if name == "bt2":
+        return [
+            f"model.embedding_dim={2 * embedding_dim}",
+            f"old.independent={folder / 'independent'}",
+        ]
+    if name == "cores":
+        return [f"model.embedding_dim={train_classes - 1}", f"old.run={folder / 'cores_old'}"]
+    if name == "cores_old":
+        return [f"model.embedding_dim={train_classes - 1}", "method.name=cores"]
+    return []
+
+
+def folder_name(parts: Sequence[str]) -> str:
+    """A folder's name out of changes: letters that a path may have.
+
+    Example:
+        >>> folder_name(["data.shares=[0.3,1.0]"])
+        'data.shares=_0.3_1.0_'
+        >>> folder_name([])
+        'as_it_is'
+    """
+    allowed = "".join(
+        one if one.isalnum() or one in ".=-_" else "_" for one in "+".join(parts) or "as_it_is"
+    )
+    return allowed[:200]
+
+
+def device_name(device: torch.device) -> str:
+    """In the words of its maker."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def numbers(result: Mapping[str, Any]) -> Found:
+    """What of an evaluation goes into a line."""
+    return {
+        **{key: result[key] for key in MEASURED},
+        "recall_at_1": {key: result["recall_at_1"][key] for key in MEASURED},
+        "lost": result["flips"][0]["negative"],
+        "verdict": result["verdict"],
+    }
+
+
+def prototype_spread(run: Run) -> float | None:
+    """The spread of the cosines between new class means of what is searched; see `cosine_spread`.
+
+    None where that has no classes.
+    """
+    path = run.folder / "validation.parquet"
+    if not path.exists() or (vectors := load_vectors(path)).labels is None:
+        return None
+    _, classes = np.unique(vectors.labels, return_inverse=True)
+    means = class_means(vectors.vectors.float(), torch.from_numpy(classes), int(classes.max()) + 1)
+    return cosine_spread(means)

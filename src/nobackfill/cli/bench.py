@@ -1,0 +1,86 @@
+"""`nobackfill bench`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nobackfill.cli.options import Device, Json
+
+bench = typer.Typer(no_args_is_help=True, help="Measure: every method on whole upgrades.")
+
+
+@bench.callback()
+def _verbs() -> None:
+    """Measure: every method on whole upgrades."""
+
+
+@bench.command()
+def quality(
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Which upgrades; `--list` shows all.")
+    ] = None,
+    study: Annotated[list[str] | None, typer.Option(help="Which of the paper's studies.")] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as ndpp,janus or ndpp:neighbors=10; those of the suite if none."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many; the suite's own number if none.")] = (
+        None
+    ),
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change recipes: train.epochs=3.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder of results and RESULTS.md.")
+    ] = Path("benchmarks"),
+    work: Annotated[
+        Path, typer.Option(help="The folder of models and features, kept to go on with.")
+    ] = Path("bench-work"),
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of collections.", envvar="NOBACKFILL_DATA")
+    ] = None,
+    processes: Annotated[int, typer.Option(help="How many runs side by side.")] = 1,
+    render: Annotated[bool, typer.Option("--render", help="Only make RESULTS.md anew.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Only list suites and studies.")] = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Put methods to whole upgrades over seeds; runs that are done are not made again."""
+    from nobackfill.cli.show_bench import Asked, print_suites, run_and_print
+
+    if show:
+        print_suites(as_json=json)
+        return
+    split = None if methods is None else [one for text in methods for one in _listed(text)]
+    asked = Asked(
+        suites=tuple(suite or ()),
+        studies=tuple(study or ()),
+        ways=split,
+        seeds=seeds,
+        first_seed=first_seed,
+        changes=tuple(changes or ()),
+        output=output,
+        work=work,
+        data=data,
+        processes=processes,
+        device=device,
+    )
+    run_and_print(asked, only_render=render, as_json=json)
+
+
+def _listed(text: str) -> list[str]:
+    """Ways out of a list with commas, which options of a way have too.
+
+    Example:
+        >>> _listed("bct,ndpp:neighbors=10,accumulate=false,odpp")
+        ['bct', 'ndpp:neighbors=10,accumulate=false', 'odpp']
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if "=" in part and ":" not in part and found:
+            found[-1] += f",{part}"
+        else:
+            found.append(part.strip())
+    return found

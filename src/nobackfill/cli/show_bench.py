@@ -1,0 +1,137 @@
+"""What `nobackfill bench quality` shows: suites, runs as they come, and where the page is."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+from rich.table import Table
+
+from nobackfill.bench import SUITES, Place, Task
+from nobackfill.bench.page import render_page
+from nobackfill.bench.runner import Done, plan_suite, run_stages
+from nobackfill.bench.studies import STUDIES
+from nobackfill.cli.show import print_object
+from nobackfill.config import suggest
+from nobackfill.errors import ConfigError, RunsFailed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for; see the options of the command."""
+
+    suites: tuple[str, ...]
+    studies: tuple[str, ...]
+    ways: Sequence[str] | None
+    seeds: int | None
+    first_seed: int
+    changes: tuple[str, ...]
+    output: Path
+    work: Path
+    data: Path | None
+    processes: int
+    device: str
+
+
+def print_suites(*, as_json: bool) -> None:
+    """All suites and studies, and what each wants."""
+    if as_json:
+        known = {
+            name: {"title": one.title, "ways": list(one.ways), "seeds": one.seeds}
+            for name, one in SUITES.items()
+        }
+        print_object({"suites": known, "studies": list(STUDIES)}, as_json=True, text="")
+        return
+    table = Table(box=None, header_style="bold")
+    for head in ("suite", "upgrade", "ways", "seeds", "wants"):
+        table.add_column(head)
+    for name, one in SUITES.items():
+        wants = ", ".join(one.wants) or "nothing"
+        table.add_row(name, one.title, str(len(one.ways)), str(one.seeds), wants)
+    console = Console()
+    console.print(table)
+    console.print(f"\nStudies: {', '.join(STUDIES)}.")
+
+
+def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
+    """Makes the runs that have no line yet, says what came of each, and renders the page."""
+    console = Console(stderr=True)
+    made, failed = 0, list[Done]()
+    if not only_render:
+        for output, stages in plan(asked):
+            total, began = sum(map(len, stages)), monotonic()
+            for number, done in enumerate(
+                run_stages(stages, output=output, processes=asked.processes), start=1
+            ):
+                left = (monotonic() - began) / number * (total - number)
+                console.print(
+                    f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+                made += done.line is not None
+                failed += [done] if done.error else []
+    page = render_page(asked.output)
+    for one in failed:
+        print(f"{one.task.suite} seed {one.task.seed} {one.task.way}\n{one.error}", file=sys.stderr)
+    if failed:
+        raise RunsFailed(
+            f"{len(failed)} of {made + len(failed)} runs failed; the others are in "
+            f"{asked.output / 'quality'}. See above, mend it, and run the same command again."
+        )
+    print_object(
+        {"runs": made, "results": str(page)},
+        as_json=as_json,
+        text=f"{made} runs made; results are in {page}",
+    )
+
+
+def plan(asked: Asked) -> list[tuple[Path, list[list[Task]]]]:
+    """Of each suite the file of its lines and the runs that are missing there."""
+    if not asked.suites and not asked.studies:
+        raise ConfigError(
+            f"wanted a suite or a study to run, but got none. Pass --suite, one of "
+            f"{', '.join(SUITES)}; or --study, one of {', '.join(STUDIES)}."
+        )
+    place = Place(asked.work.resolve(), asked.data and asked.data.resolve(), asked.device)
+    found: list[tuple[str, Sequence[str] | None, int | None, tuple[str, ...]]] = []
+    for name in asked.suites:
+        found.append((name, asked.ways, asked.seeds, asked.changes))
+    for name in asked.studies:
+        if name not in STUDIES:
+            raise ConfigError(f"unknown study `{name}`. {suggest(name, STUDIES)}")
+        study = STUDIES[name]
+        for changes in study.settings.values():
+            number = study.seeds if asked.seeds is None else asked.seeds
+            ways = asked.ways or study.ways
+            found.append((study.suite, ways, number, (*changes, *asked.changes)))
+    planned = []
+    for name, chosen, seeds, changes in found:
+        output = asked.output / "quality" / f"{name}.jsonl"
+        stages = plan_suite(
+            name, ways=chosen, seeds=seeds, first_seed=asked.first_seed, changes=changes,
+            place=place, output=output,
+        )  # fmt: skip
+        planned.append((output, stages))
+    return planned
+
+
+def in_words(done: Done) -> str:
+    """One run in a line."""
+    task = done.task
+    said = f"{task.suite}  seed {task.seed}  {task.way}"
+    if task.changes:
+        said += f"  ({' '.join(task.changes)})"
+    if done.error:
+        return f"{said}  [red]failed[/]: {done.error.strip().splitlines()[-1]}"
+    if done.line is None:
+        return f"{said}  ready"
+    if "matrix" in done.line:
+        return f"{said}  AC {done.line['ac']:.2f}  AM {100 * done.line['am']:.2f}"
+    numbers = "  ".join(
+        f"{key.replace('_', '/')} {100 * done.line[key]:.2f}"
+        for key in ("old_old", "new_old", "new_new")
+    )
+    return f"{said}  {numbers}"
