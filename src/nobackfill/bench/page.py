@@ -16,12 +16,14 @@ from nobackfill.bench.compared import (
 )
 from nobackfill.bench.lines import Line, read_lines
 from nobackfill.bench.plane import plane
+from nobackfill.bench.runner import lines_path
 from nobackfill.bench.sequences import SequenceSuite
 from nobackfill.bench.studies import render_studies
 from nobackfill.bench.suites import SUITES
 from nobackfill.bench.table import name_of, number, table, with_interval
 from nobackfill.files import write_text
 
+LINES = "quality"  # the folder of the lines, beside the page
 HOW_TO_READ = """\
 mAP in percent, means over seeds ± half a 95 % interval (Student's t over the seeds; of differences,
 over pairs on the same seed). Every seed has its own split of the classes and its own old model,
@@ -37,8 +39,8 @@ dimensions more; `mimic` and `sspl` see no labels. What each is:
 
 
 def render_page(folder: Path) -> Path:
-    """Writes RESULTS.md and its figures from the lines in `folder`/quality; returns its path."""
-    found = {name: read_lines(folder / "quality" / f"{name}.jsonl") for name in SUITES}
+    """Writes RESULTS.md and its figures from the lines beside it; returns its path."""
+    found = {name: read_lines(lines_path(folder / LINES, name)) for name in SUITES}
     path = folder / "RESULTS.md"
     write_text(path, render(found, folder / "figures"))
     return path

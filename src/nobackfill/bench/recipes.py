@@ -111,9 +111,10 @@ def from_recipes(folder: str) -> Any:
 
 def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
     """The same choice with its file looked for in the folder of the data."""
-    if data is None or key not in choice.options or Path(choice.options[key]).is_absolute():
+    named = choice.options.get(key)
+    if data is None or not named or Path(named).is_absolute():
         return choice
-    return replace(choice, options={**choice.options, key: str(data / choice.options[key])})
+    return replace(choice, options={**choice.options, key: str(data / named)})
 
 
 def folder_of(data: Path | None) -> Path:

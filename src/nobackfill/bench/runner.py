@@ -4,6 +4,7 @@ import multiprocessing
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from nobackfill.bench.lines import Line, append, key_of, mend, read_lines
@@ -36,7 +37,7 @@ def plan_suite(
     first_seed: int = 0,
     changes: Sequence[str] = (),
     place: Place,
-    output: Path,
+    folder: Path,
 ) -> list[list[Task]]:
     """The runs of a suite that have no line yet, and what they start from, stage by stage.
 
@@ -47,14 +48,14 @@ def plan_suite(
         first_seed: The first of them.
         changes: To every recipe, such as `train.epochs=3`.
         place: Where to make the runs.
-        output: The file of the lines.
+        folder: Of the lines.
     """
     if name not in SUITES:
         raise ConfigError(f"unknown suite `{name}`. {suggest(name, SUITES)}")
     suite = SUITES[name]
     ways = list(ways or suite.ways)
     suite.check(ways)
-    there = {key_of(line) for line in read_lines(output)}
+    there = {key_of(line) for line in read_lines(lines_path(folder, name))}
     stages: list[list[Task]] = []
     numbers = range(first_seed, first_seed + (suite.seeds if seeds is None else seeds))
     missing = {
@@ -74,18 +75,32 @@ def plan_suite(
     return stages
 
 
+def lines_path(folder: Path, suite: str) -> Path:
+    """The file of a suite's lines."""
+    return folder / f"{suite}.jsonl"
+
+
+def side_by_side(plans: Sequence[Sequence[Sequence[Task]]]) -> list[list[Task]]:
+    """The stages of several suites at once, each run that two of them ask for once."""
+    return [
+        list(dict.fromkeys(task for stage in stages for task in stage))
+        for stages in zip_longest(*plans, fillvalue=())
+    ]
+
+
 def run_stages(
-    stages: Sequence[Sequence[Task]], *, output: Path, processes: int = 1
+    stages: Sequence[Sequence[Task]], *, folder: Path, processes: int = 1
 ) -> Iterator[Done]:
     """Makes the runs and appends their lines; a run that fails does not stop the others."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    mend(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for suite in {task.suite for stage in stages for task in stage}:
+        mend(lines_path(folder, suite))
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
         for stage in stages:
             for done in pool.imap_unordered(one_run, stage):
                 if done.line is not None:
-                    append(output, done.line)
+                    append(lines_path(folder, done.task.suite), done.line)
                 yield done
 
 

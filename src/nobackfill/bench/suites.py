@@ -59,6 +59,7 @@ SUITES: dict[str, Suite] = {
         ),
         load=backbone_features("landmarks50"),
         ways=HEADS,
+        was_seen=True,
         wants=("landmarks50/features.npz",),
     ),
     "omniglot-heads": FittedSuite(

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nobackfill.bench import SUITES, Place, Task
-from nobackfill.bench.page import render_page
-from nobackfill.bench.runner import Done, plan_suite, run_stages
+from nobackfill.bench.page import LINES, render_page
+from nobackfill.bench.runner import Done, plan_suite, run_stages, side_by_side
 from nobackfill.bench.studies import STUDIES
 from nobackfill.cli.show import print_object
 from nobackfill.config import suggest
@@ -60,26 +60,25 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     console = Console(stderr=True)
     made, failed = 0, list[Done]()
     if not only_render:
-        for output, stages in plan(asked):
-            total, began = sum(map(len, stages)), monotonic()
-            for number, done in enumerate(
-                run_stages(stages, output=output, processes=asked.processes), start=1
-            ):
-                left = (monotonic() - began) / number * (total - number)
-                console.print(
-                    f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
-                    highlight=False,
-                    soft_wrap=True,
-                )
-                made += done.line is not None
-                failed += [done] if done.error else []
+        stages = plan(asked)
+        total, began = sum(map(len, stages)), monotonic()
+        runs = run_stages(stages, folder=asked.output / LINES, processes=asked.processes)
+        for number, done in enumerate(runs, start=1):
+            left = (monotonic() - began) / number * (total - number)
+            console.print(
+                f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
+                highlight=False,
+                soft_wrap=True,
+            )
+            made += done.line is not None
+            failed += [done] if done.error else []
     page = render_page(asked.output)
     for one in failed:
         print(f"{one.task.suite} seed {one.task.seed} {one.task.way}\n{one.error}", file=sys.stderr)
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {made + len(failed)} runs failed; the others are in "
-            f"{asked.output / 'quality'}. See above, mend it, and run the same command again."
+            f"{asked.output / LINES}. See above, mend it, and run the same command again."
         )
     print_object(
         {"runs": made, "results": str(page)},
@@ -88,8 +87,8 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     )
 
 
-def plan(asked: Asked) -> list[tuple[Path, list[list[Task]]]]:
-    """Of each suite the file of its lines and the runs that are missing there."""
+def plan(asked: Asked) -> list[list[Task]]:
+    """The runs that are missing, of all suites and studies side by side."""
     if not asked.suites and not asked.studies:
         raise ConfigError(
             f"wanted a suite or a study to run, but got none. Pass --suite, one of "
@@ -107,15 +106,20 @@ def plan(asked: Asked) -> list[tuple[Path, list[list[Task]]]]:
             number = study.seeds if asked.seeds is None else asked.seeds
             ways = asked.ways or study.ways
             found.append((study.suite, ways, number, (*changes, *asked.changes)))
-    planned = []
-    for name, chosen, seeds, changes in found:
-        output = asked.output / "quality" / f"{name}.jsonl"
-        stages = plan_suite(
-            name, ways=chosen, seeds=seeds, first_seed=asked.first_seed, changes=changes,
-            place=place, output=output,
-        )  # fmt: skip
-        planned.append((output, stages))
-    return planned
+    return side_by_side(
+        [
+            plan_suite(
+                name,
+                ways=chosen,
+                seeds=seeds,
+                first_seed=asked.first_seed,
+                changes=changes,
+                place=place,
+                folder=asked.output / LINES,
+            )  # fmt: skip
+            for name, chosen, seeds, changes in found
+        ]
+    )
 
 
 def in_words(done: Done) -> str:
