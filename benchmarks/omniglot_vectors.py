@@ -1,4 +1,4 @@
-"""Vectors of two Omniglot networks per seed: what `heads.py` fits heads to.
+"""Vectors of two Omniglot networks per seed: what the suite `omniglot-heads` fits heads to.
 
     NOBACKFILL_DATA=... python benchmarks/omniglot_vectors.py FOLDER --seeds 5 --device cuda
 
@@ -12,6 +12,7 @@ NVIDIA's MPS (ten took 50 s on an H200).
 
 import argparse
 import multiprocessing
+import os
 import tempfile
 from pathlib import Path
 
@@ -53,9 +54,9 @@ def main():
 
 def one_model(task):
     """Trains one network, and embeds what is kept."""
-    import omniglot
     import torch
 
+    from nobackfill.bench.recipes import omniglot_recipe
     from nobackfill.data.collections import make_collection
     from nobackfill.embed import embed
     from nobackfill.oldspace import OldSpace
@@ -71,7 +72,15 @@ def one_model(task):
         *SETTINGS[name],
         *changes,
     ]
-    recipe = omniglot.make_recipe("old", None, seed=seed, changes=told)
+    recipe = omniglot_recipe(
+        "old",
+        Path(work),
+        seed=seed,
+        data=Path(os.environ["NOBACKFILL_DATA"]),
+        shares=[0.1, 1.0],
+        step=0,
+        changes=told,
+    )
     run = Run.start(recipe, Path(work) / f"{seed}_{name}")
     collection = make_collection(run.recipe.data, run.recipe.images)
     device = torch.device(device)

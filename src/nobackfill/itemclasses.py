@@ -1,5 +1,7 @@
 """The class of each training item, for methods that look at whole classes of old vectors."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ class ItemClasses(nn.Module):
     Attributes:
         told: Whether all are known from the start.
         known: One class per item, -1 where it is not known yet.
+        index: Where the items of each class are; None before `sort`.
 
     Args:
         labels: Where they are known.
@@ -41,8 +44,57 @@ class ItemClasses(nn.Module):
         self.told = labels is not None
         known = torch.full((len(embeddings),), -1) if labels is None else labels
         self.register_buffer("known", known.to(embeddings.device, torch.int64))
+        self.num_classes = num_classes
+        self.index: Index | None = None
 
     def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
         """Remembers the classes of a batch."""
         if not self.told:
             self.known[check_given(items)] = labels
+
+    def sort(self) -> None:
+        """Looks up where the items of each class are, as far as classes are known by now."""
+        if self.index is None or not self.told:
+            self.index = Index.of(self.known, self.num_classes)
+
+    def others(self, items: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """For each item another of its class, by chance; itself where no other is known."""
+        if self.index is None:
+            return items
+        classes = self.known[items]
+        count, first = self.index.count[classes], self.index.first[classes]
+        chance = torch.rand(len(items), device=items.device)
+        step = 1 + (chance * (count - 1)).long()
+        place = first + (self.index.place[items] - first + step) % count.clamp(min=1)
+        others = self.index.order[place.clamp(max=len(self.index.order) - 1)]  # none, if unknown
+        return torch.where((count > 1) & (classes >= 0), others, items)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The items in the order of their classes.
+
+    Attributes:
+        order: The items; those without a class come first.
+        place: Of each item its place there.
+        first: Of each class the place of its first item.
+        count: Of each class how many there are.
+    """
+
+    order: Int[Tensor, " items"]
+    place: Int[Tensor, " items"]
+    first: Int[Tensor, " classes"]
+    count: Int[Tensor, " classes"]
+
+    @classmethod
+    def of(cls, known: Int[Tensor, " items"], num_classes: int) -> "Index":
+        """From the class of each item, -1 for none.
+
+        Example:
+            >>> Index.of(torch.tensor([1, 0, -1, 1]), 2).order
+            tensor([2, 1, 0, 3])
+        """
+        order = known.argsort(stable=True)
+        count = (known + 1).bincount(minlength=num_classes + 1)
+        first = count.cumsum(0) - count
+        return cls(order, order.argsort(), first[1:], count[1:])

@@ -120,15 +120,16 @@ STUDIES: dict[str, Study] = {
     "janus-parts": Study(
         "glyphs",
         "Every part of `janus`",
-        "How much of the contrast the model learns (`share`, 0.4 by default; 0 leaves the model "
-        "independent, as `rm` does), and its temperature (0.07).",
+        "How much of the contrast the model learns (`share`, 0.5 by default; 0 leaves the model "
+        "independent, as `rm` does), how many partners (1), and the temperature (0.1).",
         (
             "independent",
             "rm",
             "cross_supcon",
             "janus",
-            *grid("janus", "share", (0, 0.1, 1)),
-            *grid("janus", "temperature", (0.04, 0.15)),
+            *grid("janus", "share", (0, 0.25, 1)),
+            *grid("janus", "partners", (0, 3)),
+            *grid("janus", "temperature", (0.05, 0.2)),
         ),
         seeds=5,
     ),

@@ -99,7 +99,7 @@ class CompatibleHead:
 
     def __init__(
         self,
-        method: str = "cross_supcon",
+        method: str = "janus",
         *,
         options: dict[str, Any] | None = None,
         hidden: int = 1024,
