@@ -15,7 +15,6 @@ CHOSEN = (  # where a run is dear: the paper's, the strongest others, and ours
     "ndpp",
     "odpp",
     "bct",
-    "rm",
     "rbcl",
     "cross_supcon",
     "janus",
