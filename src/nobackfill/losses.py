@@ -117,6 +117,51 @@ def supervised_contrast(
     return -(log_share.sum(dim=-1) / count).mean()
 
 
+def smooth_average_precision(
+    query: Float[Tensor, "query dim"],
+    keys: Float[Tensor, "keys dim"],
+    positive: Bool[Tensor, "query keys"],
+    *,
+    temperature: float = 0.01,
+    gradient_temperature: float = 0.1,
+) -> Float[Tensor, ""]:
+    r"""The mean average precision of queries that rank keys, made differentiable.
+
+    .. math::
+        \frac{1}{Q} \sum_i \frac{1}{|P_i|} \sum_{p \in P_i}
+        \frac{1 + \sum_{j \in P_i, j \ne p} \sigma_\tau(s_{ij} - s_{ip})}
+        {1 + \sum_{j \ne p} \sigma_\tau(s_{ij} - s_{ip})}, \qquad s_{ij} = \cos(q_i, k_j)
+
+    :math:`\sigma_\tau(x)` is a sigmoid steep enough to count. Where it is flat it teaches nothing,
+    so its gradient is taken at a gentler temperature.
+
+    Only positive pairs are ranked, so work and memory grow with their number times the keys: little
+    for many classes, the cube of the batch for a single one.
+
+    Args:
+        query: What is moved.
+        keys: What it ranks.
+        positive: :math:`P`, who belongs to whom; at least one to each query.
+        temperature: :math:`\tau`, of the sigmoid that counts.
+        gradient_temperature: Of the sigmoid that teaches.
+
+    Example:
+        >>> keys = torch.eye(2)
+        >>> smooth_average_precision(keys, keys.flip(0), torch.eye(2, dtype=torch.bool))
+        tensor(0.5000)
+    """
+    score = F.normalize(query, dim=-1) @ F.normalize(keys, dim=-1).T
+    anchor, own = positive.nonzero(as_tuple=True)
+    ahead = score[anchor] - score[anchor, own][:, None]  # (pairs, keys)
+    gentle = (ahead / gradient_temperature).sigmoid()
+    steep = (ahead.detach() / temperature).sigmoid()
+    before = gentle + (steep - gentle).detach()  # the value of the one, the gradient of the other
+    before = before.scatter(1, own[:, None], 0.0)
+    precision = (1 + (before * positive[anchor]).sum(dim=-1)) / (1 + before.sum(dim=-1))
+    of_anchor = positive.sum(dim=-1)[anchor]  # how many positives it has
+    return (precision / of_anchor).sum() / len(query)
+
+
 def same_class(labels: Int[Tensor, " batch"]) -> Bool[Tensor, "batch batch"]:
     """Which items of a batch are of one class, each item with itself included."""
     return labels[:, None] == labels[None, :]

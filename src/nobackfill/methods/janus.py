@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nobackfill.given import check_given
 from nobackfill.itemclasses import ItemClasses
-from nobackfill.losses import same_class, supervised_contrast
+from nobackfill.losses import same_class, smooth_average_precision, supervised_contrast
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -75,7 +75,13 @@ class Janus(ClassifyingMethod):
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
     at_inference: ClassVar[str] = "a linear map on each query"
     maps_queries: ClassVar[bool] = True
-    as_head: ClassVar[Mapping[str, Any] | None] = {"map": False, "share": 1.0, "temperature": 0.07}
+    as_head: ClassVar[Mapping[str, Any] | None] = {
+        "map": False,
+        "share": 1.0,
+        "temperature": 0.07,
+        "ranking_weight": 0.0,
+        "contrast_weight": 1.0,
+    }
     dimension: ClassVar[str] = "any"
 
     def __init__(
@@ -84,7 +90,9 @@ class Janus(ClassifyingMethod):
         num_classes: int,
         *,
         share: float = 0.5,
-        temperature: float = 0.1,
+        ranking_weight: float = 2.0,
+        contrast_weight: float = 0.5,
+        temperature: float = 0.07,
         partners: int = 1,
         map: bool = True,
         dim: int | None = None,
@@ -95,6 +103,7 @@ class Janus(ClassifyingMethod):
         if map:
             self.back = nn.LazyLinear(old_dim) if dim is None else nn.Linear(dim, old_dim)
         self.share, self.temperature, self.partners = share, temperature, partners
+        self.ranking_weight, self.contrast_weight = ranking_weight, contrast_weight
         self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
 
     def start_epoch(
@@ -113,13 +122,17 @@ class Janus(ClassifyingMethod):
         partners = torch.cat(
             [items[:0], *(self.classes.others(items) for _ in range(self.partners))]
         )
-        contrast = supervised_contrast(
-            self.back(new.detach().lerp(new, self.share)),
-            torch.cat([stored, self.embeddings[partners].to(stored.dtype)]),
-            same_class(labels).repeat(1, 1 + self.partners),
-            temperature=self.temperature,
-        )
-        return {"classification": classification, "compatibility": contrast}
+        query = self.back(new.detach().lerp(new, self.share))
+        keys = torch.cat([stored, self.embeddings[partners].to(stored.dtype)])
+        positive = same_class(labels).repeat(1, 1 + self.partners)
+        terms = {"classification": classification}
+        if self.ranking_weight:
+            ranking = 1 - smooth_average_precision(query, keys, positive)
+            terms["ranking"] = self.ranking_weight * ranking
+        if self.contrast_weight:
+            contrast = supervised_contrast(query, keys, positive, temperature=self.temperature)
+            terms["contrast"] = self.contrast_weight * contrast
+        return terms
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
         """The face that looks back."""

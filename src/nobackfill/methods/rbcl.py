@@ -6,11 +6,7 @@ https://arxiv.org/abs/2207.05658
 
 from typing import ClassVar
 
-import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from nobackfill.losses import same_class
+from nobackfill.losses import same_class, smooth_average_precision
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.oldspace import Need, OldSpace
 
@@ -74,42 +70,8 @@ class RBCL(ClassifyingMethod):
         ranking = 1 - smooth_average_precision(
             new,
             self.old_vectors(new, items, old),
-            labels,
+            same_class(labels),
             temperature=self.temperature,
             gradient_temperature=self.gradient_temperature,
         )
         return {"classification": classification, "ranking": self.weight * ranking}
-
-
-def smooth_average_precision(
-    new: Float[Tensor, "batch dim"],
-    old: Float[Tensor, "batch dim"],
-    labels: Int[Tensor, " batch"],
-    *,
-    temperature: float,
-    gradient_temperature: float,
-) -> Float[Tensor, ""]:
-    """The mean average precision of `RBCL`: new embeddings rank the old vectors of the batch.
-
-    Only pairs of one class are ranked, so work and memory grow with their number times the batch:
-    little for many classes, the cube of the batch for a single one.
-
-    Example:
-        >>> import torch
-        >>> new, labels = torch.eye(2), torch.tensor([0, 1])
-        >>> smooth_average_precision(
-        ...     new, new.flip(0), labels, temperature=0.01, gradient_temperature=0.1
-        ... )
-        tensor(0.5000)
-    """
-    score = F.normalize(new, dim=-1) @ F.normalize(old, dim=-1).T
-    same = same_class(labels)
-    anchor, positive = same.nonzero(as_tuple=True)
-    ahead = score[anchor] - score[anchor, positive][:, None]  # (pairs, batch)
-    gentle = (ahead / gradient_temperature).sigmoid()
-    steep = (ahead.detach() / temperature).sigmoid()
-    before = gentle + (steep - gentle).detach()  # the value of the one, the gradient of the other
-    before = before.scatter(1, positive[:, None], 0.0)
-    precision = (1 + (before * same[anchor]).sum(dim=-1)) / (1 + before.sum(dim=-1))
-    of_anchor = same.sum(dim=-1)[anchor]  # how many positives it has
-    return (precision / of_anchor).sum() / len(new)
