@@ -135,7 +135,7 @@ def assess(
     *,
     labels: Sequence[Any] | NDArray[Any] | None = None,
     pairs: Pairs | None = None,
-    methods: Sequence[str] = ("janus",),
+    methods: Sequence[str] = ("cross_supcon",),
     k: int = 100,
     seed: int = 0,
     device: str = "cpu",

@@ -69,6 +69,32 @@ class ItemClasses(nn.Module):
         others = self.index.order[place.clamp(max=len(self.index.order) - 1)]  # none, if unknown
         return torch.where((count > 1) & (classes >= 0), others, items)
 
+    def with_partners(
+        self,
+        stored: Float[Tensor, "batch dim"],
+        items: Int[Tensor, " batch"] | None,
+        labels: Int[Tensor, " batch"],
+        embeddings: Float[Tensor, "items dim"],
+        partners: int,
+    ) -> Float[Tensor, "keys dim"]:
+        """The old vectors of a batch, and below them those of other items of the same classes.
+
+        Remembers the classes of the batch.
+
+        Args:
+            stored: The old vectors of the batch.
+            items: Its rows in `embeddings`.
+            labels: Their classes.
+            embeddings: All old vectors.
+            partners: How many others for each item: so many times the batch comes below.
+        """
+        if partners == 0:
+            return stored
+        items = check_given(items)
+        self.see(items, labels)
+        others = [embeddings[self.others(items)].to(stored.dtype) for _ in range(partners)]
+        return torch.cat([stored, *others])
+
 
 @dataclass(frozen=True)
 class Index:

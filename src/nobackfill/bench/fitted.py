@@ -23,18 +23,18 @@ from nobackfill.upgrade import choose_device
 from nobackfill.vectors import Vectors
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
-OURS = "janus"  # maps queries; what is stored, the head decides itself
+OURS = "janus"  # a head as it is by default, on queries; what is stored, it decides itself
 PREPARATION = "old"
 
 
 def usable() -> tuple[str, ...]:
-    """The ways that heads allow: closed forms, and methods that need old vectors alone."""
+    """The ways that heads allow: closed forms, methods that need old vectors alone, and ours."""
     found = []
     for name in METHODS:
         with suppress(ConfigError):
             check_method(name)
             found.append(name)
-    return (*CLOSED_FORMS, *found)
+    return (*CLOSED_FORMS, *found, OURS)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FittedSuite(Suite):
         """Refuses methods that need more than old vectors; see `Suite`."""
         for way in ways:
             name, _ = read_way(way)
-            if name not in CLOSED_FORMS:
+            if name not in (OURS, *CLOSED_FORMS):
                 check_method(name)
 
     def run(self, task: Task) -> Found | None:
@@ -104,7 +104,7 @@ class FittedSuite(Suite):
             return found, found, {}
         told = dict(change.removeprefix("method.").split("=") for change in changes)
         head = CompatibleHead(
-            name,
+            CompatibleHead().method if name == OURS else name,
             options={key: float(value) for key, value in told.items()},
             seed=task.seed,
             device=str(device),

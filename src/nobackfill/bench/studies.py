@@ -120,16 +120,17 @@ STUDIES: dict[str, Study] = {
     "janus-parts": Study(
         "glyphs",
         "Every part of `janus`",
-        "How much of the contrast the model learns (`share`, 0.5 by default; 0 leaves the model "
-        "independent, as `rm` does), how many partners (1), and the temperature (0.1).",
+        "How much of the ranking the model learns (`share`, 0.5 by default; 0 leaves the model "
+        "independent, as that of `rm`), how many partners (1), and the weight (2). `rbcl` is what "
+        "is left without map and partners, at a weight of 1.",
         (
             "independent",
             "rm",
-            "cross_supcon",
+            "rbcl",
             "janus",
             *grid("janus", "share", (0, 0.25, 1)),
             *grid("janus", "partners", (0, 3)),
-            *grid("janus", "temperature", (0.05, 0.2)),
+            *grid("janus", "weight", (0.5, 8)),
         ),
         seeds=5,
     ),

@@ -66,9 +66,10 @@ SUITES: dict[str, Suite] = {
         says=(
             "Stored vectors of networks trained on 10 % (old) and, independently, on all (new) of "
             "964 characters; 659 others are searched. `CompatibleHead` by each method that it "
-            "allows, with all vectors mapped; closed forms; and `janus`, the default, which maps "
-            "queries, while what is stored is, as held-out classes decide, the mapped vector or "
-            "the new one as it is.",
+            "allows, with all vectors mapped; closed forms; and `janus`: the head as it is by "
+            "default (`cross_supcon`) on queries, while what is stored is, as held-out classes "
+            "decide, the mapped vector or the new one as it is. Any head can be used so: what is "
+            "its own is new/old.",
         ),
         load=omniglot_vectors,
         was_seen=True,

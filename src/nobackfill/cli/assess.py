@@ -16,7 +16,7 @@ def assess(
     ] = "label",
     pairs: Pairs = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Fit heads by these; janus by default.")
+        list[str] | None, typer.Option(help="Fit heads by these; cross_supcon by default.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many hits a second stage looks at again.")] = 100,
     epochs: Annotated[int, typer.Option(help="Of each head, at most.")] = 30,
@@ -45,7 +45,7 @@ def assess(
             given.new,
             labels=given.labels,
             pairs=given.pairs,
-            methods=tuple(method or ["janus"]),
+            methods=tuple(method or ["cross_supcon"]),
             k=top,
             epochs=epochs,
             seed=seed,

@@ -20,7 +20,7 @@ def fit(
         str | None,
         typer.Option(help="A column of what each item is a part of, in place of labels."),
     ] = None,
-    method: Annotated[str, typer.Option(help="What to fit by.")] = "janus",
+    method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="At most.")] = 30,
     hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
     together: Annotated[

@@ -95,7 +95,7 @@ def check_method(name: str) -> None:
         for known, kind in METHODS.items()
         if kind.needs <= {"prototypes", "embeddings"}
         and not kind.same_kind
-        and (not kind.maps_queries or kind.as_head is not None)
+        and not kind.maps_queries
     ]
     if name not in METHODS:
         raise ConfigError(f"unknown method `{name}`. {suggest(name, usable)}")
@@ -394,8 +394,8 @@ def make_method(
     if "prototypes" in METHODS[name].needs:
         prototypes = class_means(examples.old, examples.classes, number)
     old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
-    as_head = METHODS[name].as_head or {}
-    checked = resolve_options(METHODS[name], {**as_head, **options}, where="options")
+    told = {**METHODS[name].as_head, **options}
+    checked = resolve_options(METHODS[name], told, where="options")
     with seeded(config.seed + 1):
         method = METHODS[name](old, number, **checked)
     if isinstance(method, ClassifyingMethod):

@@ -99,7 +99,7 @@ class CompatibleHead:
 
     def __init__(
         self,
-        method: str = "janus",
+        method: str = "cross_supcon",
         *,
         options: dict[str, Any] | None = None,
         hidden: int = 1024,

@@ -1,9 +1,20 @@
 """Cross SupCon: each new embedding finds the old vectors of its class in the batch."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from nobackfill.itemclasses import ItemClasses
 from nobackfill.losses import same_class, supervised_contrast
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Embeddings,
+    Items,
+    Labels,
+    New,
+    OldVectors,
+    Prototypes,
+    Terms,
+)
 from nobackfill.oldspace import Need, OldSpace
 
 
@@ -32,22 +43,44 @@ class CrossSupCon(ClassifyingMethod):
         num_classes: How many classes the new model is trained on.
         weight: Share of the contrast.
         temperature: Of the contrast.
+        partners: How many other items of its class each item of a batch brings along, drawn by
+            chance from all that are stored: where there are many classes, a batch holds few of any.
+            1 for heads.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    as_head: ClassVar[Mapping[str, Any]] = {"partners": 1}
 
     def __init__(
-        self, old: OldSpace, num_classes: int, *, weight: float = 1.0, temperature: float = 0.07
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        partners: int = 0,
     ):
         super().__init__(old, num_classes, dim=old.dim)
-        self.weight, self.temperature = weight, temperature
+        self.weight, self.temperature, self.partners = weight, temperature, partners
+        self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Looks up who can be whose partner."""
+        if self.partners:
+            self.classes.sort()
 
     def forward(
         self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
     ) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
+        stored = self.old_vectors(new, items, old)
         contrast = supervised_contrast(
-            new, self.old_vectors(new, items, old), same_class(labels), temperature=self.temperature
+            new,
+            self.classes.with_partners(stored, items, labels, self.embeddings, self.partners),
+            same_class(labels).repeat(1, 1 + self.partners),
+            temperature=self.temperature,
         )
         return {"classification": classification, "compatibility": self.weight * contrast}
