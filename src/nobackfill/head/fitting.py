@@ -394,8 +394,7 @@ def make_method(
     if "prototypes" in METHODS[name].needs:
         prototypes = class_means(examples.old, examples.classes, number)
     old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
-    told = {**METHODS[name].as_head, **options}
-    checked = resolve_options(METHODS[name], told, where="options")
+    checked = resolve_options(METHODS[name], options, where="options")
     with seeded(config.seed + 1):
         method = METHODS[name](old, number, **checked)
     if isinstance(method, ClassifyingMethod):

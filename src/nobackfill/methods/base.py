@@ -51,7 +51,6 @@ class Method(nn.Module):
         supervised: Whether labels are looked at.
         compares_items: Whether old embeddings are looked at one by one, so that the view matters.
         maps_queries: Whether the old gallery is asked with other vectors than are stored.
-        as_head: Options that a head has by default, where those of a model would not do.
         same_kind: Whether the old model must have been trained by this very method.
         moves_only: Terms that leave the embedding alone, and the parameter that they move.
 
@@ -69,7 +68,6 @@ class Method(nn.Module):
     supervised: ClassVar[bool] = True
     compares_items: ClassVar[bool] = True
     maps_queries: ClassVar[bool] = False
-    as_head: ClassVar[Mapping[str, Any]] = {}
     same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
     embeddings: Float[Tensor, "items old_dim"]

@@ -1,7 +1,6 @@
 """Cross SupCon: each new embedding finds the old vectors of its class in the batch."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nobackfill.itemclasses import ItemClasses
 from nobackfill.losses import same_class, supervised_contrast
@@ -45,11 +44,9 @@ class CrossSupCon(ClassifyingMethod):
         temperature: Of the contrast.
         partners: How many other items of its class each item of a batch brings along, drawn by
             chance from all that are stored: where there are many classes, a batch holds few of any.
-            1 for heads.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    as_head: ClassVar[Mapping[str, Any]] = {"partners": 1}
 
     def __init__(
         self,
