@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nobackfill.bench.compared import CEILINGS, OURS, Compared, gain
 
 MAY_LOSE = 0.5  # points of new/new against the independent model
+FEW = 3  # seeds, below which intervals are too wide to say anything
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,14 @@ class Verdict:
             P_1 can be told.
         compatible: Whether new/old is above old/old with an interval above 0.
         free: Whether new/new is at most `MAY_LOSE` below the independent model's, on average.
+        seeds: On how many seeds it was run.
     """
 
     suite: str
     not_above: tuple[str, ...] | None
     compatible: bool
     free: bool
+    seeds: int
 
 
 def judge(suite: str, compared: Compared) -> Verdict | None:
@@ -40,6 +43,7 @@ def judge(suite: str, compared: Compared) -> Verdict | None:
         not_above if known else None,
         compared.mean(OURS, gain).low > 0,
         compared.mean(OURS, compared.free).value >= -MAY_LOSE,
+        len(compared.runs[OURS]),
     )
 
 
@@ -67,6 +71,9 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     ):
         wrong = [name for name, one in verdicts.items() if not getattr(one, holds)]
         said.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
+    few = [f"`{name}` ({one.seeds})" for name, one in verdicts.items() if one.seeds < FEW]
+    if few:
+        said.append(f"So few seeds prove next to nothing: {', '.join(few)}.")
     return " ".join(said)
 
 
