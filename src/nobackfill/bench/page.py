@@ -74,7 +74,7 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
     for name, compared in main.items():
         if compared.runs:
             parts += one_suite(name, compared, figures)
-    parts += render_studies(found)
+    parts += render_studies(found, figures)
     return "\n".join(parts).rstrip() + "\n"
 
 

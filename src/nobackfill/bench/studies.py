@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nobackfill.bench.compared import BASELINE, Compared, Measure, value
+from nobackfill.bench.curves import curves
 from nobackfill.bench.lines import Line
 from nobackfill.bench.table import name_of, number, table, with_interval
+from nobackfill.files import write_text
 
 VARIANTS = (BASELINE, "ndpp_old", "ndpp", "odpp_old", "odpp")
 
@@ -21,6 +24,7 @@ class Study:
         ways: What is compared.
         settings: Changes to the recipes, by what a reader calls them.
         seeds: How many.
+        is_search: Whether the ways are one method with one option changed at a time.
     """
 
     suite: str
@@ -29,6 +33,7 @@ class Study:
     ways: tuple[str, ...]
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ()})
     seeds: int = 3
+    is_search: bool = False
 
 
 def grid(method: str, option: str, values: Sequence[float]) -> tuple[str, ...]:
@@ -78,6 +83,7 @@ STUDIES: dict[str, Study] = {
             *grid("ndpp", "new_strength", (0, 0.001, 0.1, 0.4)),
             *grid("ndpp", "neighbors", (1, 5, 20)),
         ),
+        is_search=True,
     ),
     "odpp-search": Study(
         "glyphs",
@@ -90,6 +96,7 @@ STUDIES: dict[str, Study] = {
             *grid("odpp", "new_threshold", (0, 0.2, 0.4, 0.8)),
             *grid("odpp", "new_weight", (0, 0.1, 10)),
         ),
+        is_search=True,
     ),
     "classes": Study(
         "glyphs",
@@ -144,30 +151,31 @@ STUDIES: dict[str, Study] = {
 }
 
 
-def render_studies(found: Mapping[str, Sequence[Line]]) -> list[str]:
+def render_studies(found: Mapping[str, Sequence[Line]], figures: Path) -> list[str]:
     """A section for each study that has lines.
 
     Args:
         found: Of each suite its lines.
+        figures: The folder of the figures, which are drawn anew.
     """
     parts: list[str] = []
     for name, study in STUDIES.items():
-        section = one_study(name, study, found.get(study.suite, ()))
-        parts += section
+        parts += one_study(name, study, found.get(study.suite, ()), figures)
     return ["# Studies", "", *parts] if parts else []
 
 
-def one_study(name: str, study: Study, lines: Sequence[Line]) -> list[str]:
+def one_study(name: str, study: Study, lines: Sequence[Line], figures: Path) -> list[str]:
     """The section of one study; nothing where it was not run."""
-    rows = []
+    rows, figure = [], list[str]()
     for words, changes in study.settings.items():
         compared = Compared.of(
             line
             for line in lines
-            if tuple(line["changes"]) == changes
-            and line["way"] in study.ways
-            and line["seed"] < study.seeds
+            if tuple(line["changes"]) == changes and line["seed"] < study.seeds
         )
+        if study.is_search and set(study.ways) <= compared.runs.keys():
+            write_text(figures / f"{name}.svg", curves(compared, study.ways))
+            figure = [f"![over the options](figures/{name}.svg)", ""]
         rows += [
             [words] * (len(study.settings) > 1) + one_row(compared, way)
             for way in study.ways
@@ -188,6 +196,7 @@ def one_study(name: str, study: Study, lines: Sequence[Line]) -> list[str]:
         "",
         *table(head, rows),
         "",
+        *figure,
     ]
 
 
