@@ -27,6 +27,8 @@ def print_head(
                 "start": progress.start,
                 "round_kept": progress.best,
                 "held_out_new_old": kept,
+                "held_out_new_new": progress.stored,
+                "stores": head.stores,
                 "notes": list(head.notes_),
             }
         )
@@ -40,6 +42,13 @@ def print_head(
         console.print(
             f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
             f"({progress.start}), {after}.",
+            soft_wrap=True,
+        )
+    if progress.stored:
+        mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
+        console.print(
+            f"new/new there: {mapped:.2f} mAP mapped, {as_they_are:.2f} as they are: store items "
+            f"that are embedded again {head.stores}.",
             soft_wrap=True,
         )
     for note in head.notes_:
