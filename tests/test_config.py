@@ -521,3 +521,14 @@ def test_the_limits_themselves_are_allowed(tmp_path, name, value):
 def test_blanks_around_a_change_are_no_part_of_it(tmp_path):
     recipe = read_recipe(recipe_file(tmp_path, ""), ["old.run = runs/x", "train.epochs = 4"])
     assert (recipe.old.run, recipe.train.epochs) == ("runs/x", 4)
+
+
+@pytest.mark.parametrize("old", [{"run": "runs/old"}, {"vectors": "old.parquet"}])
+def test_a_recipe_with_an_old_model_and_no_method_is_trained_by_our_default(old):
+    assert build_recipe({"old": old}).method == Choice("janus")
+    assert build_recipe({"old": old, "method": {"name": "bct"}}).method == Choice("bct")
+
+
+@pytest.mark.parametrize("tables", [{}, {"old": {}}])
+def test_a_recipe_without_an_old_model_is_trained_freely(tables):
+    assert build_recipe(tables).method == Choice("independent")

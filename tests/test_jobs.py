@@ -12,7 +12,8 @@ NEW = DATA + "[method]\nname = 'bt2'\n"
 BOTH = "[old]\nrecipe = 'old.toml'\nindependent_recipe = 'alone.toml'\n"
 FILES = {
     "old.toml": DATA + "[train]\nstep = 0\nepochs = 7\n",
-    "alone.toml": DATA + "[old]\nrecipe = 'old.toml'\n[train]\nepochs = 5\n",
+    "alone.toml": DATA
+    + "[method]\nname = 'independent'\n[old]\nrecipe = 'old.toml'\n[train]\nepochs = 5\n",
     "new.toml": NEW + BOTH,
     "sequence.toml": DATA + "[method]\nname = 'ndpp'\n"
     "[[sequence]]\ntrain.step = 0\nmethod.name = 'independent'\n"

@@ -1,7 +1,11 @@
+from dataclasses import replace
+from xml.etree import ElementTree
+
 import pytest
 
 from nobackfill.bench import SUITES
-from nobackfill.bench.studies import STUDIES, Study, grid, one_study, render_studies
+from nobackfill.bench.studies import STUDIES, Study, grid, render_studies
+from nobackfill.bench.studies import one_study as section_of
 from nobackfill.bench.suite import read_way
 from nobackfill.config import build_recipe, change_tables, resolve_options
 from nobackfill.methods import METHODS
@@ -15,6 +19,11 @@ SMALL = Study(
     {"few": ("data.train_classes=50",), "many": ("data.train_classes=90",)},
     seeds=2,
 )
+
+
+@pytest.fixture
+def one_study(tmp_path):
+    return lambda name, study, lines: section_of(name, study, lines, tmp_path)
 
 
 def numbers(new_old, seeds=2):
@@ -37,7 +46,7 @@ def rows(section):
     return [table[0], *table[2:]]
 
 
-def test_a_study_has_a_row_for_each_way_under_each_setting(lines):
+def test_a_study_has_a_row_for_each_way_under_each_setting(lines, one_study):
     head, *body = rows(one_study("small", SMALL, lines))
     assert head[:4] == ["setting", "way", "seeds", "old/old"]
     assert [row[:3] for row in body] == [
@@ -45,7 +54,7 @@ def test_a_study_has_a_row_for_each_way_under_each_setting(lines):
     ]  # on as many seeds as it has, not on all that were run
 
 
-def test_ways_are_compared_with_the_baseline_of_the_same_setting(lines):
+def test_ways_are_compared_with_the_baseline_of_the_same_setting(lines, one_study):
     head, *body = rows(one_study("small", SMALL, lines))
     place = head.index("Δ new/old to Baseline")
     shown = {(row[0], row[1]): row[place] for row in body}
@@ -54,7 +63,7 @@ def test_ways_are_compared_with_the_baseline_of_the_same_setting(lines):
     assert shown["many", f"`{BASELINE}`"] == "–"
 
 
-def test_values_stand_beside_the_spread_and_what_is_not_known_is_a_dash(lines):
+def test_values_stand_beside_the_spread_and_what_is_not_known_is_a_dash(lines, one_study):
     _, _, baseline, ndpp, *_ = rows(one_study("small", SMALL, lines))
     assert baseline[3:6] == ["40.00", "50.50", "70.00"]
     assert baseline[-1] == "0.0123"
@@ -62,7 +71,7 @@ def test_values_stand_beside_the_spread_and_what_is_not_known_is_a_dash(lines):
     assert float(baseline[6]) > 50  # P_1 of its own setting's independent model
 
 
-def test_a_study_that_was_not_run_is_left_out(lines):
+def test_a_study_that_was_not_run_is_left_out(lines, one_study):
     assert one_study("small", SMALL, []) == []
     assert one_study("small", SMALL, lines[:6]) == []  # no more than two ways of one setting
     assert one_study("small", SMALL, lines[:9])[0] == "## Small"
@@ -70,7 +79,7 @@ def test_a_study_that_was_not_run_is_left_out(lines):
     assert one_study("small", SMALL, others) == []
 
 
-def test_one_setting_has_no_column(lines_of):
+def test_one_setting_has_no_column(lines_of, one_study):
     study = Study("glyphs", "Plain", "?", (BASELINE, "ndpp"))
     found = lines_of(BASELINE, numbers(0.5)) + lines_of("ndpp", numbers(0.5))
     section = one_study("plain", study, found)
@@ -78,21 +87,16 @@ def test_one_setting_has_no_column(lines_of):
     assert "    nobackfill bench quality --study plain" in section
 
 
-def test_studies_come_below_one_heading(lines_of):
+def test_studies_come_below_one_heading(lines_of, tmp_path):
     found = [line for way in STUDIES["variants"].ways for line in lines_of(way, numbers(0.5))]
-    page = render_studies({"glyphs": found})
+    page = render_studies({"glyphs": found}, tmp_path)
     assert [line for line in page if line.startswith("#")] == [
         "# Studies", f"## {STUDIES['variants'].title}",
     ]  # fmt: skip
-    assert render_studies({"omniglot": found}) == render_studies({}) == []
+    assert render_studies({"omniglot": found}, tmp_path) == render_studies({}, tmp_path) == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="studies that do not name `independent` among their ways (variants, readings, "
-    "ndpp-search, odpp-search) leave its lines out, so their P_1 are dashes for ever",
-)
-def test_a_study_has_p_1_where_the_suite_has_an_independent_model(lines_of):
+def test_a_study_has_p_1_where_the_suite_has_an_independent_model(lines_of, one_study):
     study = STUDIES["variants"]
     found = [line for way in study.ways for line in lines_of(way, numbers(0.5))]
     head, *body = rows(
@@ -118,3 +122,14 @@ def test_every_study_can_be_run(name):
         assert len(options) == len(changes)
         resolve_options(METHODS[method], options, where="method")  # raises where it knows none
     assert len(set(study.settings.values())) == len(study.settings)
+
+
+def test_a_search_has_a_figure_once_all_of_it_is_there(lines_of, one_study, tmp_path):
+    study = Study("glyphs", "Search", "?", (BASELINE, "ndpp", "ndpp:neighbors=1"), is_search=True)
+    found = [line for way in study.ways for line in lines_of(way, numbers(0.5))]
+    assert "![over the options](figures/search.svg)" in one_study("search", study, found)
+    picture = (tmp_path / "search.svg").read_text()
+    assert "neighbors" in "".join(ElementTree.fromstring(picture).itertext())
+    plain = replace(study, is_search=False)
+    assert not [line for line in one_study("plain", plain, found) if line.startswith("!")]
+    assert not (tmp_path / "plain.svg").exists()

@@ -11,6 +11,7 @@ from nobackfill.config.settings import Choice, ImagesConfig, OldConfig, Recipe, 
 from nobackfill.errors import ConfigError
 
 T = TypeVar("T")
+COMPATIBLE = "janus"  # the method of a recipe that names an old model, and no method
 
 
 def build_recipe(tables: Mapping[str, Any]) -> Recipe:
@@ -28,6 +29,8 @@ def build_recipe(tables: Mapping[str, Any]) -> Recipe:
     for name, kind in (("images", ImagesConfig), ("old", OldConfig), ("train", TrainConfig)):
         if name in tables:
             parts[name] = build(kind, tables[name], where=name)
+    if "method" not in parts and parts.get("old", OldConfig()) != OldConfig():
+        parts["method"] = Choice(COMPATIBLE)
     tests = tables.get("tests", {})
     for name, table in tests.items():
         plain = name.replace("_", "").isalnum() and name.isascii() and name != "data"

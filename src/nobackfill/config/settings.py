@@ -205,7 +205,7 @@ class Recipe:
         images: What the model sees of image files.
         tests: Other collections that are searched too, by a name of the recipe's own.
         model: A backbone and its projection.
-        method: What the training minimises.
+        method: What the training minimises; in a file that names an old model, `janus` by default.
         old: The model whose gallery is to be served.
         train: How long and how fast.
         expected: What came out elsewhere, for comparison; nothing depends on it.

@@ -1,0 +1,99 @@
+"""Stored vectors as the suites read them."""
+
+import numpy as np
+import pytest
+import torch
+
+from nobackfill.bench.features import (
+    backbone_features,
+    caption_vectors,
+    features_of_nothing,
+    omniglot_vectors,
+    parts,
+    with_vectors,
+)
+from nobackfill.errors import DataError
+
+
+def test_backbone_features_have_the_items_of_the_manifest(data):
+    old, new = backbone_features("cub200")(data, 0)
+    with np.load(data / "cub200" / "features.npz") as stored:
+        for side, name in ((old, "mobilenet_v2"), (new, "resnet50")):
+            np.testing.assert_array_equal(side.vectors.numpy(), stored[name].astype(np.float32))
+    for side in (old, new):
+        assert side.ids[:2].tolist() == ["0.jpg", "1.jpg"]
+        assert side.labels.tolist() == [str(i % 20) for i in range(120)]
+        assert side.columns["split"].tolist()[11:13] == ["train", "validation"]
+        for name in ("is_query", "is_gallery"):
+            assert side.columns[name].dtype == bool
+            assert side.columns[name].tolist()[11:13] == [False, True]
+
+
+def test_the_two_parts_are_of_different_classes(data):
+    fit, searched = parts(backbone_features("cub200")(data, 0)[0])
+    assert (len(fit), len(searched)) == (72, 48)
+    assert set(fit.columns["split"]) == {"train"}
+    assert not set(fit.labels) & set(searched.labels)
+
+
+def test_other_vectors_of_the_same_items(data):
+    old, _ = backbone_features("cub200")(data, 0)
+    other = with_vectors(old, torch.ones(120, 3))
+    assert other.vectors.shape == (120, 3)
+    assert other.ids.tolist() == old.ids.tolist()
+    assert other.labels.tolist() == old.labels.tolist()
+    assert set(other.columns) == set(old.columns)
+
+
+def test_omniglot_has_other_networks_for_each_seed(tmp_path):
+    (tmp_path / "omniglot_heads").mkdir()
+    for seed in (0, 1):
+        np.savez(
+            tmp_path / "omniglot_heads" / f"omniglot_{seed}.npz",
+            old=np.full((3, 2), seed + 1, dtype=np.float16),
+            new=np.ones((3, 4), dtype=np.float16),
+            labels=np.array([5, 5, 7], dtype=np.int16),
+            is_train=np.array([True, True, False]),
+        )
+    old, new = omniglot_vectors(tmp_path, 1)
+    assert old.vectors.dtype == torch.float32
+    assert old.vectors.tolist() == [[2, 2]] * 3
+    assert new.vectors.shape == (3, 4)
+    assert old.labels.tolist() == new.labels.tolist() == [5, 5, 7]
+    assert old.columns["split"].tolist() == ["train", "train", "validation"]
+    with pytest.raises(DataError, match=r"omniglot_2\.npz"):
+        omniglot_vectors(tmp_path, 2)
+
+
+def test_old_captions_are_new_ones_cut_and_both_of_unit_length(tmp_path):
+    (tmp_path / "flickr8k_heads").mkdir()
+    vectors = np.random.default_rng(0).normal(size=(5, 384)).astype(np.float16)
+    np.savez(
+        tmp_path / "flickr8k_heads" / "flickr8k.npz",
+        vectors=vectors,
+        image=np.array(["a.jpg", "a.jpg", "b.jpg", "c.jpg", "c.jpg"]),
+        caption=np.array([0, 1, 0, 0, 1], dtype=np.int8),
+        split=np.array(["train", "train", "unused", "validation", "validation"]),
+    )
+    old, new = caption_vectors(tmp_path, 0)
+    assert new.ids.tolist() == ["a.jpg#0", "a.jpg#1", "c.jpg#0", "c.jpg#1"]
+    assert old.ids.tolist() == new.ids.tolist()
+    assert new.labels.tolist() == ["a.jpg", "a.jpg", "c.jpg", "c.jpg"]
+    assert (old.vectors.shape, new.vectors.shape) == ((4, 128), (4, 384))
+    for side in (old, new):
+        torch.testing.assert_close(side.vectors.norm(dim=1), torch.ones(4))
+    cosine = torch.nn.functional.cosine_similarity(old.vectors, new.vectors[:, :128])
+    torch.testing.assert_close(cosine, torch.ones(4))
+    kept = torch.from_numpy(vectors[[0, 1, 3, 4]]).float()
+    torch.testing.assert_close(torch.nn.functional.cosine_similarity(new.vectors, kept), torch.ones(4))
+
+
+@pytest.mark.parametrize("load", [backbone_features("cub200"), omniglot_vectors, caption_vectors])
+def test_a_file_that_is_not_there_is_told_with_what_to_do(load, tmp_path):
+    with pytest.raises(DataError, match=r"not there.*NOBACKFILL_DATA or --data"):
+        load(tmp_path, 0)
+
+
+def test_a_suite_without_features_has_none(tmp_path):
+    with pytest.raises(NotImplementedError):
+        features_of_nothing(tmp_path, 0)
