@@ -12,7 +12,7 @@ ROOMS = """
     perturb losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
     evaluation matrix comparison similarities analysis confusion findings
-    report upgrade reporting jobs sequence plan demo demo_report bench cli __main__
+    report upgrade reporting jobs sequence plan demo demo_report bench doctor cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

@@ -66,9 +66,8 @@ class FittedSuite(Suite):
     def run(self, task: Task) -> Found | None:
         """Fits one head; see `Suite`."""
         torch.set_num_threads(1)
-        assert task.place.data is not None
         device = choose_device(task.place.device)
-        old, new = self.load(task.place.data, task.seed)
+        old, new = self.load(task.place.collections, task.seed)
         raw = {"raw_old": alone(old, device), "raw_new": alone(new, device)}
         independent = raw["raw_new"]
         if self.trained:

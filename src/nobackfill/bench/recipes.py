@@ -7,6 +7,7 @@ from typing import Any
 
 import nobackfill
 from nobackfill.bench import omniglot
+from nobackfill.bench.suite import folder_of
 from nobackfill.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
 from nobackfill.demo import demo_recipe
 from nobackfill.errors import DataError
@@ -115,16 +116,6 @@ def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
     if data is None or not named or Path(named).is_absolute():
         return choice
     return replace(choice, options={**choice.options, key: str(data / named)})
-
-
-def folder_of(data: Path | None) -> Path:
-    """The folder of the data, which must have been named."""
-    if data is None:
-        raise DataError(
-            "wanted the folder of the collections, but was told none. Set NOBACKFILL_DATA, or "
-            "pass --data."
-        )
-    return data
 
 
 def recipes_folder() -> Path:

@@ -60,42 +60,32 @@ class ScratchSuite(Suite):
     def run(self, task: Task) -> Found | None:
         """Trains one head; see `Suite`."""
         torch.set_num_threads(1)
-        assert task.place.data is not None
-        epochs = epochs_of(task.changes)
-        device = choose_device(task.place.device)
-        old, new = self.load(task.place.data, task.seed)
+        epochs, device = epochs_of(task.changes), choose_device(task.place.device)
+        old, new = self.load(task.place.collections, task.seed)
         known = known_of(old, new, task, epochs=epochs, device=device)
         if task.way == PREPARATION:
             return None
-        (new_fit, new_searched), old = parts(new), with_vectors(old, known["old"].cpu())
-        classes, number_known = numbered(new_fit.labels, task.seed)
+        (old_fit, old_searched), (new_fit, new_searched) = (
+            parts(side) for side in (with_vectors(old, known["old"]), new)
+        )
         is_training = torch.from_numpy(new.columns["split"] == "train")
+        classes, number = numbered(new_fit.labels, task.seed)
         space = OldSpace(
-            prototypes=class_means(
-                parts(old)[0].vectors.to(device), classes.to(device), int(classes.max()) + 1
-            ),
-            embeddings=parts(old)[0].vectors.to(device),
-            classifier=known["classifier"].to(device),
-            independent=known["independent"][is_training].to(device),
-            labels=classes.to(device),
-            known_classes=number_known,
+            prototypes=class_means(old_fit.vectors, classes, int(classes.max()) + 1),
+            embeddings=old_fit.vectors,
+            classifier=known["classifier"],
+            independent=known["independent"][is_training],
+            labels=classes,
+            known_classes=number,
         )
         start, began = datetime.now(UTC), time.perf_counter()
         network, method = train_head(
-            new_fit.vectors.to(device), classes.to(device), task.way, space,
+            new_fit.vectors.to(device), classes.to(device), task.way, space.to(device),
             seed=task.seed, epochs=epochs,
         )  # fmt: skip
         seconds = time.perf_counter() - began
-        stored, asking = sides_of(network, method, new_searched.vectors.to(device))
-        longer = stored.shape[1] > DIM
-        result = evaluate(
-            parts(old)[1],
-            replace(
-                with_vectors(new_searched, stored.cpu()), compatible_dim=DIM if longer else None
-            ),
-            query_for_old=with_vectors(new_searched, asking.cpu()) if method.maps_queries else None,
-            device=device,
-        ).summary()
+        stored, asking = sides_of(network, method, new_searched, device)
+        result = evaluate(old_searched, stored, query_for_old=asking, device=device).summary()
         return {
             "date": start.isoformat(timespec="seconds"),
             "device": device_name(device),
@@ -273,8 +263,12 @@ def embedded(
 
 @torch.no_grad()
 def sides_of(
-    network: nn.Module, method: Method, features: Float[Tensor, "items features"]
-) -> tuple[Float[Tensor, "items stored_dim"], Float[Tensor, "items asking_dim"]]:
-    """What is stored of items, and what asks the old gallery for them."""
-    found = embedded(network, features)
-    return method.gallery(found), method.query(found)
+    network: nn.Module, method: Method, features: Vectors, device: torch.device
+) -> tuple[Vectors, Vectors | None]:
+    """What is stored of items, and what asks the old gallery where that is something else."""
+    found = embedded(network, features.vectors.to(device))
+    stored = with_vectors(features, method.gallery(found).cpu())
+    if stored.dim > DIM:
+        stored = replace(stored, compatible_dim=DIM)
+    asking = with_vectors(features, method.query(found).cpu()) if method.maps_queries else None
+    return stored, asking

@@ -36,7 +36,7 @@ class Study:
     is_search: bool = False
 
 
-def grid(method: str, option: str, values: Sequence[float]) -> tuple[str, ...]:
+def grid(method: str, option: str, values: Sequence[float | int]) -> tuple[str, ...]:
     """One method with several values of an option.
 
     Example:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nobackfill.config import suggest
-from nobackfill.errors import ConfigError
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 
 Found = dict[str, Any]  # what one run came to, as it stands in a line
@@ -26,6 +26,11 @@ class Place:
     work: Path
     data: Path | None
     device: str
+
+    @property
+    def collections(self) -> Path:
+        """The folder of the collections, which must have been named."""
+        return folder_of(self.data)
 
 
 @dataclass(frozen=True)
@@ -94,3 +99,13 @@ def read_way(way: str) -> tuple[str, list[str]]:
     """
     name, _, options = way.partition(":")
     return name, [f"method.{option}" for option in options.split(",") if option]
+
+
+def folder_of(data: Path | None) -> Path:
+    """The folder of the data, which must have been named."""
+    if data is None:
+        raise DataError(
+            "wanted the folder of the collections, but was told none. Set NOBACKFILL_DATA, or "
+            "pass --data."
+        )
+    return data

@@ -10,6 +10,7 @@ from nobackfill.cli.assess import assess
 from nobackfill.cli.bench import bench
 from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
+from nobackfill.cli.doctor import doctor
 from nobackfill.cli.embed import embed
 from nobackfill.cli.evaluate import evaluate
 from nobackfill.cli.fit import fit
@@ -43,7 +44,19 @@ def nobackfill(
     """Upgrade an embedding model without re-embedding the gallery."""
 
 
-for command in (demo, train, assess, fit, embed, evaluate, report, matrix, methods, datasets):
+for command in (
+    demo,
+    train,
+    assess,
+    fit,
+    embed,
+    evaluate,
+    report,
+    matrix,
+    methods,
+    datasets,
+    doctor,
+):
     app.command()(command)
 app.add_typer(bench, name="bench")
 

@@ -1,0 +1,96 @@
+"""`nobackfill doctor` tells what is there, and does not fall over what is not."""
+
+import json
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nobackfill import doctor
+from nobackfill.cli.main import app
+from nobackfill.cli.show_doctor import remedy
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a package of one module, with the version 1.2, for a while."""
+
+    def install(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+        (tmp_path / f"{name}-1.2.dist-info").mkdir()
+        (tmp_path / f"{name}-1.2.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 1.2")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setitem(doctor.OPTIONAL, name, ("more", "trying"))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        assert metadata.version(name) == "1.2"
+
+    return install
+
+
+def test_a_package_that_can_be_imported_works(package):
+    package("sound_package", "answer = 42")
+    found = doctor.look_at("sound_package")
+    assert found == doctor.Package("sound_package", "more", "trying", "1.2")
+    assert found.works
+    assert remedy(found) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("raise RuntimeError('operator is unknown\\nand more')", "operator is unknown"),
+        ("import a_module_that_is_not_there", "No module named 'a_module_that_is_not_there'"),
+        ("raise KeyError", "KeyError"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_says_why(package, code, problem):
+    package("broken_package", code)
+    found = doctor.look_at("broken_package")
+    assert found.version == "1.2"
+    assert found.problem == problem
+    assert not found.works
+    assert problem in remedy(found)
+
+
+def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(doctor.OPTIONAL, "absent_package", ("more", "trying"))
+    found = doctor.look_at("absent_package")
+    assert found.version is None
+    assert not found.works
+    assert "nobackfill\\[more]" in remedy(found)
+
+
+def test_every_extra_that_is_named_exists():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = {extra for extra, _ in doctor.OPTIONAL.values()}
+    assert extras <= project["optional-dependencies"].keys()
+
+
+def test_the_data_folder_is_told_with_whether_it_is_there(monkeypatch, tmp_path):
+    monkeypatch.delenv("NOBACKFILL_DATA", raising=False)
+    assert doctor.examine([]).data is None
+    for folder, exists in ((tmp_path, True), (tmp_path / "gone", False)):
+        monkeypatch.setenv("NOBACKFILL_DATA", str(folder))
+        assert doctor.examine([]).data == (str(folder), exists)
+        assert doctor.examine([]).summary()["data"] == {"folder": str(folder), "exists": exists}
+
+
+def test_the_last_device_is_the_cpu():
+    assert doctor.devices()[-1].startswith("cpu (")
+    assert len(doctor.devices()) == 1 + torch.cuda.device_count()
+
+
+def test_the_command_prints_one_object_or_a_table(monkeypatch):
+    monkeypatch.setattr(doctor, "OPTIONAL", {"scipy": doctor.OPTIONAL["scipy"]})
+    answer = CliRunner().invoke(app, ["doctor", "--json"])
+    assert answer.exit_code == 0
+    found = json.loads(answer.stdout)
+    assert found["torch"] == torch.__version__
+    assert [one["name"] for one in found["packages"]] == ["scipy"]
+    text = CliRunner().invoke(app, ["doctor"]).stdout
+    assert f"torch {torch.__version__}" in text
+    assert "scipy" in text
