@@ -1,6 +1,6 @@
 """What we would like to say of our default, and where the lines do not bear it out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nobackfill.bench.compared import CEILINGS, OURS, Compared, gain
@@ -29,11 +29,17 @@ class Verdict:
     seeds: int
 
 
-def judge(suite: str, compared: Compared) -> Verdict | None:
-    """Looks at the three things that our default should be; None where it was not run."""
+def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Verdict | None:
+    """Looks at the three things that our default should be; None where it was not run.
+
+    Args:
+        suite: Its name.
+        compared: Its runs.
+        ours_too: Ways that are our default under another name, and no rivals.
+    """
     if OURS not in compared.runs:
         return None
-    others = [way for way in compared.ways if way != OURS and way not in CEILINGS]
+    others = [way for way in compared.ways if way not in (OURS, *ours_too, *CEILINGS)]
     known = compared.mean(OURS, compared.p_1).seeds > 0
     not_above = tuple(
         way for way in others if not compared.difference(OURS, way, compared.p_1).low > 0

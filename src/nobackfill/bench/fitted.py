@@ -51,6 +51,7 @@ class FittedSuite(Suite):
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()
+    ours_too: tuple[str, ...] = (CompatibleHead().method,)  # all vectors mapped by the same head
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """An old head comes first, if there is one; see `Suite`."""

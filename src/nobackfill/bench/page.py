@@ -60,7 +60,7 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
         name: verdict
         for name, compared in main.items()
         if compared.runs and not isinstance(SUITES[name], SequenceSuite)
-        and (verdict := judge(name, compared)) is not None
+        and (verdict := judge(name, compared, ours_too=SUITES[name].ours_too)) is not None
     }  # fmt: skip
     parts = ["# Results", ""]
     parts += [first_paragraph(verdicts), ""] if verdicts else []

@@ -62,6 +62,7 @@ class Suite(ABC):
         ways: Which methods it compares where nobody says.
         seeds: How many by default.
         was_seen: Whether our default was chosen with its numbers in view.
+        ours_too: Ways that are our default under another name.
         wants: What must be installed, or lie in the folder of the data.
     """
 
@@ -70,6 +71,7 @@ class Suite(ABC):
     ways: tuple[str, ...] = tuple(METHODS)
     seeds: int = 5
     was_seen: bool = False
+    ours_too: tuple[str, ...] = ()
     wants: tuple[str, ...] = field(default=())
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
