@@ -10,6 +10,7 @@ from nobackfill.losses import (
     mimic_loss,
     prototype_loss,
     same_class,
+    smooth_average_precision,
     supervised_contrast,
 )
 
@@ -155,3 +156,58 @@ def test_same_class_is_who_shares_a_label_and_each_with_itself():
     for i, row in enumerate(same_class(labels).tolist()):
         assert row == [bool(labels[i] == labels[j]) for j in range(4)]
         assert row[i]
+
+
+def precision_by_hand(query, keys, positive, temperature):
+    """The formula of the docstring, one query, one positive and one other key at a time."""
+    total = 0.0
+    for i, q in enumerate(query):
+        near = [cosine(q, key) for key in keys]
+        own = [p for p in range(len(keys)) if positive[i, p]]
+        for p in own:
+            among_own = among_all = 1.0
+            for j in range(len(keys)):
+                if j != p:
+                    ahead = 1 / (1 + exp(-(near[j] - near[p]) / temperature))
+                    among_all += ahead
+                    among_own += ahead if positive[i, j] else 0
+            total += among_own / among_all / len(own)
+    return total / len(query)
+
+
+RANKED = torch.tensor(
+    [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], dtype=torch.bool
+)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.3])
+def test_smooth_average_precision_is_its_formula_written_as_loops(temperature):
+    query, keys = random(4, 3, seed=0), random(5, 3, seed=1)
+    found = smooth_average_precision(query, keys, RANKED, temperature=temperature)
+    assert found.item() == pytest.approx(precision_by_hand(query, keys, RANKED, temperature))
+    stretched = smooth_average_precision(7 * query, 0.1 * keys, RANKED, temperature=temperature)
+    torch.testing.assert_close(stretched, found)
+
+
+def test_smooth_average_precision_counts_by_the_steep_and_learns_by_the_gentle_sigmoid():
+    keys = random(5, 3, seed=1)
+
+    def gradient(**temperatures):
+        query = random(4, 3, seed=0).requires_grad_()
+        value = smooth_average_precision(query, keys, RANKED, **temperatures)
+        return value.item(), torch.autograd.grad(value, query)[0]
+
+    value, slope = gradient()
+    same, same_slope = gradient(temperature=0.01, gradient_temperature=0.1)
+    assert (value, torch.equal(slope, same_slope)) == (same, True)
+    other, other_slope = gradient(gradient_temperature=0.5)
+    assert other == value
+    assert not torch.allclose(other_slope, slope)
+    value, slope = gradient(temperature=0.3, gradient_temperature=0.3)  # one sigmoid: a true slope
+    step = 1e-6 * torch.eye(3, dtype=torch.float64)[0]
+    moved = []
+    for sign in (1, -1):
+        query = random(4, 3, seed=0)
+        query[1] += sign * step
+        moved.append(smooth_average_precision(query, keys, RANKED, temperature=0.3).item())
+    assert slope[1, 0].item() == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-7)

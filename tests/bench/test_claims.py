@@ -91,11 +91,6 @@ def test_where_the_independent_model_is_no_better_no_p_1_can_be_told(compare):
     assert verdict == Verdict("glyphs", None, compatible=True, free=True, seeds=3)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="where no independent model was run, `free` is False, and the page says that new/new is "
-    "more than 0.5 below that model's, and that the model is no better",
-)
 def test_nothing_is_said_of_an_independent_model_that_was_not_run(compare):
     said = first_paragraph({"glyphs": judge("glyphs", compare(ceiling=None))})
     assert "below** the independent model's in `glyphs`" not in said
@@ -129,7 +124,9 @@ def test_the_paragraph_of_what_holds_nowhere_and_of_what_holds_everywhere():
 
 def test_the_paragraph_warns_of_few_seeds():
     def said(*seeds):
-        verdicts = [Verdict(name, (), True, True, number) for name, number in zip("abc", seeds, strict=True)]
+        verdicts = [
+            Verdict(name, (), True, True, number) for name, number in zip("abc", seeds, strict=True)
+        ]
         return first_paragraph({one.suite: one for one in verdicts})
 
     assert said(2, 3, 1).endswith("So few seeds prove next to nothing: `a` (2), `c` (1).")

@@ -22,7 +22,9 @@ def test_the_default_has_its_place_among_the_values_of_every_option():
 @pytest.mark.parametrize("name", [name for name, one in STUDIES.items() if one.is_search])
 def test_a_search_can_be_drawn(name, lines_of):
     ways = STUDIES[name].ways
-    lines = [line for way in ways for line in lines_of(way, {0: (0.4, 0.5, 0.6), 1: (0.4, 0.5, 0.7)})]
+    lines = [
+        line for way in ways for line in lines_of(way, {0: (0.4, 0.5, 0.6), 1: (0.4, 0.5, 0.7)})
+    ]
     picture = ElementTree.fromstring(curves(Compared.of(lines), ways))
     words = "".join(picture.itertext())
     for option in values_of(ways):

@@ -85,7 +85,9 @@ def test_old_captions_are_new_ones_cut_and_both_of_unit_length(tmp_path):
     cosine = torch.nn.functional.cosine_similarity(old.vectors, new.vectors[:, :128])
     torch.testing.assert_close(cosine, torch.ones(4))
     kept = torch.from_numpy(vectors[[0, 1, 3, 4]]).float()
-    torch.testing.assert_close(torch.nn.functional.cosine_similarity(new.vectors, kept), torch.ones(4))
+    torch.testing.assert_close(
+        torch.nn.functional.cosine_similarity(new.vectors, kept), torch.ones(4)
+    )
 
 
 @pytest.mark.parametrize("load", [backbone_features("cub200"), omniglot_vectors, caption_vectors])

@@ -78,11 +78,6 @@ def test_whole_lines_are_left_as_they_are(path):
     assert path.read_bytes() == whole
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="read_lines counts a whole last line without a line break as made, mend cuts it off: "
-    "its run is neither made again nor kept",
-)
 def test_a_last_line_that_lacks_nothing_but_its_line_break_is_kept_or_not_counted(path):
     path.write_bytes(path.read_bytes()[:-1])
     counted = read_lines(path)

@@ -9,7 +9,7 @@ from nobackfill.bench.omniglot import in_blocks, omniglot_in_memory
 from nobackfill.config import Choice
 from nobackfill.data.collections import make_collection
 
-CHARACTERS = {"images_background": 20, "images_evaluation": 3}
+CHARACTERS = {"images_background/Greek": 20, "images_evaluation/Angelic": 3}
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def root(tmp_path):
     for part, number in CHARACTERS.items():
         for character in range(number):
             for drawing in (1, 2):
-                name = f"{part}/Greek/character{character + 1:02}/{character:04}_{drawing:02}.png"
+                name = f"{part}/character{character + 1:02}/{character:04}_{drawing:02}.png"
                 (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 white = np.ones((105, 105), dtype=bool)
                 white[row] = False

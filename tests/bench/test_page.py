@@ -112,11 +112,6 @@ def test_what_rows_are_compared_with_stands_above_them(page, lines_of):
     assert said in section(page(glyphs=lines), "glyphs")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`references` takes old/old of the last line of a seed, which may be CoReS', whose old "
-    "model is another",
-)
 def test_old_old_is_not_that_of_cores_own_old_model(lines_of):
     lines = lines_of("ndpp", {0: (0.4, 0.5, 0.7)}) + lines_of("cores", {0: (0.2, 0.3, 0.6)})
     assert references(Compared.of(lines)).startswith("Old/old 40.00")

@@ -162,11 +162,6 @@ def test_plans_under_other_changes_share_nothing(plan):
     assert [len(stage) for stage in side_by_side(plans)] == [2, 2]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="bt2 brings `independent` along, whose line is appended again where it is there: the "
-    "later one counts, and its seconds are null as the model was there",
-)
 def test_what_bt2_starts_from_does_not_leave_a_second_line(plan, run, tmp_path):
     run(plan(["independent"], seeds=1))
     run(plan(["bt2"], seeds=1))

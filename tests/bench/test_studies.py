@@ -99,9 +99,7 @@ def test_studies_come_below_one_heading(lines_of, tmp_path):
 def test_a_study_has_p_1_where_the_suite_has_an_independent_model(lines_of, one_study):
     study = STUDIES["variants"]
     found = [line for way in study.ways for line in lines_of(way, numbers(0.5))]
-    head, *body = rows(
-        one_study("variants", study, found + lines_of("independent", numbers(0.1)))
-    )
+    head, *body = rows(one_study("variants", study, found + lines_of("independent", numbers(0.1))))
     assert "–" not in [row[head.index("P_1")] for row in body]
 
 

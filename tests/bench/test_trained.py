@@ -62,17 +62,26 @@ def test_two_methods_need_more_than_the_shared_recipe():
 
 
 def test_a_folder_is_named_by_letters_that_a_path_may_have():
-    assert folder_name(["ndpp:neighbors=10,accumulate=false"]) == "ndpp_neighbors=10_accumulate=false"
+    assert (
+        folder_name(["ndpp:neighbors=10,accumulate=false"]) == "ndpp_neighbors=10_accumulate=false"
+    )
     assert folder_name(["old.run=/a/b", "x.y=1"]) == "old.run=_a_b_x.y=1"
     assert len(folder_name(["x" * 300])) <= 255
     assert folder_name([]) == "as_it_is"
+
+
+def test_other_changes_have_another_folder_however_many_there_are():
+    many = [f"data.option_{number}=1" for number in range(20)]
+    assert folder_name([*many, "train.epochs=1"]) != folder_name([*many, "train.epochs=2"])
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The old model and two new ones, trained in one folder."""
     work = tmp_path_factory.mktemp("work")
-    suite = TrainedSuite("Tiny", (), recipe=SUITES["glyphs"].recipe, embedding_dim=8, train_classes=20)
+    suite = TrainedSuite(
+        "Tiny", (), recipe=SUITES["glyphs"].recipe, embedding_dim=8, train_classes=20
+    )
 
     def run(way):
         return suite.run(Task("glyphs", way, 4, TINY, Place(work, None, "cpu")))
@@ -108,8 +117,8 @@ def test_a_line_is_what_the_evaluation_says(made):
 
 def test_options_of_a_way_are_in_its_recipe_and_not_in_the_old_models(made):
     _, _, work = made
-    assert "share = 0.25" in (run_folder(work) / "janus_share=0.25" / "recipe.toml").read_text()
-    assert "share = 0.25" not in (run_folder(work) / "old" / "recipe.toml").read_text()
+    assert "share = 0.25" in (run_folder(work) / "janus_share=0.25" / "config.toml").read_text()
+    assert "share = 0.25" not in (run_folder(work) / "old" / "config.toml").read_text()
 
 
 def test_the_spread_is_that_of_the_cosines_between_class_means(made):
@@ -175,7 +184,11 @@ def sequence(tmp_path_factory):
         return suite.run(Task("tiny", way, 0, TINY, Place(work, None, "cpu")))
 
     assert suite.stages(["ndpp", "janus"]) == [["first"], ["ndpp", "janus"]]
-    return {way: run(way) for way in ("first", "prototype_alignment", "janus:share=0.25")}, run, work
+    return (
+        {way: run(way) for way in ("first", "prototype_alignment", "janus:share=0.25")},
+        run,
+        work,
+    )
 
 
 def test_a_sequence_leaves_its_matrix(sequence):
@@ -195,7 +208,7 @@ def test_a_sequence_leaves_its_matrix(sequence):
 def test_each_model_names_the_one_before(sequence):
     _, _, work = sequence
     place = work / "tiny" / folder_name(TINY) / "0" / "janus_share=0.25"
-    recipes = [(place / str(number) / "recipe.toml").read_text() for number in (1, 2, 3)]
+    recipes = [(place / str(number) / "config.toml").read_text() for number in (1, 2, 3)]
     assert 'name = "independent"' in recipes[0]
     for number, text in enumerate(recipes[1:], start=1):
         assert f'run = "{place / str(number)}"' in text
@@ -206,7 +219,9 @@ def test_each_model_names_the_one_before(sequence):
 def test_a_sequence_that_is_there_is_not_trained_again(sequence):
     lines, run, work = sequence
     place = work / "tiny" / folder_name(TINY) / "0" / "prototype_alignment"
-    before = [(place / str(number) / "model.safetensors").stat().st_mtime_ns for number in (1, 2, 3)]
+    before = [
+        (place / str(number) / "model.safetensors").stat().st_mtime_ns for number in (1, 2, 3)
+    ]
     assert run("prototype_alignment")["matrix"] == lines["prototype_alignment"]["matrix"]
     after = [(place / str(number) / "model.safetensors").stat().st_mtime_ns for number in (1, 2, 3)]
     assert after == before

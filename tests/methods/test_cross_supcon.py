@@ -96,3 +96,59 @@ def test_nothing_of_the_old_is_moved():
 def test_another_dimension_than_the_old_is_an_error_that_says_what_to_do():
     with pytest.raises(SpaceMismatch, match="4 dimensions.*got 3.*projection to 4"):
         make()(NEW[:, :3], LABELS, items=ITEMS)
+
+
+KNOWN = torch.tensor([5, 5, 5, 0, 4, 4, 1, 5, 0, 2, 2, 4])  # of all stored items
+
+
+def make_known(labels=KNOWN, **options):
+    torch.manual_seed(0)
+    method = CrossSupCon(OldSpace(embeddings=OLD, labels=labels), 6, **options).double()
+    method.start_epoch(0, 1, new_prototypes=lambda: None, new_embeddings=lambda: None)
+    return method
+
+
+@pytest.mark.parametrize("partners", [1, 2])
+def test_partners_are_contrasted_below_the_batch(partners):
+    items = torch.tensor([3, 0, 11, 7, 4, 1, 2])
+    method = make_known(partners=partners)
+    torch.manual_seed(3)
+    others = [method.classes.others(items) for _ in range(partners)]
+    for one in others:
+        assert torch.equal(KNOWN[one], KNOWN[items])
+        assert (one != items).all()
+    keys = torch.cat([OLD[items], *(OLD[one] for one in others)])
+    torch.manual_seed(3)
+    found = method(NEW, KNOWN[items], items=items)["compatibility"].item()
+    total, key_labels = 0.0, KNOWN[items].tolist() * (1 + partners)
+    for e, y in zip(NEW, KNOWN[items].tolist(), strict=True):
+        near = [exp(cosine(e, key) / 0.07) for key in keys]
+        own = [p for p, label in enumerate(key_labels) if label == y]
+        total -= sum(log(near[p] / sum(near)) for p in own) / len(own) / len(NEW)
+    assert found == pytest.approx(total, abs=1e-9)
+
+
+def test_by_default_there_are_no_partners_and_nothing_is_looked_up():
+    method = make_known()
+    assert method.partners == 0
+    assert method.classes.index is None
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    method(NEW, LABELS, items=ITEMS)
+    assert torch.equal(torch.get_rng_state(), state)  # nor drawn
+
+
+def test_partners_of_classes_that_nobody_told_are_learned_from_the_batches():
+    method = make_known(labels=None, partners=1)
+    items = torch.tensor([3, 0, 11, 7, 4, 1, 2])
+    alone = method(NEW, KNOWN[items], items=items)["compatibility"]
+    twice = torch.cat([OLD[items], OLD[items]])
+    total = 0.0
+    for e, y in zip(NEW, KNOWN[items].tolist(), strict=True):
+        near = [exp(cosine(e, key) / 0.07) for key in twice]
+        own = [p for p, label in enumerate(KNOWN[items].tolist() * 2) if label == y]
+        total -= sum(log(near[p] / sum(near)) for p in own) / len(own) / len(NEW)
+    assert alone.item() == pytest.approx(total, abs=1e-9)  # each its own partner at first
+    method.start_epoch(1, 2, new_prototypes=lambda: None, new_embeddings=lambda: None)
+    assert torch.equal(KNOWN[method.classes.others(items)], KNOWN[items])
+    assert method.classes.others(torch.tensor([11])).tolist() == [4]

@@ -18,14 +18,15 @@ class Verdict:
         not_above: Other ways whose P_1 it does not beat with an interval above 0; None where no
             P_1 can be told.
         compatible: Whether new/old is above old/old with an interval above 0.
-        free: Whether new/new is at most `MAY_LOSE` below the independent model's, on average.
+        free: Whether new/new is at most `MAY_LOSE` below the independent model's, on average; None
+            where there is none.
         seeds: On how many seeds it was run.
     """
 
     suite: str
     not_above: tuple[str, ...] | None
     compatible: bool
-    free: bool
+    free: bool | None
     seeds: int
 
 
@@ -48,7 +49,7 @@ def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Ve
         suite,
         not_above if known else None,
         compared.mean(OURS, gain).low > 0,
-        compared.mean(OURS, compared.free).value >= -MAY_LOSE,
+        compared.mean(OURS, compared.free).value >= -MAY_LOSE if compared.ceilings else None,
         len(compared.runs[OURS]),
     )
 
@@ -67,7 +68,8 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     ]
     for name, one in verdicts.items():
         if one.not_above is None:
-            said.append(f"In `{name}` no P_1 can be told: the independent model is no better.")
+            why = "is no better than the old" if one.free is not None else "was not run"
+            said.append(f"In `{name}` no P_1 can be told: the independent model {why}.")
         elif one.not_above:
             ways = ", ".join(f"`{way}`" for way in one.not_above)
             said.append(f"In `{name}` that does not hold against {ways}.")
@@ -75,7 +77,7 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
         ("It is **not compatible** (new/old above old/old, interval above 0)", "compatible"),
         (f"Its new/new is **more than {MAY_LOSE} below** the independent model's", "free"),
     ):
-        wrong = [name for name, one in verdicts.items() if not getattr(one, holds)]
+        wrong = [name for name, one in verdicts.items() if getattr(one, holds) is False]
         said.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
     few = [f"`{name}` ({one.seeds})" for name, one in verdicts.items() if one.seeds < FEW]
     if few:

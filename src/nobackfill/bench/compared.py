@@ -7,7 +7,9 @@ from functools import cached_property
 
 from nobackfill.bench.lines import Line
 from nobackfill.bench.statistics import Mean, mean_of
+from nobackfill.bench.suite import read_way
 from nobackfill.errors import DataError
+from nobackfill.methods import METHODS
 from nobackfill.scores import PScores, p_scores
 
 BASELINE = "prototype_alignment"
@@ -62,6 +64,16 @@ class Compared:
                 if line.get("independent") is not None
             }
         return found
+
+    @cached_property
+    def old_old(self) -> dict[int, float]:
+        """Of each seed, old/old of the old model that all share but those with one of their own."""
+        return {
+            seed: line["old_old"]
+            for way, seeds in self.runs.items()
+            for seed, line in seeds.items()
+            if not has_own_old_model(way)
+        }
 
     @cached_property
     def ways(self) -> list[str]:
@@ -126,6 +138,12 @@ class Compared:
         """Which other way has the highest P_1; ceilings do not count."""
         others = (one for one in self.ways if one != way and one not in CEILINGS)
         return next((one for one in others if self.mean(one, self.p_1).seeds > 0), None)
+
+
+def has_own_old_model(way: str) -> bool:
+    """Whether a way has another old model than the others: one of its own kind."""
+    name, _ = read_way(way)
+    return name in METHODS and METHODS[name].same_kind
 
 
 def value(key: str) -> Measure:

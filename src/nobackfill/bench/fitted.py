@@ -12,7 +12,7 @@ import torch
 from nobackfill.adapters import procrustes, ridge
 from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
 from nobackfill.bench.scratch import epochs_of, known_of
-from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
 from nobackfill.bench.trained import device_name, numbers
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import evaluate
@@ -102,10 +102,9 @@ class FittedSuite(Suite):
             affine = CLOSED_FORMS[name](new.vectors.to(device), old.vectors.to(device))
             found = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
             return found, found, {}
-        told = dict(change.removeprefix("method.").split("=") for change in changes)
         head = CompatibleHead(
             CompatibleHead().method if name == OURS else name,
-            options={key: float(value) for key, value in told.items()},
+            options=dict(options_of(name, changes)),
             seed=task.seed,
             device=str(device),
             **({"epochs": epochs_of(task.changes)} if task.changes else {}),

@@ -43,13 +43,23 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def mend(path: Path) -> None:
-    """Cuts off a last line that was not finished, so that the next one begins on its own."""
+    """Ends a last line that lacks only its line break, and cuts off one that lacks more."""
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        path.write_bytes(whole)
+    whole, last = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
+    if last:
+        kept = last + b"\n" if is_whole(last) else b""
+        path.write_bytes(whole + kept)
+
+
+def is_whole(text: bytes) -> bool:
+    """Whether a text is a whole result."""
+    try:
+        key_of(json.loads(text))
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def append(path: Path, line: Line) -> None:

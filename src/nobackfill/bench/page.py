@@ -128,9 +128,8 @@ def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
 def references(compared: Compared) -> str:
     """What the rows are to be compared with, as means over the seeds."""
     lines = [line for seeds in compared.runs.values() for line in seeds.values()]
-    said = []
+    said = [f"Old/old {100 * fmean(compared.old_old.values()):.2f}"] if compared.old_old else []
     for words, key in (
-        ("Old/old", "old_old"),
         ("raw old/old", "raw_old"),
         ("raw new/new", "raw_new"),
     ):

@@ -20,12 +20,12 @@ def plane(compared: Compared) -> str:
     }
     named = far_apart(places)
     runs = [(way if way in named else "", *place) for way, place in places.items()]
-    old = max(compared.runs, key=lambda way: len(compared.runs[way]))
+    old = list(compared.old_old.values())
     ceilings = list(compared.ceilings.values())
     svg = self_cross_plane(
         runs,
         pareto_front([(self_map, cross) for _, self_map, cross in runs]),
-        old=compared.mean(old, value("old_old")).value,
+        old=100 * sum(old) / len(old) if old else 0.0,
         independent=100 * sum(ceilings) / len(ceilings) if ceilings else None,
     )
     return on_its_own(svg)

@@ -93,13 +93,15 @@ def run_stages(
 ) -> Iterator[Done]:
     """Makes the runs and appends their lines; a run that fails does not stop the others."""
     folder.mkdir(parents=True, exist_ok=True)
+    there = set()
     for suite in {task.suite for stage in stages for task in stage}:
         mend(lines_path(folder, suite))
+        there |= {key_of(line) for line in read_lines(lines_path(folder, suite))}
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
         for stage in stages:
             for done in pool.imap_unordered(one_run, stage):
-                if done.line is not None:
+                if done.line is not None and key_of(done.line) not in there:
                     append(lines_path(folder, done.task.suite), done.line)
                 yield done
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
-from nobackfill.bench.suite import Found, Suite, Task, read_way
+from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
 from nobackfill.bench.trained import device_name, numbers
-from nobackfill.config import Choice, build_recipe, change_tables, resolve_options
+from nobackfill.config import change_tables, resolve_options
 from nobackfill.data.splits import order_classes
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import evaluate
@@ -243,8 +243,7 @@ def make_method(
     name: str, changes: Sequence[str], space: OldSpace, number: int, *, dim: int
 ) -> Method:
     """A method with options as `read_way` gives them."""
-    choice: Choice = build_recipe(change_tables({"method": {"name": name}}, changes)).method
-    options = resolve_options(METHODS[name], choice.options, where="method")
+    options = resolve_options(METHODS[name], options_of(name, changes), where="method")
     if "dim" in options:
         options["dim"] = dim
     return METHODS[name](space, number, **options)

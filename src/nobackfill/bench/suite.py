@@ -1,12 +1,12 @@
 """What a suite is: an upgrade that every method is put to, on several seeds."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nobackfill.config import suggest
+from nobackfill.config import build_recipe, change_tables, suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 
@@ -101,6 +101,16 @@ def read_way(way: str) -> tuple[str, list[str]]:
     """
     name, _, options = way.partition(":")
     return name, [f"method.{option}" for option in options.split(",") if option]
+
+
+def options_of(name: str, changes: Sequence[str]) -> Mapping[str, Any]:
+    """Options of a method as `read_way` gives them, as values.
+
+    Example:
+        >>> options_of("ndpp", ["method.neighbors=10", "method.accumulate=false"])
+        {'neighbors': 10, 'accumulate': False}
+    """
+    return build_recipe(change_tables({"method": {"name": name}}, changes)).method.options
 
 
 def folder_of(data: Path | None) -> Path:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from nobackfill.train.run import Run
 from nobackfill.upgrade import Decoding, choose_device, train_run
 from nobackfill.vectors import load_vectors
 
+LONGEST = 150  # letters of a folder's name, before those of a hash
 MEASURED = ("old_old", "new_old", "new_new")
 
 
@@ -114,7 +116,7 @@ def own_changes(name: str, folder: Path, embedding_dim: int, train_classes: int)
 
 
 def folder_name(parts: Sequence[str]) -> str:
-    """A folder's name out of changes: letters that a path may have.
+    """A folder's name out of changes: letters that a path may have, a hash in place of too many.
 
     Example:
         >>> folder_name(["data.shares=[0.3,1.0]"])
@@ -125,7 +127,9 @@ def folder_name(parts: Sequence[str]) -> str:
     allowed = "".join(
         one if one.isalnum() or one in ".=-_" else "_" for one in "+".join(parts) or "as_it_is"
     )
-    return allowed[:200]
+    if len(allowed) <= LONGEST:
+        return allowed
+    return f"{allowed[:LONGEST]}-{sha256('+'.join(parts).encode()).hexdigest()[:16]}"
 
 
 def device_name(device: torch.device) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.bench import SUITES, Place, Task
@@ -126,10 +127,9 @@ def in_words(done: Done) -> str:
     """One run in a line."""
     task = done.task
     said = f"{task.suite}  seed {task.seed}  {task.way}"
-    if task.changes:
-        said += f"  ({' '.join(task.changes)})"
+    said = escape(said + (f"  ({' '.join(task.changes)})" if task.changes else ""))
     if done.error:
-        return f"{said}  [red]failed[/]: {done.error.strip().splitlines()[-1]}"
+        return f"{said}  [red]failed[/]: {escape(done.error.strip().splitlines()[-1])}"
     if done.line is None:
         return f"{said}  ready"
     if "matrix" in done.line:
