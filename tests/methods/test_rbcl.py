@@ -119,7 +119,9 @@ def test_a_perfect_ranking_costs_nothing():
     old = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 2]]
     labels = torch.tensor([0, 0, 1, 2])
     settings = {"temperature": 0.01, "gradient_temperature": 0.1}
-    assert smooth_average_precision(old, old, same_class(labels), **settings).item() == pytest.approx(1)
+    assert smooth_average_precision(
+        old, old, same_class(labels), **settings
+    ).item() == pytest.approx(1)
 
 
 def test_the_gradient_is_alive_where_the_steep_sigmoid_is_flat():
