@@ -34,14 +34,16 @@ def test_its_commands_exist():
 
 def test_its_numbers_are_those_of_the_benchmark():
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    row = re.search(r"\| `prototype_alignment` \| \d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+)", results)
-    assert f"| {row[1]} |" in README
-    assert f"**{row[2]}**" in README
-    assert f"| {row[3]} |" in README
-    for method in ("ndpp", "odpp"):
-        change = re.search(rf"\| `{method}` \|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([^|]+) \|", results)[1]
-        assert change.replace("-", "−") in README
-    free = re.search(r"\| `independent` \| \d+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+)", results)
-    assert f"reaches {free[2]} on its own gallery, and {free[1]} on the old one" in README.replace(
-        "\n", " "
-    )
+    glyphs = results[results.index("(`glyphs`)") :]
+    old, free = re.search(r"Old/old ([\d.]+), independent new/new ([\d.]+)\.", glyphs).groups()
+
+    def row(way):
+        cells = re.search(rf"\| (?:\*\*)?`{way}`(?:\*\*)? \|(.*)", glyphs)[1].split("|")
+        return [f"{float(cells[place].split()[0]):.1f}" for place in (1, 4)]
+
+    cross, own = row("janus")
+    assert f"| {float(old):.1f} |" in README
+    assert f"**{cross}**" in README
+    assert f"| {own} |" in README
+    words = f"reaches {float(free):.1f} on its own gallery, and {row('independent')[0]} on the old"
+    assert words in README.replace("\n", " ")

@@ -108,6 +108,8 @@ def test_programs_get_one_object(fit, tmp_path):
         "start": progress.start,
         "round_kept": progress.best,
         "held_out_new_old": max([*progress.closed.values(), *progress.history]),
+        "held_out_new_new": progress.stored,
+        "stores": head.stores,
         "notes": [],
     }
     assert (head.method, head.seed, head.epochs, head.hidden) == ("ract", 3, 2, 8)

@@ -21,7 +21,11 @@ NAME = "omniglot_in_memory"
 
 
 def omniglot_in_memory(
-    *, path: str, kept: str, shares: tuple[float, ...] = (0.1, 1.0), seed: int = 0
+    *,
+    path: str = "omniglot",
+    kept: str = "omniglot_35.npy",
+    shares: tuple[float, ...] = (0.1, 1.0),
+    seed: int = 0,
 ) -> Collection:
     """Characters of 35 x 35 pixels: each the mean of 3 x 3 of the original's.
 
