@@ -1,4 +1,4 @@
-"""Vectors of all captions of Flickr8k by MiniLM-L6: what `heads.py` fits heads to.
+"""Vectors of all captions of Flickr8k by MiniLM-L6: what the suite `captions` fits heads to.
 
     python benchmarks/prepare.py OUT --only flickr8k
     python benchmarks/caption_vectors.py OUT/flickr8k FOLDER --model MODEL

@@ -95,6 +95,14 @@ def test_who_is_of_no_known_class_is_alone_and_nobodys_partner():
     assert nothing.others(torch.arange(7)).tolist() == list(range(7))
 
 
+def test_who_is_of_no_known_class_is_given_none_of_the_last():
+    classes = ItemClasses(None, EMBEDDINGS, 2)
+    classes.see(torch.tensor([0, 1, 2]), torch.tensor([1, 1, 1]))
+    classes.sort()
+    assert drawn(classes, 0) == {1, 2}
+    assert drawn(classes, 5) == {5}
+
+
 def test_what_was_seen_since_it_was_sorted_has_partners_among_what_was_there():
     classes = learned(0, 2)
     classes.see(torch.tensor([4]), LABELS[[4]])

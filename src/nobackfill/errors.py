@@ -6,6 +6,7 @@
   + OldSpaceError      a method needs something of the old model that was not given
   + SpaceMismatch      vectors of different make were put side by side
   + TrainingDiverged   the loss is no longer a number
+  + RunsFailed         some runs of a benchmark could not be made
 """
 
 

@@ -94,7 +94,9 @@ def test_a_fit_compares_what_it_held_out(items, head):
 
 def test_queries_are_mapped_whatever_is_stored(fitted, items):
     data = items()
+    fitted.progress_.stored = {"mapped": 0.9, "as they are": 0.1}
     mapped = fitted.transform(data.new)
+    assert mapped.shape == (90, 6)
     fitted.progress_.stored = {"mapped": 0.1, "as they are": 0.9}
     assert torch.equal(fitted.transform(data.new), mapped)
     assert torch.equal(fitted.transform(data.new, side="query"), mapped)
