@@ -54,8 +54,8 @@ SUITES: dict[str, Suite] = {
     "landmarks-heads": ScratchSuite(
         title="50 landmarks, heads on frozen features, trained from scratch",
         says=(
-            "As `cub-heads`, with 25 classes to train on (the old head on 30 % of them) and 25 that "
-            "are searched: heads of 60 epochs on frozen features, far below their raw input.",
+            "As `cub-heads`, with 25 classes to train on (the old head on 30 % of them) and 25 "
+            "that are searched: heads of 60 epochs on frozen features, far below their raw input.",
         ),
         load=backbone_features("landmarks50"),
         ways=HEADS,
