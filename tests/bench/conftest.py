@@ -64,7 +64,7 @@ class Toy(Suite):
 @pytest.fixture
 def toy(monkeypatch):
     """A suite by the name of "toy", whose runs are made in threads of this process."""
-    suite = Toy("A toy", ("Nothing is trained.",), ways=("independent", "rm"), seeds=2)
+    suite = Toy(title="A toy", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2)
     monkeypatch.setitem(SUITES, "toy", suite)
     monkeypatch.setattr(
         runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)

@@ -7,7 +7,6 @@ import torch
 from nobackfill.bench.features import (
     backbone_features,
     caption_vectors,
-    features_of_nothing,
     omniglot_vectors,
     parts,
     with_vectors,
@@ -94,8 +93,3 @@ def test_old_captions_are_new_ones_cut_and_both_of_unit_length(tmp_path):
 def test_a_file_that_is_not_there_is_told_with_what_to_do(load, tmp_path):
     with pytest.raises(DataError, match=r"not there.*NOBACKFILL_DATA or --data"):
         load(tmp_path, 0)
-
-
-def test_a_suite_without_features_has_none(tmp_path):
-    with pytest.raises(NotImplementedError):
-        features_of_nothing(tmp_path, 0)

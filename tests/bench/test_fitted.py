@@ -123,7 +123,9 @@ def test_a_trained_old_model_is_made_once_before_all_ways(task, monkeypatch, tmp
     monkeypatch.setattr("nobackfill.bench.scratch.EPOCHS", 1)
     suite = replace(SUITES["cub-vectors"], trained=True)
     assert suite.stages(["ridge", "janus"]) == [["old"], ["ridge", "janus"]]
-    assert FittedSuite("", ()).stages(["ridge"]) == [["ridge"]]
+    assert FittedSuite(title="", says=(), load=backbone_features("cub200")).stages(["ridge"]) == [
+        ["ridge"]
+    ]
     assert suite.run(task("cub-vectors", "old")) is None
     (kept,) = (tmp_path / "work" / "cub-vectors").iterdir()
     line = suite.run(task("cub-vectors", "ridge"))

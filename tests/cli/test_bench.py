@@ -62,7 +62,9 @@ class Toy(Suite):
 
 @pytest.fixture
 def toy(monkeypatch):
-    suite = Toy("A toy upgrade", ("Nothing is trained.",), ways=("independent", "rm"), seeds=2)
+    suite = Toy(
+        title="A toy upgrade", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2
+    )
     monkeypatch.setitem(SUITES, "toy", suite)
     study = Study(
         "toy", "A toy study", "Why?", ("rm", "ndpp"), {"": (), "few": ("a.b=1",)}, seeds=1

@@ -23,11 +23,6 @@ Load = Callable[[Path, int], tuple[Vectors, Vectors]]  # folder and seed in, old
 CUT = 128  # of captions: the first of 384 dimensions
 
 
-def features_of_nothing(data: Path, seed: int) -> tuple[Vectors, Vectors]:
-    """Stands where a suite names none."""
-    raise NotImplementedError
-
-
 def backbone_features(name: str) -> Load:
     """Frozen features of two backbones."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from nobackfill.adapters import procrustes, ridge
-from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
+from nobackfill.bench.features import Load, parts, with_vectors
 from nobackfill.bench.scratch import epochs_of, known_of
 from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
 from nobackfill.bench.trained import device_name, numbers
@@ -37,7 +37,7 @@ def usable() -> tuple[str, ...]:
     return (*CLOSED_FORMS, *found, OURS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FittedSuite(Suite):
     """Every way from the new vectors to the old ones, fitted on training classes alone.
 
@@ -47,7 +47,7 @@ class FittedSuite(Suite):
         trained: Whether the old model is a head that `ScratchSuite` trains on the old vectors.
     """
 
-    load: Load = features_of_nothing
+    load: Load
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()

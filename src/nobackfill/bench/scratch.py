@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nobackfill.bench.features import Load, features_of_nothing, parts, with_vectors
+from nobackfill.bench.features import Load, parts, with_vectors
 from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
 from nobackfill.bench.trained import device_name, numbers
 from nobackfill.config import change_tables, resolve_options
@@ -33,7 +33,7 @@ OLD_SHARE = 0.3  # of the training classes, for the old head
 PREPARATION = "old"  # trains the old head, and the independent one that all are compared with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScratchSuite(Suite):
     """The old head on old features and some classes, the new ones on new features and all.
 
@@ -41,7 +41,7 @@ class ScratchSuite(Suite):
         load: The features.
     """
 
-    load: Load = features_of_nothing
+    load: Load
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """The old and the independent head come first; see `Suite`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from nobackfill.bench.suite import Found, Suite, Task, read_way
-from nobackfill.bench.trained import device_name, folder_name, recipe_of_nothing
+from nobackfill.bench.trained import device_name, folder_name
 from nobackfill.config import Recipe
 from nobackfill.sequence import summarize_sequence
 from nobackfill.train.run import Run
@@ -18,7 +18,7 @@ from nobackfill.upgrade import Decoding, choose_device, train_run
 FIRST = "first"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SequenceSuite(Suite):
     """All methods of a seed begin with the same first model.
 
@@ -28,7 +28,7 @@ class SequenceSuite(Suite):
         steps: How many models.
     """
 
-    recipe: Callable[..., Recipe] = recipe_of_nothing
+    recipe: Callable[..., Recipe]
     steps: int = 3
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:

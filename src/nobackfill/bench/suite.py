@@ -52,7 +52,7 @@ class Task:
     place: Place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Suite(ABC):
     """One upgrade, another for each seed, and how to put a method to it.
 

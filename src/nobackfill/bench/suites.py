@@ -111,7 +111,7 @@ SUITES: dict[str, Suite] = {
             "(13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD 0.1 along half a "
             "cosine: the old model 60 epochs in batches of 64, new ones 30 in batches of 256.",
             "`janus` has no row: two earlier versions (contrast in place of ranking) were run "
-            "here, with new/old 45.6 and 44.6; its last version waits for a GPU.",
+            "here; its last version waits for a GPU.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -126,8 +126,8 @@ SUITES: dict[str, Suite] = {
         says=(
             "As above, with a stronger old model.",
             "`janus` was run here as `janus:contrast_weight=0`, an option of that day, beside "
-            "another version that had a contrast too (new/old 55.1, new/new 64.3), and was chosen "
-            "over it with these numbers in view.",
+            "another version that had a contrast too, and was chosen over it with their numbers in "
+            "view.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -142,8 +142,8 @@ SUITES: dict[str, Suite] = {
         says=(
             "As above; each model is made compatible with the one before. 2/1 is the second "
             "model's queries on the first one's gallery; methods that map queries map them on "
-            "from gallery to gallery. `janus` has no row: an earlier version was run here, AM "
-            "0.490; its last version waits for a GPU.",
+            "from gallery to gallery. `janus` has no row: an earlier version was run here; "
+            "its last version waits for a GPU.",
         ),
         ways=tuple(way for way in CHOSEN if way != "independent"),
         seeds=3,

@@ -23,12 +23,7 @@ LONGEST = 150  # letters of a folder's name, before those of a hash
 MEASURED = ("old_old", "new_old", "new_new")
 
 
-def recipe_of_nothing(name: str, old_run: Path, **_: Any) -> Recipe:
-    """Stands where a suite names none."""
-    raise NotImplementedError
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainedSuite(Suite):
     """Old models first, then all others side by side, then BT2, which starts from the independent.
 
@@ -39,9 +34,9 @@ class TrainedSuite(Suite):
         train_classes: How many the new ones are trained on.
     """
 
-    recipe: Callable[..., Recipe] = recipe_of_nothing
-    embedding_dim: int = 0
-    train_classes: int = 0
+    recipe: Callable[..., Recipe]
+    embedding_dim: int
+    train_classes: int
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """See `Suite`."""
