@@ -13,6 +13,7 @@ def render_speed_page(read):
         render_speed(read("retrieval_speed"))
         + render_perturbation(read("perturbation"))
         + render_steps(read("step_time"))
+        + render_flops(read("flops"))
         + render_throughput(read("throughput"))
         + render_streaming(read("streaming"))
         + render_head_sizes(read("head_size"))
@@ -124,6 +125,60 @@ def render_steps(lines):
         ]
         parts += [f"### {device}, {precision}", "", *table(["", "ratio", "", "ms"], rows), ""]
     return "\n".join(parts)
+
+
+def render_flops(lines):
+    """What is counted: of a step, of the start of an epoch, and of a whole one."""
+    if not lines:
+        return ""
+    latest = {line["method"]: line for line in lines}
+    one = latest["independent"]
+    rows = []
+    for name, line in latest.items():
+        images = line["batch"] * line["image"]
+        rows.append(
+            [
+                f"`{name}`",
+                f"{line['terms'] / 1e9:.1f}",
+                f"{100 * line['terms'] / (images + line['terms']):.2f} %",
+                f"{line['start'] / 1e9:,.0f}" if line["start"] else "–",
+                f"{line['images'] * line['forward'] / 1e9:,.0f}" if line["passes"] else "–",
+                f"{flops_of_an_epoch(line) / 1e15:.3f}",
+                f"{flops_of_an_epoch(line) / flops_of_an_epoch(one):.4f}",
+            ]
+        )
+    head = ["", "terms of a step, G", "of the step", "start of an epoch, G", "pass, G"]
+    return "\n".join(
+        [
+            "## Arithmetic of an epoch, counted",
+            "",
+            f"An epoch of the paper's length: {one['images']:,} images of {one['classes']:,} "
+            f"classes, ResNet-18 at {one['side']} px, batches of {one['batch']}, {one['dim']} "
+            f"dimensions; the model takes {one['image'] / 1e9:.2f} GFLOP an image, forward and "
+            "backward. PyTorch counts matrix products and convolutions, two operations for each "
+            "multiplication with its addition, and nothing that is done element by element. *Pass* "
+            "is the one through all images that new prototypes come from; running means "
+            '(`train.new_prototypes = "running"`) do without. The class means are invented and lie '
+            "well apart; where they are crowded, ODPP has more pairs to compare.",
+            "",
+            "    python benchmarks/flops.py",
+            "",
+            *table([*head, "epoch, PFLOP", "of `independent`"], rows),
+            "",
+            "The paper prints 3.05e3 GFLOPs for NDPP (one product of all class means with each "
+            "other is 305) and 4.98e4 for ODPP.",
+            "",
+        ]
+    )
+
+
+def flops_of_an_epoch(line):
+    """All its steps, its start, and the pass if there is one."""
+    return (
+        line["images"] * (line["image"] + line["terms"] / line["batch"])
+        + line["start"]
+        + line["images"] * line["forward"] * line["passes"]
+    )
 
 
 def render_throughput(lines):

@@ -87,29 +87,11 @@ class Step:
 
     def __init__(self, name, options):
         device = self.device = torch.device(options.device)
-        dim = {"bt2": 2 * options.dim, "cores": options.classes - 1}.get(name, options.dim)
+        dim = new_dim(name, options)
         self.model = Embedder(make_backbone(options.backbone), dim)
         self.model = self.model.to(device, memory_format=torch.channels_last)
-        known = {
-            "prototypes": torch.randn(options.classes, options.dim, device=device),
-            "embeddings": torch.randn(ITEMS, options.dim, device=device),
-            "classifier": torch.randn(int(0.3 * options.classes), options.dim, device=device),
-            "independent": torch.randn(ITEMS, options.dim, device=device),
-        }
-        labels = torch.arange(ITEMS, device=device) % options.classes
-        old = OldSpace(
-            **{need: known[need] for need in METHODS[name].needs},
-            labels=labels,
-            known_classes=int(0.3 * options.classes),
-        )
-        keyword = {"dim": dim} if METHODS[name].dimension != "same" or name == "cores" else {}
-        self.method = METHODS[name](old, options.classes, **keyword).to(device)
-        self.method.start_epoch(
-            15,
-            30,
-            new_prototypes=lambda: torch.randn(options.classes, dim, device=device),
-            new_embeddings=lambda: torch.randn(ITEMS, dim, device=device),
-        )
+        self.method, labels = make_method(name, options)
+        start_epoch(name, self.method, options)
         channels = 1 if options.backbone == "small" else 3
         self.images = torch.randn(
             options.batch, channels, options.side, options.side, device=device
@@ -138,6 +120,41 @@ class Step:
         """Until all that was asked for is done."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def new_dim(name, options):
+    """Of the new embedding: two methods have their own."""
+    return {"bt2": 2 * options.dim, "cores": options.classes - 1}.get(name, options.dim)
+
+
+def make_method(name, options):
+    """A method that knows invented old vectors, and the class of each item."""
+    device, dim = torch.device(options.device), new_dim(name, options)
+    known = {
+        "prototypes": torch.randn(options.classes, options.dim, device=device),
+        "embeddings": torch.randn(ITEMS, options.dim, device=device),
+        "classifier": torch.randn(int(0.3 * options.classes), options.dim, device=device),
+        "independent": torch.randn(ITEMS, options.dim, device=device),
+    }
+    labels = torch.arange(ITEMS, device=device) % options.classes
+    old = OldSpace(
+        **{need: known[need] for need in METHODS[name].needs},
+        labels=labels,
+        known_classes=int(0.3 * options.classes),
+    )
+    keyword = {"dim": dim} if METHODS[name].dimension != "same" or name == "cores" else {}
+    return METHODS[name](old, options.classes, **keyword).to(device), labels
+
+
+def start_epoch(name, method, options):
+    """In the middle of a training, where methods that wait have begun."""
+    dim, device = new_dim(name, options), torch.device(options.device)
+    method.start_epoch(
+        15,
+        30,
+        new_prototypes=lambda: torch.randn(options.classes, dim, device=device),
+        new_embeddings=lambda: torch.randn(ITEMS, dim, device=device),
+    )
 
 
 def make_backbone(name):

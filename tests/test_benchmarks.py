@@ -4,7 +4,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +26,8 @@ def load(name):
     return module
 
 
-render, nulls = load("render"), load("null_upgrades")
+render, nulls, flops = load("render"), load("null_upgrades"), load("flops")
+speed = load("speed_page")
 
 
 def test_verdicts_are_counted_by_kind():
@@ -60,6 +61,27 @@ def test_the_page_of_checks_has_what_was_run(monkeypatch, tmp_path):
     assert render.read("null_upgrades") == [line]
     assert "## Verdicts where there is nothing to gain" in render.render_checks()
     assert "## Killed and resumed" not in render.render_checks()
+
+
+SMALL = SimpleNamespace(
+    device="cpu", backbone="small", side=16, batch=8, classes=50, images=800, dim=16
+)
+
+
+def test_operations_are_counted_two_for_each_multiplication():
+    plain, ndpp = (flops.count(name, SMALL) for name in ("independent", "ndpp"))
+    product = 2 * 8 * 50 * 16  # of a batch with all classes: forward, and twice backward
+    assert plain["terms"] == 3 * product
+    assert ndpp["terms"] == plain["terms"] + 2 * product  # old prototypes have no gradient
+    assert (plain["start"], plain["passes"]) == (0, False)
+    assert (ndpp["start"], ndpp["passes"]) == (2 * 50 * 50 * 16, True)
+    assert 2 < plain["image"] / plain["forward"] <= 3
+
+
+def test_an_epoch_is_its_steps_its_start_and_its_pass():
+    line = {"images": 800, "batch": 8, "image": 30, "forward": 10, "terms": 16, "start": 7}
+    assert speed.flops_of_an_epoch(line | {"passes": False}) == 800 * 30 + 100 * 16 + 7
+    assert speed.flops_of_an_epoch(line | {"passes": True}) == 800 * 40 + 100 * 16 + 7
 
 
 def test_the_lines_that_are_there_can_be_rendered():

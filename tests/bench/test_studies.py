@@ -1,9 +1,9 @@
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from nobackfill.bench import SUITES
+from nobackfill.bench.greedy import Search
 from nobackfill.bench.studies import STUDIES, Study, grid, render_studies
 from nobackfill.bench.studies import one_study as section_of
 from nobackfill.bench.suite import read_way
@@ -122,12 +122,50 @@ def test_every_study_can_be_run(name):
     assert len(set(study.settings.values())) == len(study.settings)
 
 
-def test_a_search_has_a_figure_once_all_of_it_is_there(lines_of, one_study, tmp_path):
-    study = Study("glyphs", "Search", "?", (BASELINE, "ndpp", "ndpp:neighbors=1"), is_search=True)
-    found = [line for way in study.ways for line in lines_of(way, numbers(0.5))]
-    assert "![over the options](figures/search.svg)" in one_study("search", study, found)
-    picture = (tmp_path / "search.svg").read_text()
-    assert "neighbors" in "".join(ElementTree.fromstring(picture).itertext())
-    plain = replace(study, is_search=False)
-    assert not [line for line in one_study("plain", plain, found) if line.startswith("!")]
-    assert not (tmp_path / "plain.svg").exists()
+GREEDY = Study(
+    "glyphs",
+    "Greedy",
+    "Which is best?",
+    ("independent", BASELINE),
+    seeds=2,
+    search=Search("ndpp", {"old_strength": (0.1,), "neighbors": (5,)}),
+)
+FOUND = {
+    "independent": 0.1,
+    BASELINE: 0.5,
+    "ndpp": 0.49,
+    "ndpp:old_strength=0.1": 0.52,
+    "ndpp:old_strength=0.1,neighbors=5": 0.51,
+}
+
+
+def test_a_search_finds_its_ways_as_it_goes(lines_of):
+    lines, asked = [], []
+    while missing := [way for way in GREEDY.ways_after(lines) if way not in asked]:
+        asked += missing
+        for way in missing:
+            lines += lines_of(way, numbers(FOUND[way]))
+    assert asked == list(FOUND)
+
+
+def test_a_search_shows_each_step_what_was_kept_and_what_it_found(lines_of, one_study, tmp_path):
+    lines = [line for way, one in FOUND.items() for line in lines_of(way, numbers(one))]
+    section = one_study("greedy", GREEDY, lines)
+    head, *body = rows(section)
+    assert head[:2] == ["decided", "way"]
+    assert [row[0] for row in body] == [
+        "", "", "old_strength = 0.01", "**old_strength = 0.1**", "neighbors = 5",
+        "**neighbors = 100**",
+    ]  # fmt: skip
+    (found,) = (line for line in section if line.startswith("Found"))
+    assert found.startswith("Found: `ndpp:old_strength=0.1`, its P_1 +")
+    words = "".join(ElementTree.fromstring((tmp_path / "greedy.svg").read_text()).itertext())
+    assert "old_strength" in words
+    assert "neighbors" in words
+
+
+def test_a_search_that_is_not_at_its_end_is_left_out(lines_of, one_study, tmp_path):
+    lines = [line for way, one in FOUND.items() for line in lines_of(way, numbers(one))]
+    assert one_study("greedy", GREEDY, [one for one in lines if "=5" not in one["way"]]) == []
+    assert one_study("greedy", GREEDY, [one for one in lines if one["way"] != BASELINE]) == []
+    assert not (tmp_path / "greedy.svg").exists()

@@ -11,6 +11,7 @@ import pytest
 from rich.text import Text
 
 from nobackfill.bench import SUITES, Place, Suite, Task, runner
+from nobackfill.bench.greedy import Search
 from nobackfill.bench.runner import Done
 from nobackfill.bench.studies import STUDIES, Study
 from nobackfill.cli import main as cli
@@ -290,3 +291,36 @@ def test_a_run_in_words():
 @pytest.mark.parametrize("words", ["pip install 'nobackfill[vision]'", "nothing in [/data/cub200]"])
 def test_brackets_in_an_error_are_shown_as_they_are(words):
     assert words in shown(done(error=f"DataError: {words}\n"))
+
+
+@pytest.fixture
+def search(toy, monkeypatch):
+    options = {"old_strength": (0.1,), "neighbors": (5,)}
+    study = Study(
+        "toy", "A search", "?", ("independent", "prototype_alignment"), seeds=1,
+        search=Search("ndpp", options),
+    )  # fmt: skip
+    monkeypatch.setitem(STUDIES, "search", study)
+    return study
+
+
+def test_a_search_is_run_to_its_end_by_one_command(quality, toy, search, tmp_path):
+    assert quality("--study", "search")[0] == 0
+    assert [line["way"] for line in lines(tmp_path)] == [
+        "independent", "prototype_alignment", "ndpp", "ndpp:old_strength=0.1", "ndpp:neighbors=5",
+    ]  # fmt: skip
+    assert "## A search" in (tmp_path / "benchmarks" / "RESULTS.md").read_text()
+    made = len(toy.made)
+    code, out, _ = quality("--study", "search")
+    assert (code, len(toy.made)) == (0, made)
+    assert out.startswith("0 runs made")
+
+
+def test_a_search_stops_where_a_run_fails(quality, toy, search, tmp_path):
+    toy.broken.append("ndpp")
+    code, _, err = quality("--study", "search")
+    assert code != 0
+    assert "1 of 4 runs failed" in err
+    toy.broken.clear()
+    assert quality("--study", "search")[0] == 0
+    assert len(lines(tmp_path)) == 5

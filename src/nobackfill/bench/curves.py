@@ -1,24 +1,21 @@
 """How a method answers to its options: one panel each, new/old and new/new over its values."""
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from nobackfill.bench.compared import BASELINE, Compared, value
 from nobackfill.bench.plane import on_its_own
-from nobackfill.methods import METHODS
 from nobackfill.report.plots import COLORS, SOFT, _figure, _svg
 
 SHOWN = {"new_old": ("new/old", COLORS[0]), "new_new": ("new/new", COLORS[2])}
 
 
-def curves(compared: Compared, ways: Sequence[str]) -> str:
+def curves(compared: Compared, options: Mapping[str, Mapping[float, str]]) -> str:
     """Paired differences to the Baseline with their intervals.
 
     Args:
         compared: The runs.
-        ways: One method, as it is and with one option changed at a time.
+        options: Of each option its values in their order, and the ways they are.
     """
-    options = values_of(ways)
     with _figure(3.4 * len(options), 3.6) as figure:
         panels = figure.subplots(1, len(options), sharey=True, squeeze=False)[0]
         for axes, (option, its_ways) in zip(panels, options.items(), strict=True):
@@ -37,20 +34,3 @@ def curves(compared: Compared, ways: Sequence[str]) -> str:
         panels[0].set_ylabel("Δ mAP to the Baseline, points")
         panels[-1].legend(frameon=False)
         return on_its_own(_svg(figure))
-
-
-def values_of(ways: Sequence[str]) -> dict[str, dict[float, str]]:
-    """Of each option its values in their order, the default among them, and the ways they are.
-
-    Example:
-        >>> values_of(["ndpp", "ndpp:neighbors=1", "ndpp:neighbors=500"])
-        {'neighbors': {1.0: 'ndpp:neighbors=1', 100.0: 'ndpp', 500.0: 'ndpp:neighbors=500'}}
-    """
-    found: dict[str, dict[float, str]] = {}
-    for way in ways:
-        name, _, told = way.partition(":")
-        if told:
-            option, _, number = told.partition("=")
-            default = inspect.signature(METHODS[name]).parameters[option].default
-            found.setdefault(option, {float(default): name})[float(number)] = way
-    return {option: dict(sorted(its.items())) for option, its in found.items()}

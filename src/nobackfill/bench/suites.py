@@ -110,8 +110,8 @@ SUITES: dict[str, Suite] = {
             "964 training characters; 659 others are searched, every image asking for all others "
             "(13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD 0.1 along half a "
             "cosine: the old model 60 epochs in batches of 64, new ones 30 in batches of 256.",
-            "`janus` has no row: two earlier versions (contrast in place of ranking) were run "
-            "here; its last version waits for a GPU.",
+            "Two earlier versions of `janus` (contrast in place of ranking) were run here too, on "
+            "seeds 0 to 2.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -142,12 +142,12 @@ SUITES: dict[str, Suite] = {
         says=(
             "As above; each model is made compatible with the one before. 2/1 is the second "
             "model's queries on the first one's gallery; methods that map queries map them on "
-            "from gallery to gallery. `janus` has no row: an earlier version was run here; "
-            "its last version waits for a GPU.",
+            "from gallery to gallery.",
         ),
         ways=tuple(way for way in CHOSEN if way != "independent"),
         seeds=3,
         recipe=recipes.omniglot_sequence,
+        was_seen=True,
         wants=("timm", "omniglot/images_background"),
     ),
     "cub-finetune": TrainedSuite(
@@ -156,7 +156,6 @@ SUITES: dict[str, Suite] = {
             "Classes 1 to 100 are trained on, 101 to 200 are searched, every image asking for all "
             "others (5,924). Images of at most 128 pixels, ImageNet weights, 20 epochs of SGD in "
             "bfloat16. The learning rate was chosen from 0.01 and 0.05 on seed 0 by old/old.",
-            "Three runs of seed 2 (`janus`, `rbcl`, `odpp`) wait for a GPU.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -173,8 +172,6 @@ SUITES: dict[str, Suite] = {
             "old one knew), and ROxford5k (buildings that neither has seen; 70 uncropped queries, "
             "4,993 images of at most 176 pixels). Images at 128 pixels, ImageNet weights, 12 "
             "epochs of SGD in bfloat16.",
-            "These lines were made by older code, which counted no flips; `janus`, `rbcl` and "
-            "`cross_supcon` wait for a GPU.",
         ),
         ways=CHOSEN,
         seeds=3,

@@ -1,7 +1,7 @@
 """What `nobackfill bench quality` shows: suites, runs as they come, and where the page is."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.bench import SUITES, Place, Task
+from nobackfill.bench.lines import read_lines
 from nobackfill.bench.page import LINES, render_page
-from nobackfill.bench.runner import Done, plan_suite, run_stages, side_by_side
+from nobackfill.bench.runner import Done, lines_path, plan_suite, run_stages, side_by_side
 from nobackfill.bench.studies import STUDIES
 from nobackfill.cli.show import print_object
 from nobackfill.config import suggest
@@ -61,18 +62,12 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     console = Console(stderr=True)
     made, failed = 0, list[Done]()
     if not only_render:
-        stages = plan(asked)
-        total, began = sum(map(len, stages)), monotonic()
-        runs = run_stages(stages, folder=asked.output / LINES, processes=asked.processes)
-        for number, done in enumerate(runs, start=1):
-            left = (monotonic() - began) / number * (total - number)
-            console.print(
-                f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
-                highlight=False,
-                soft_wrap=True,
-            )
-            made += done.line is not None
-            failed += [done] if done.error else []
+        while (stages := plan(asked)) and any(stages) and not failed:
+            for done in run_and_tell(stages, asked, console):
+                made += done.line is not None
+                failed += [done] if done.error else []
+            if not any(STUDIES[name].search for name in asked.studies):
+                break  # only a search finds more to run by what was run
     page = render_page(asked.output)
     for one in failed:
         print(f"{one.task.suite} seed {one.task.seed} {one.task.way}\n{one.error}", file=sys.stderr)
@@ -86,6 +81,22 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
         as_json=as_json,
         text=f"{made} runs made; results are in {page}",
     )
+
+
+def run_and_tell(
+    stages: Sequence[Sequence[Task]], asked: Asked, console: Console
+) -> Iterator[Done]:
+    """Makes runs, each of which is told as it ends."""
+    total, began = sum(map(len, stages)), monotonic()
+    runs = run_stages(stages, folder=asked.output / LINES, processes=asked.processes)
+    for number, done in enumerate(runs, start=1):
+        left = (monotonic() - began) / number * (total - number)
+        console.print(
+            f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
+        yield done
 
 
 def plan(asked: Asked) -> list[list[Task]]:
@@ -105,7 +116,8 @@ def plan(asked: Asked) -> list[list[Task]]:
         study = STUDIES[name]
         for changes in study.settings.values():
             number = study.seeds if asked.seeds is None else asked.seeds
-            ways = asked.ways or study.ways
+            lines = read_lines(lines_path(asked.output / LINES, study.suite))
+            ways = asked.ways or study.ways_after(lines)
             found.append((study.suite, ways, number, (*changes, *asked.changes)))
     return side_by_side(
         [
