@@ -15,8 +15,8 @@ from nobackfill.bootstrap import Interval, in_points, paired_interval
 from nobackfill.diagnosis import Crowding, advice, crowding_of
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.head import CompatibleHead
+from nobackfill.head.closed import closed_forms
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import closed_forms
 from nobackfill.head.head import check_method, matched
 from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
 from nobackfill.matching import columns_of

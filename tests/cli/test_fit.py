@@ -12,7 +12,7 @@ import torch
 import nobackfill as nb
 from nobackfill.cli import main as cli
 from nobackfill.cli.show_head import print_head
-from nobackfill.head.fitting import Progress
+from nobackfill.head.progress import Progress
 from nobackfill.space import Space
 
 LABELS = np.arange(240) % 24

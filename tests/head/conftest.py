@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.head import fitting
+from nobackfill.head import closed, fitting, heldout, stored
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import FitConfig
 from nobackfill.head.network import HeadNetwork
+from nobackfill.head.settings import FitConfig
 from nobackfill.methods import METHODS
 from nobackfill.methods.base import Method
 
@@ -89,7 +89,7 @@ def fit(network_for):
 
     def run(parts, method="cross_supcon", config=quick, options=None, **more):
         network = network_for(parts[0])
-        progress = fitting.choose_closed_form(network, *parts)
+        progress = closed.choose_closed_form(network, *parts)
         steps = fitting.fit_network(
             network,
             *parts,
@@ -138,9 +138,21 @@ def recording(monkeypatch):
 
 
 @pytest.fixture
+def in_place(monkeypatch):
+    """Puts something in the place of a function of `heldout`, wherever it was imported."""
+
+    def put(name, value):
+        for module in (heldout, closed, fitting, stored):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+
+    return put
+
+
+@pytest.fixture
 def clock(monkeypatch):
     """The time that a fit sees: it stands still until a test sets it."""
     now = SimpleNamespace(seconds=0.0)
-    for place in ("fitting", "head"):
+    for place in ("fitting", "schedule", "head"):
         monkeypatch.setattr(f"nobackfill.head.{place}.monotonic", lambda: now.seconds)
     return now

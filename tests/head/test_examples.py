@@ -8,7 +8,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.head import examples as module
-from nobackfill.head import fitting
+from nobackfill.head import head, heldout
 from nobackfill.head.examples import Examples, drawn
 
 SOME_METHODS = ["cross_supcon", "prototype_alignment", "ndpp", "mimic", "rbcl", "unibct_spr"]
@@ -72,7 +72,7 @@ def seen(monkeypatch):
     """All examples that a fit was given."""
     found = []
     for name in ("choose_closed_form", "fit_network"):
-        kept = getattr(fitting, name)
+        kept = getattr(head, name)
 
         def record(network, *parts, kept=kept, **more):
             found.extend(parts)
@@ -110,7 +110,7 @@ def test_no_more_than_a_batch_is_read_at_a_time(stored, head, monkeypatch):
     monkeypatch.setattr(
         Examples, "new_of", lambda self, places: read.append(len(places)) or kept(self, places)
     )
-    monkeypatch.setattr(fitting, "QUERIES", 8)
+    monkeypatch.setattr(heldout, "QUERIES", 8)
     done = head(batch_size=16).fit(new, old)
     assert done.progress_.best > 0
     assert max(read) == 16

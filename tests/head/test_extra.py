@@ -12,11 +12,12 @@ from torch import nn
 import nobackfill as nb
 from nobackfill.adapters import moments
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head import fitting
+from nobackfill.head import heldout
 from nobackfill.head.apply import load
+from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.examples import Examples
 from nobackfill.head.extra import Extra
-from nobackfill.head.fitting import SCALES, add_extra, choose_closed_form
+from nobackfill.head.stored import SCALES, add_extra
 from nobackfill.head.supervision import hold_out, tightness_of
 
 
@@ -135,7 +136,7 @@ def test_the_scale_is_the_best_on_held_out_classes(parts, network_for):
     examples, held_out = parts
     network = network_for(examples)
     choose_closed_form(network, *parts)
-    mapped = fitting.mapped(network, held_out.new)
+    mapped = heldout.mapped(network, held_out.new)
     found = add_extra(network, examples, held_out, extra=4)
     behind = network.extra(held_out.new).detach() / network.extra.scale
     expected = {
@@ -148,9 +149,9 @@ def test_the_scale_is_the_best_on_held_out_classes(parts, network_for):
 
 
 @pytest.mark.parametrize("wanted", SCALES)
-def test_the_best_scale_may_be_any_of_them(parts, network_for, monkeypatch, wanted):
+def test_the_best_scale_may_be_any_of_them(parts, network_for, in_place, wanted):
     told = iter([0.9 if scale == wanted else 0.1 for scale in SCALES])
-    monkeypatch.setattr(fitting, "searched", lambda *given: next(told))
+    in_place("searched", lambda *given: next(told))
     network = network_for(parts[0])
     found = add_extra(network, *parts, extra=2)
     assert list(found) == list(SCALES)
@@ -166,10 +167,10 @@ def test_items_are_looked_at_some_at_a_time(parts, network_for, monkeypatch):
     torch.testing.assert_close(one @ one.T, other @ other.T)  # directions may turn round
 
 
-def test_of_many_items_some_ask_all(parts, network_for, monkeypatch):
-    monkeypatch.setattr(fitting, "QUERIES", 7)
-    seen, kept = [], fitting.searched
-    monkeypatch.setattr(fitting, "searched", lambda *given: seen.append(given) or kept(*given))
+def test_of_many_items_some_ask_all(parts, network_for, monkeypatch, in_place):
+    monkeypatch.setattr(heldout, "QUERIES", 7)
+    seen, kept = [], heldout.searched
+    in_place("searched", lambda *given: seen.append(given) or kept(*given))
     add_extra(network_for(parts[0]), *parts, extra=2)
     for query, gallery, places, _ in seen:
         assert len(gallery) == 30

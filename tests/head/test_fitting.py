@@ -10,21 +10,12 @@ import torch.nn.functional as F
 import nobackfill as nb
 from nobackfill.adapters import procrustes, ridge
 from nobackfill.errors import ConfigError
-from nobackfill.head import fitting
+from nobackfill.head import fitting, heldout, settings
+from nobackfill.head.closed import MIDDLING, STRENGTHS, choose_closed_form, closed_forms
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import (
-    MIDDLING,
-    STRENGTHS,
-    FitConfig,
-    Learner,
-    asked,
-    asking,
-    choose_closed_form,
-    closed_forms,
-    cross_map,
-    make_method,
-    mapped,
-)
+from nobackfill.head.fitting import Learner, make_method
+from nobackfill.head.heldout import asked, asking, cross_map, mapped
+from nobackfill.head.settings import FitConfig
 from nobackfill.methods import METHODS
 from nobackfill.randomness import seeded
 
@@ -60,7 +51,7 @@ def test_of_many_items_some_ask_evenly_and_do_not_find_themselves(
     parts, network_for, monkeypatch, number
 ):
     examples, held_out = parts
-    monkeypatch.setattr(fitting, "QUERIES", number)
+    monkeypatch.setattr(heldout, "QUERIES", number)
     places = asking(held_out)
     assert places.tolist() == [i * 30 // min(number, 30) for i in range(min(number, 30))]
     network = network_for(examples)
@@ -104,11 +95,11 @@ def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
     assert (progress.best, progress.history) == (0, [])
 
 
-def test_the_best_may_be_any_of_them(parts, network_for, monkeypatch):
+def test_the_best_may_be_any_of_them(parts, network_for, in_place):
     examples, held_out = parts
     for wanted, name in enumerate(dict(closed_forms(examples))):
         told = iter([0.9 if place == wanted else 0.1 for place in range(5)])
-        monkeypatch.setattr(fitting, "asked", lambda *given, told=told: next(told))
+        in_place("asked", lambda *given, told=told: next(told))
         network = network_for(examples)
         assert choose_closed_form(network, examples, held_out).start == name
         form = dict(closed_forms(examples))[name]
@@ -140,12 +131,12 @@ def test_every_usable_method_fits_and_is_no_worse_than_the_closed_form(
 def test_usable_methods_are_these():
     for name in METHODS:
         if name in USABLE:
-            fitting.check_method(name)
+            settings.check_method(name)
         else:
             with pytest.raises(ConfigError, match=f"`{name}` needs more.*{', '.join(USABLE)}"):
-                fitting.check_method(name)
+                settings.check_method(name)
     with pytest.raises(ConfigError, match="unknown method `cros_supcon`. Did you mean `cross_s"):
-        fitting.check_method("cros_supcon")
+        settings.check_method("cros_supcon")
 
 
 @pytest.mark.parametrize("rate", [1e3, 1e30])
@@ -268,14 +259,14 @@ def test_options_reach_the_method_and_misspelt_ones_do_not(parts):
         make_method("cross_supcon", {"temperatur": 0.5}, parts[0], CONFIG)
 
 
-def scripted(monkeypatch, values):
+def scripted(in_place, values):
     """Lets the held-out classes say what a test wants, after the five closed forms."""
     told = iter([0.5] * 5 + values)
-    monkeypatch.setattr(fitting, "asked", lambda *given: next(told))
+    in_place("asked", lambda *given: next(told))
 
 
-def test_the_best_round_is_kept(fit, parts, monkeypatch):
-    scripted(monkeypatch, [0.6, 0.8, 0.7])
+def test_the_best_round_is_kept(fit, parts, monkeypatch, in_place):
+    scripted(in_place, [0.6, 0.8, 0.7])
     states, shown = [], []
     train = Learner.train
 
@@ -295,13 +286,13 @@ def test_the_best_round_is_kept(fit, parts, monkeypatch):
     assert not network.training
 
 
-def test_as_good_is_no_better(fit, parts, monkeypatch):
-    scripted(monkeypatch, [0.5, 0.5, 0.5])
+def test_as_good_is_no_better(fit, parts, in_place):
+    scripted(in_place, [0.5, 0.5, 0.5])
     assert fit(parts)[1].best == 0
 
 
-def test_it_stops_when_nothing_is_gained(fit, parts, monkeypatch):
-    scripted(monkeypatch, [0.4, 0.6, 0.5, 0.6, 0.5, 0.9])
+def test_it_stops_when_nothing_is_gained(fit, parts, in_place):
+    scripted(in_place, [0.4, 0.6, 0.5, 0.6, 0.5, 0.9])
     _, progress, _ = fit(parts, config=FitConfig(6, batch_size=16, patience=3))
     assert progress.history == [0.4, 0.6, 0.5, 0.6, 0.5]
     assert progress.best == 2
@@ -373,4 +364,4 @@ def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for):
 )
 def test_settings_that_make_no_sense_are_told(wrong):
     with pytest.raises(ConfigError, match=f"wanted `{next(iter(wrong))}` of"):
-        fitting.check_config(FitConfig(**wrong))
+        settings.check_config(FitConfig(**wrong))

@@ -11,8 +11,10 @@ import nobackfill as nb
 from nobackfill.adapters import ridge
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head import fitting
+from nobackfill.head import head as module
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import Learner, asked
+from nobackfill.head.fitting import Learner
+from nobackfill.head.heldout import asked
 from nobackfill.head.supervision import hold_out, tightness_of
 from nobackfill.space import Space
 
@@ -69,7 +71,7 @@ def test_on_held_out_classes_it_is_never_worse_than_any_closed_form(items, head,
 def test_held_out_classes_are_never_fitted_on(items, head, monkeypatch):
     data, seen = items(), []
     for name in ("choose_closed_form", "fit_network"):
-        kept = getattr(fitting, name)
+        kept = getattr(module, name)
 
         def record(network, examples, held_out, *, kept=kept, **more):
             seen.append((examples, held_out))
@@ -87,11 +89,11 @@ def test_held_out_classes_are_never_fitted_on(items, head, monkeypatch):
 
 
 @pytest.mark.parametrize("side", ["old", "new"])
-def test_what_held_out_classes_look_like_changes_no_step(items, head, monkeypatch, side):
+def test_what_held_out_classes_look_like_changes_no_step(items, head, monkeypatch, side, in_place):
     """They are turned, and every round has the same weights."""
     data, states = items(), [[], []]
     away = parts_of(data)[1]
-    monkeypatch.setattr(fitting, "asked", lambda *given: 0.5)
+    in_place("asked", lambda *given: 0.5)
     train = Learner.train
     for kept in states:
 

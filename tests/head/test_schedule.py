@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.head import fitting
+from nobackfill.head import closed, heldout, schedule
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import FitConfig, Learner, Schedule, rounds
+from nobackfill.head.fitting import Learner
+from nobackfill.head.schedule import Schedule, rounds
+from nobackfill.head.settings import FitConfig
 
 CONFIG = FitConfig(epochs=2, batch_size=16, learning_rate=0.1)
 
@@ -70,7 +72,7 @@ def test_without_seconds_left_nothing_is_begun(clock):
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 7, 100])
 @pytest.mark.parametrize("items", [16, 100, 112])
 def test_long_epochs_come_in_even_parts(monkeypatch, longest, items):
-    monkeypatch.setattr(fitting, "ROUND", longest)
+    monkeypatch.setattr(schedule, "ROUND", longest)
     per_epoch = -(-items // 16)
     made = list(rounds(examples_of(items), CONFIG))
     for epoch in range(2):
@@ -168,16 +170,16 @@ def test_time_counts_from_when_it_is_told(fit, parts, recording, clock, monkeypa
     assert fit(parts, "recording", config)[2] == 6  # from now on
 
 
-def test_measuring_takes_time_too(fit, parts, recording, clock, monkeypatch):
+def test_measuring_takes_time_too(fit, parts, recording, clock, monkeypatch, in_place):
     ticking(monkeypatch, clock, 1.0)
-    measure = fitting.asked
+    measure = heldout.asked
 
     def slow(*given):
         clock.seconds += 5.0
         return measure(*given)
 
     config = replace(CONFIG, epochs=9, seconds=12.0)
-    monkeypatch.setattr(fitting, "asked", slow)
+    in_place("asked", slow)
     _, progress, steps = fit(parts, "recording", config)
     assert (steps, len(progress.history)) == (7, 2)  # 4 steps, 5 seconds, 3 steps
 
@@ -201,7 +203,7 @@ def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch, tmp_p
 def test_seconds_count_from_the_beginning_of_a_fit(items, head, clock, monkeypatch):
     data = items()
     ticking(monkeypatch, clock, 1.0)
-    choose = fitting.choose_closed_form
+    choose = closed.choose_closed_form
 
     def slow(*given):
         clock.seconds += 5.0
@@ -235,7 +237,7 @@ def test_batches_without_a_step_are_seen_all_the_same(fit, parts):
 def test_an_epoch_is_begun_once_however_many_rounds_it_has(
     fit, parts, recording, monkeypatch, longest
 ):
-    monkeypatch.setattr(fitting, "ROUND", longest)
+    monkeypatch.setattr(schedule, "ROUND", longest)
     _, progress, steps = fit(parts, "recording", replace(CONFIG, patience=99))
     assert recording[0].epochs == [(0, 2), (1, 2)]
     assert len(progress.history) == 2 * -(-4 // longest)

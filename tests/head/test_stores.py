@@ -8,8 +8,9 @@ import torch
 
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import choose_closed_form, compare_stored
+from nobackfill.head.stored import compare_stored
 from nobackfill.space import Space
 
 

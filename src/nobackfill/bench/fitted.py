@@ -17,7 +17,7 @@ from nobackfill.bench.trained import device_name, numbers
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import evaluate
 from nobackfill.head import CompatibleHead
-from nobackfill.head.fitting import check_method
+from nobackfill.head.settings import check_method
 from nobackfill.methods import METHODS
 from nobackfill.upgrade import choose_device
 from nobackfill.vectors import Vectors

@@ -16,7 +16,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from nobackfill.data.batches import Batch, Batches
-    from nobackfill.head.fitting import Progress as Fitting
+    from nobackfill.head.progress import Progress as Fitting
     from nobackfill.train.loop import Epoch
 
 WHILE = 2.0  # seconds before a bar is worth a look

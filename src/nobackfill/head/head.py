@@ -15,21 +15,16 @@ from torch import Tensor
 
 from nobackfill.config import resolve_options, suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import (
-    FitConfig,
-    Progress,
-    add_extra,
-    check_config,
-    check_method,
-    choose_closed_form,
-    compare_stored,
-    fit_network,
-    mapped,
-)
+from nobackfill.head.fitting import fit_network
 from nobackfill.head.folder import Stored, fingerprint, read_folder, write_folder
+from nobackfill.head.heldout import mapped
 from nobackfill.head.inputs import Rows, check_lengths, matched
 from nobackfill.head.network import HeadNetwork
+from nobackfill.head.progress import Progress
+from nobackfill.head.settings import FitConfig, check_config, check_method
+from nobackfill.head.stored import add_extra, compare_stored
 from nobackfill.head.supervision import (
     Pairs,
     classes_of,
