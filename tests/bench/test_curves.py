@@ -25,7 +25,7 @@ def test_every_option_has_a_panel_with_its_values(seeds, lines_of):
 
 
 def test_a_name_that_would_cover_another_is_left_out():
-    places = {"a": (0.0, 0.0), "b": (0.3, 0.03), "c": (10.0, 1.0), "d": (0.3, 0.5)}
-    assert far_apart(places) == {"a", "c", "d"}  # 3 % in both directions is near
+    places = {"a": (0.0, 0.0), "b": (0.1, 0.01), "c": (10.0, 1.0), "d": (0.1, 0.5)}
+    assert far_apart(places) == {"a", "c", "d"}  # 1 % in both directions is near
     assert far_apart({"a": (1.0, 2.0)}) == {"a"}
     assert far_apart({"a": (1.0, 2.0), "b": (1.0, 2.0)}) == {"a"}

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -286,9 +287,26 @@ def test_good_methods_make_room_below(monkeypatch):
 @pytest.mark.parametrize("number", [1, 2, 12])
 def test_names_of_equal_points_do_not_cover_each_other(number):
     runs = [(f"method {n}", 60.0, 55.0) for n in range(number)]
-    svg = self_cross_plane(runs, [0], old=50.0)
-    heights = sorted(place_of(svg, name)[1] for name, *_ in runs)
-    assert all(b - a > 11 for a, b in zip(heights, heights[1:], strict=False))
+    places = [place_of(self_cross_plane(runs, [0], old=50.0), name) for name, *_ in runs]
+    for (x, y), (other_x, other_y) in combinations(places, 2):
+        assert abs(y - other_y) > 11 or abs(x - other_x) > 13  # or on both sides of the point
+
+
+def test_a_name_stands_beside_its_point_and_a_line_leads_to_one_that_does_not(monkeypatch):
+    said = watched(monkeypatch, "annotate")
+    runs = [("near", 60.0, 55.0), ("there", 70.0, 55.0), ("too", 70.0, 55.0), ("far", 70.0, 55.0)]
+    self_cross_plane(runs, [0], old=50.0)
+    names = {place[0]: (place[2], how) for place, how in said if len(place) == 3}
+    assert names["near"][0] == names["there"][0]
+    assert names["too"][1]["ha"] == "right"  # on the other side
+    assert [bool(names[one][1]["arrowprops"]) for one in ("near", "there", "too", "far")] == [
+        False, False, False, True,
+    ]  # fmt: skip
+
+
+def test_a_point_without_a_name_is_told_by_no_number():
+    svg = self_cross_plane([("here", 60.0, 55.0), ("", 70.0, 1.0)], [0], old=50.0)
+    assert "(1.0)" not in " ".join(words(svg))
 
 
 def test_a_plane_where_nothing_is_found_is_drawn():

@@ -6,7 +6,7 @@ from nobackfill.bench.compared import Compared, value
 from nobackfill.report.charts import pareto_front, self_cross_plane
 
 ON_PAPER = 'style="background: white; '  # as it does not stand on a page of ours
-NEAR = 0.04  # of the width and height: two names so near would cover each other
+NEAR = 0.012  # of the width and height: two names so near would cover each other
 
 
 def plane(compared: Compared) -> str:

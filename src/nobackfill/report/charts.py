@@ -170,14 +170,14 @@ def self_cross_plane(
         axes = figure.add_subplot()
         axes.axhline(old, color=SOFT, linewidth=1, linestyle=":")
         axes.annotate(
-            "old/old", (0.005, old), xycoords=("axes fraction", "data"), xytext=(0, 3),
+            "old/old", (1, old), xycoords=("axes fraction", "data"), xytext=(4, -3),
             textcoords="offset points", color=SOFT, fontsize=9,
         )  # fmt: skip
         if independent is not None:
             axes.axvline(independent, color=SOFT, linewidth=1, linestyle=":")
             axes.annotate(
-                "independent", (independent, 0.01), xycoords=("data", "axes fraction"),
-                xytext=(3, 0), textcoords="offset points", color=SOFT, fontsize=9, rotation=90,
+                "independent", (independent, 1), xycoords=("data", "axes fraction"),
+                xytext=(0, 4), textcoords="offset points", color=SOFT, fontsize=9, ha="center",
             )  # fmt: skip
         lowest = old - 1.5 * max(max(cross for *_, cross in runs) - old, old / 4)
         best = np.array([runs[place][1:] for place in front])
@@ -194,31 +194,64 @@ def self_cross_plane(
         labels = [
             (name if cross >= lowest else f"{name} ({cross:.1f})", self_map, max(cross, lowest))
             for name, self_map, cross in runs
+            if name
         ]
-        name_apart(axes, labels)
+        points = [(self_map, max(cross, lowest)) for _, self_map, cross in runs]
+        name_apart(axes, labels, points)
         axes.set_xlabel("new/new, mAP in percent (self: after a full backfill)")
         axes.set_ylabel("new/old, mAP in percent (cross: today)")
         return _svg(figure)
 
 
-def name_apart(axes: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
-    """Writes names beside their points, moved up or down where they would cover each other."""
-    height, letter = 12.0, 5.6  # points, of a line and of a letter
+def name_apart(
+    axes: Axes,
+    labels: Sequence[tuple[str, float, float]],
+    points: Sequence[tuple[float, float]],
+) -> None:
+    """Writes names beside their points, where they cover neither each other nor a point.
+
+    To the right, else to the left, else as little above or below as will do, with a thin line.
+
+    Args:
+        axes: Where they are drawn.
+        labels: Names and what they belong to.
+        points: All that is drawn, with a name or without.
+    """
+    height, letter, gap = 12.0, 5.6, 7.0  # points: of a line, of a letter, beside a point
     assert isinstance(axes.figure, Figure)
     axes.figure.draw_without_rendering()  # only now places are known
     per_pixel = 72 / axes.figure.dpi
-    points = [axes.transData.transform(label[1:]) * per_pixel for label in labels]
-    taken = [(x - 4, x + 4, y - 4) for x, y in points]  # left, right, height of what is there
-    for name, x, y in sorted(labels, key=lambda label: -label[2]):
-        left, at = axes.transData.transform((x, y)) * per_pixel
-        left, right, up = left + 7, left + 9 + letter * len(name), at + 3
-        while any(
+    taken = [  # left, right, height of what is there
+        (x - 4, x + 4, y - 4)
+        for x, y in (axes.transData.transform(point) * per_pixel for point in points)
+    ]
+
+    def is_free(left: float, right: float, up: float) -> bool:
+        return not any(
             left < other_right and other_left < right and abs(up - other) < height
             for other_left, other_right, other in taken
-        ):
-            up -= 1
-        taken.append((left, right, up))
-        axes.annotate(name, (x, y), (7, up - at), textcoords="offset points", fontsize=9, color=INK)
+        )
+
+    for name, x, y in sorted(labels, key=lambda label: -label[2]):
+        at, low = axes.transData.transform((x, y)) * per_pixel
+        width = 2 + letter * len(name)
+        sides = {"left": (at + gap, at + gap + width), "right": (at - gap - width, at - gap)}
+        align, up = next(
+            (align, up)
+            for away in range(1000)
+            for up in (low - 4 + away, low - 4 - away)
+            for align, (left, right) in sides.items()
+            if is_free(left, right, up)
+        )
+        taken.append((*sides[align], up))
+        axes.annotate(
+            name, (x, y), (gap if align == "left" else -gap, up - low), ha=align,
+            textcoords="offset points", fontsize=9, color=INK, arrowprops=(
+                {"arrowstyle": "-", "color": SOFT, "linewidth": 0.6, "shrinkB": 3}
+                if abs(up - low + 4) > height / 2
+                else None
+            ),
+        )  # fmt: skip
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
