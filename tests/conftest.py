@@ -1,7 +1,11 @@
-"""Settings of the whole test run."""
+"""Settings of the whole test run, and a suite of the benchmark that trains nothing."""
 
 import sys
+from dataclasses import dataclass, field
+from multiprocessing.pool import ThreadPool
+from types import SimpleNamespace
 
+import pytest
 import torch
 
 # Tests work on tiny tensors: one thread is as fast, and does not stall on a busy machine.
@@ -20,3 +24,39 @@ except (RuntimeError, ImportError):
     for name in ("nms", "qnms"):
         OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     import torchvision  # noqa: F401
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A suite by the name of "toy", whose runs are made in threads of this process."""
+    from nobackfill.bench import SUITES, Suite, runner, trained  # not before types are watched
+
+    @dataclass(frozen=True)
+    class Toy(Suite):
+        """Trains nothing, and remembers its tasks; `broken` fails."""
+
+        made: list = field(default_factory=list)
+        broken: list = field(default_factory=list)
+
+        def stages(self, ways):
+            return trained.stages(ways)
+
+        def run(self, task):
+            self.made.append(task)
+            if task.way in self.broken:
+                raise RuntimeError("out of memory")
+            if task.way in ("old", "cores_old"):
+                return None
+            return {
+                "device": "cpu", "seconds": 1.0, "epochs": 1, "lost": 0.1, "verdict": "undecided",
+                "old_old": 0.1, "new_old": 0.25, "new_new": 0.3,
+            }  # fmt: skip
+
+    suite = Toy(
+        title="A toy upgrade", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2
+    )
+    monkeypatch.setitem(SUITES, "toy", suite)
+    monkeypatch.setattr(
+        runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)
+    )
+    return suite

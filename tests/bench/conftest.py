@@ -1,13 +1,9 @@
-"""Invented lines, features of a few items, and a suite that trains nothing."""
-
-from dataclasses import dataclass, field
-from multiprocessing.pool import ThreadPool
-from types import SimpleNamespace
+"""Invented lines, and features of a few items."""
 
 import numpy as np
 import pytest
 
-from nobackfill.bench import SUITES, Place, Suite, Task, runner, trained
+from nobackfill.bench import Place, Task
 
 
 @pytest.fixture(scope="session")
@@ -37,39 +33,6 @@ def cells():
         return {row[0]: row[1:] for row in rows if not row[0].startswith("--")}
 
     return read
-
-
-@dataclass(frozen=True)
-class Toy(Suite):
-    """Remembers what it was asked for; `broken` fails."""
-
-    made: list = field(default_factory=list)
-    broken: list = field(default_factory=list)
-
-    def stages(self, ways):
-        return trained.stages(ways)
-
-    def run(self, task):
-        self.made.append((task.way, task.seed, *task.changes))
-        if task.way in self.broken:
-            raise RuntimeError("out of memory")
-        if task.way in ("old", "cores_old"):
-            return None
-        return {
-            "device": "cpu", "seconds": 1.0, "epochs": 1, "lost": 0.1, "verdict": "undecided",
-            "old_old": 0.1, "new_old": 0.2, "new_new": 0.3,
-        }  # fmt: skip
-
-
-@pytest.fixture
-def toy(monkeypatch):
-    """A suite by the name of "toy", whose runs are made in threads of this process."""
-    suite = Toy(title="A toy", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2)
-    monkeypatch.setitem(SUITES, "toy", suite)
-    monkeypatch.setattr(
-        runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)
-    )
-    return suite
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,12 @@
 
 import json
 import sys
-from dataclasses import dataclass, field
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.text import Text
 
-from nobackfill.bench import SUITES, Place, Suite, Task, runner
+from nobackfill.bench import SUITES, Place, Task
 from nobackfill.bench.greedy import Search
 from nobackfill.bench.runner import Done
 from nobackfill.bench.studies import STUDIES, Study
@@ -42,39 +39,12 @@ def quality(capsys, monkeypatch, tmp_path):
     return run
 
 
-@dataclass(frozen=True)
-class Toy(Suite):
-    """Trains nothing, and remembers its tasks; `broken` fails."""
-
-    made: list = field(default_factory=list)
-    broken: list = field(default_factory=list)
-
-    def stages(self, ways):
-        return [["old"], list(ways)]
-
-    def run(self, task):
-        self.made.append(task)
-        if task.way in self.broken:
-            raise RuntimeError("out of memory")
-        numbers = {"old_old": 0.1, "new_old": 0.25, "new_new": 0.3}
-        more = {"device": "cpu", "lost": 0.1, "verdict": "undecided", "seconds": 1.0, "epochs": 1}
-        return None if task.way == "old" else numbers | more
-
-
-@pytest.fixture
-def toy(monkeypatch):
-    suite = Toy(
-        title="A toy upgrade", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2
-    )
-    monkeypatch.setitem(SUITES, "toy", suite)
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
     study = Study(
         "toy", "A toy study", "Why?", ("rm", "ndpp"), {"": (), "few": ("a.b=1",)}, seeds=1
     )
     monkeypatch.setitem(STUDIES, "toys", study)
-    monkeypatch.setattr(
-        runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)
-    )
-    return suite
 
 
 def lines(folder, suite="toy"):
