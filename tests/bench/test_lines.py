@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from nobackfill.bench.lines import append, key_of, mend, read_lines, without
+from nobackfill.bench.lines import append, key_of, mend, read_lines
 from nobackfill.errors import DataError
 
 
@@ -96,8 +96,3 @@ def test_a_bad_line_in_the_middle_is_an_error_that_says_where(path, bad):
 def test_empty_lines_are_passed_over(path):
     path.write_text("\n" + path.read_text().replace("\n", "\n\n"))
     assert len(read_lines(path)) == 2
-
-
-def test_lines_of_some_runs_can_be_left_out(path):
-    left = without(read_lines(path), {key_of(line("ndpp")), key_of(line("odpp", 1))})
-    assert [one["way"] for one in left] == ["odpp"]

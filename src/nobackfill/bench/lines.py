@@ -1,7 +1,6 @@
 """The results, one JSON line per run: appended as they come, never twice."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,3 @@ def append(path: Path, line: Line) -> None:
     """Adds a line."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-
-
-def without(lines: Iterable[Line], keys: set[tuple[Any, ...]]) -> list[Line]:
-    """Those whose run is not among `keys`."""
-    return [line for line in lines if key_of(line) not in keys]
