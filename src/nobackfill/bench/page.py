@@ -27,11 +27,14 @@ LINES = "quality"  # the folder of the lines, beside the page
 HOW_TO_READ = """\
 mAP in percent, means over seeds ± half a 95 % interval (Student's t over the seeds; of differences,
 over pairs on the same seed). Every seed has its own split of the classes and its own old model,
-which starts from other weights than the new ones. *Gain* is new/old − old/old; *recovered* is its
-share of what a full backfill by the independent model would gain; *lost* are the queries, in
-percent, whose first answer was right under the old model and is wrong now; *compatible* counts
-the seeds on which the interval of the gain, drawn over queries or classes, lies above 0. *s/epoch*
-are seconds on machines that trained many models at once: good for orders of magnitude only.
+which starts from other weights than the new ones; but in `cub-vectors`, `landmarks-vectors` and
+`captions` only the seed of the head changes, and ± says nothing of other data. *P* scores compare
+with the gain of the independent model: where that is small or none, they say nothing. *Gain* is
+new/old − old/old; *recovered* is its share of what a full backfill by the independent model would
+gain; *lost* are the queries, in percent, whose first answer was right under the old model and is
+wrong now; *compatible* counts the seeds on which the interval of the gain, drawn over queries or
+classes, lies above 0. *s/epoch* are seconds on machines that trained many models at once: good for
+orders of magnitude only.
 
 `cores` has an old model of its own kind, `rm` and `janus` have a map on their queries, `bt2` has 32
 dimensions more; `mimic` and `sspl` see no labels. What each is:
