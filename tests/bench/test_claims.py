@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from nobackfill.bench.claims import Verdict, first_paragraph, judge
@@ -5,6 +7,16 @@ from nobackfill.bench.compared import Compared
 
 SEEDS = range(3)
 JITTER = (0.0, 0.001, 0.002)  # from seed to seed, of all ways alike
+
+
+def verdict(suite, not_above, compatible, free, *, seeds=5, room=30.0):
+    return Verdict(suite, not_above, compatible, free, seeds, room)
+
+
+def judged(compared):
+    """With the room in full digits rounded."""
+    found = judge("glyphs", compared)
+    return replace(found, room=round(found.room, 6))
 
 
 def numbers(new_old, new_new, *, jitter=JITTER):
@@ -27,7 +39,7 @@ def compare(lines_of):
 
 
 def test_all_holds_where_ours_is_above_all_others(compare):
-    assert judge("glyphs", compare()) == Verdict("glyphs", (), compatible=True, free=True, seeds=3)
+    assert judged(compare()) == verdict("glyphs", (), True, True, seeds=3)
 
 
 def test_ours_must_have_been_run(lines_of):
@@ -36,8 +48,8 @@ def test_ours_must_have_been_run(lines_of):
 
 def test_a_better_way_and_an_equal_one_are_named_and_a_worse_one_is_not(compare):
     others = {"better": (0.6, 0.7), "equal": (0.5, 0.7), "worse": (0.45, 0.7)}
-    verdict = judge("glyphs", compare(others=others))
-    assert sorted(verdict.not_above) == ["better", "equal"]
+    found = judge("glyphs", compare(others=others))
+    assert sorted(found.not_above) == ["better", "equal"]
 
 
 def test_a_mean_above_that_may_be_chance_is_not_enough(compare):
@@ -53,8 +65,7 @@ def test_a_single_seed_is_not_enough(lines_of):
         *lines_of("ndpp", {0: (0.4, 0.41, 0.5)}),
         *lines_of("independent", {0: (0.4, 0.1, 0.7)}),
     ]
-    verdict = judge("glyphs", Compared.of(lines))
-    assert verdict == Verdict("glyphs", ("ndpp",), compatible=False, free=True, seeds=1)
+    assert judged(Compared.of(lines)) == verdict("glyphs", ("ndpp",), False, True, seeds=1)
 
 
 def test_a_way_on_other_seeds_cannot_be_beaten(lines_of, compare):
@@ -87,8 +98,8 @@ def test_free_is_at_most_half_a_point_below_the_independent_model(compare, new_n
 
 
 def test_where_the_independent_model_is_no_better_no_p_1_can_be_told(compare):
-    verdict = judge("glyphs", compare(ceiling=0.4))
-    assert verdict == Verdict("glyphs", None, compatible=True, free=True, seeds=3)
+    found = judged(compare(ceiling=0.4))
+    assert found == verdict("glyphs", None, True, True, seeds=3, room=0.0)
 
 
 def test_nothing_is_said_of_an_independent_model_that_was_not_run(compare):
@@ -100,10 +111,10 @@ def test_nothing_is_said_of_an_independent_model_that_was_not_run(compare):
 def test_the_paragraph_counts_where_it_holds_and_names_where_it_does_not():
     said = first_paragraph(
         {
-            "a": Verdict("a", (), compatible=True, free=True, seeds=5),
-            "b": Verdict("b", ("bct", "rbcl"), compatible=False, free=True, seeds=5),
-            "c": Verdict("c", None, compatible=True, free=False, seeds=5),
-            "d": Verdict("d", (), compatible=False, free=False, seeds=5),
+            "a": verdict("a", (), True, True),
+            "b": verdict("b", ("bct", "rbcl"), False, True),
+            "c": verdict("c", None, True, False),
+            "d": verdict("d", (), False, False),
         }
     )
     assert "`janus`, was put to 4 upgrades" in said
@@ -115,9 +126,9 @@ def test_the_paragraph_counts_where_it_holds_and_names_where_it_does_not():
 
 
 def test_the_paragraph_of_what_holds_nowhere_and_of_what_holds_everywhere():
-    nowhere = first_paragraph({"a": Verdict("a", ("bct",), compatible=False, free=False, seeds=5)})
+    nowhere = first_paragraph({"a": verdict("a", ("bct",), False, False)})
     assert "in 0 of them. In `a` that" in nowhere
-    everywhere = first_paragraph({"a": Verdict("a", (), compatible=True, free=True, seeds=5)})
+    everywhere = first_paragraph({"a": verdict("a", (), True, True)})
     assert everywhere.count(" in none.") == 2
     assert "does not hold" not in everywhere
 
@@ -125,9 +136,19 @@ def test_the_paragraph_of_what_holds_nowhere_and_of_what_holds_everywhere():
 def test_the_paragraph_warns_of_few_seeds():
     def said(*seeds):
         verdicts = [
-            Verdict(name, (), True, True, number) for name, number in zip("abc", seeds, strict=True)
+            Verdict(name, (), True, True, number, 30.0)
+            for name, number in zip("abc", seeds, strict=True)
         ]
         return first_paragraph({one.suite: one for one in verdicts})
 
     assert said(2, 3, 1).endswith("So few seeds prove next to nothing: `a` (2), `c` (1).")
     assert "few" not in said(3, 4, 5)
+
+
+def test_where_there_is_next_to_nothing_to_gain_p_1_proves_nothing(compare):
+    narrow = judge("glyphs", compare(0.405, ceiling=0.402, others={"ndpp": (0.35, 0.4)}))
+    assert narrow.not_above == ()
+    said = first_paragraph({"glyphs": narrow})
+    assert "in 0 of them." in said
+    assert "In `glyphs` P_1 says little: the independent model is only 0.20 points above" in said
+    assert "says little" not in first_paragraph({"glyphs": judge("glyphs", compare())})

@@ -7,6 +7,7 @@ from nobackfill.bench.compared import CEILINGS, OURS, Compared, gain
 
 MAY_LOSE = 0.5  # points of new/new against the independent model
 FEW = 3  # seeds, below which intervals are too wide to say anything
+ROOM = 1.0  # points that the independent model gains: with less, P_1 divides by next to nothing
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Verdict:
         free: Whether new/new is at most `MAY_LOSE` below the independent model's, on average; None
             where there is none.
         seeds: On how many seeds it was run.
+        room: How far the independent model is above the old one, in points.
     """
 
     suite: str
@@ -28,6 +30,7 @@ class Verdict:
     compatible: bool
     free: bool | None
     seeds: int
+    room: float
 
 
 def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Verdict | None:
@@ -51,6 +54,7 @@ def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Ve
         compared.mean(OURS, gain).low > 0,
         compared.mean(OURS, compared.free).value >= -MAY_LOSE if compared.ceilings else None,
         len(compared.runs[OURS]),
+        compared.mean(OURS, compared.room).value,
     )
 
 
@@ -60,7 +64,8 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     Args:
         verdicts: By suite.
     """
-    ahead = [name for name, one in verdicts.items() if one.not_above == ()]
+    narrow = {name: one for name, one in verdicts.items() if one.room < ROOM}
+    ahead = [name for name, one in verdicts.items() if one.not_above == () and name not in narrow]
     said = [
         f"Our default, `{OURS}`, was put to {len(verdicts)} upgrades. "
         f"Its P_1 is above that of every other method, with a paired 95 % interval above 0, "
@@ -79,6 +84,12 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     ):
         wrong = [name for name, one in verdicts.items() if getattr(one, holds) is False]
         said.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
+    for name, one in narrow.items():
+        if one.not_above is not None:
+            said.append(
+                f"In `{name}` P_1 says little: the independent model is only {one.room:.2f} points "
+                f"above the old."
+            )
     few = [f"`{name}` ({one.seeds})" for name, one in verdicts.items() if one.seeds < FEW]
     if few:
         said.append(f"So few seeds prove next to nothing: {', '.join(few)}.")

@@ -123,6 +123,11 @@ class Compared:
         ceiling = self.ceilings.get(line["seed"])
         return None if ceiling is None else 100 * (line["new_new"] - ceiling)
 
+    def room(self, line: Line) -> float | None:
+        """How far the independent model is above the old one, in points."""
+        ceiling = self.ceilings.get(line["seed"])
+        return None if ceiling is None else 100 * (ceiling - line["old_old"])
+
     def mean(self, way: str, measure: Measure) -> Mean:
         """Of one way over its seeds."""
         found = [measure(line) for line in self.runs.get(way, {}).values()]
