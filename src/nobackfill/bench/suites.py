@@ -90,6 +90,7 @@ SUITES: dict[str, Suite] = {
         title="50 landmarks, heads fitted to frozen features",
         says=("As above; 25 classes to fit on, 25 others are searched.",),
         load=backbone_features("landmarks50"),
+        was_seen=True,
         wants=("landmarks50/features.npz",),
     ),
     "captions": FittedSuite(
@@ -101,6 +102,7 @@ SUITES: dict[str, Suite] = {
         load=caption_vectors,
         supervision="groups",
         ways=("procrustes", "ridge", "prototype_alignment", "cross_supcon", "janus"),
+        was_seen=True,
         wants=("flickr8k_heads/flickr8k.npz",),
     ),
     "omniglot": TrainedSuite(

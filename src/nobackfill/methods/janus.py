@@ -33,8 +33,8 @@ class Janus(ClassifyingMethod):
     differentiable (`smooth_average_precision`): those of the batch and, for each of its items, of
     a partner: another item of its class, drawn by chance from all that are stored. Without partners
     a batch of many classes would hold hardly two items of any, and ranking would ask to imitate
-    what the old model made of the item itself, its confusions among it. Where the ranking is right,
-    nothing pulls any more.
+    what the old model made of the item itself, its confusions among it. The gradient is gentler
+    than the count: it goes on pulling until the class is ahead by some tenths of a cosine.
 
     The face that looks forward, :math:`e`, is stored and searched among its own kind: it need not
     lie where old vectors lie. The face that looks back, :math:`B e`, asks the old gallery. Both
