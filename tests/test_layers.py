@@ -11,7 +11,7 @@ ROOMS = """
     search merge quantize ranking relevance metrics prototypes oldspace adapters
     perturb losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
-    evaluation matrix comparison similarities analysis confusion findings
+    evaluation matrix comparison modalities similarities analysis confusion findings
     report upgrade reporting jobs sequence plan demo demo_report bench doctor cli __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent

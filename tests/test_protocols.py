@@ -284,7 +284,8 @@ def test_rows_of_other_modalities_need_not_be_in_both_files():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_results_do_not_depend_on_the_size_of_blocks(protocol, monkeypatch):
-    old, new = both(**ROLES, modality=np.where(ASKS, "text", "image"))
+    kinds = PROTOCOLS[protocol].modalities or ("text", "image")
+    old, new = both(**ROLES, modality=np.where(ASKS, *kinds))
     files = [nb.Vectors(f.ids, f.vectors.float(), f.labels, columns=f.columns) for f in (old, new)]
     whole = evaluate(*files, protocol=protocol)
     monkeypatch.setattr("nobackfill.search.BLOCK_BYTES", 7 * 4 * COUNT)

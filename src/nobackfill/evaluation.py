@@ -200,7 +200,7 @@ class Evaluation:
             "compatible": {"compatible": True, "not compatible": False}.get(self.verdict),
             "verdict": self.verdict,
             "differences": {name: one.summary() for name, one in self.differences.items()},
-            "metrics": {name: _metrics(result) for name, result in self.pairs.items()},
+            "metrics": {name: metrics_of(result) for name, result in self.pairs.items()},
             "flips": [asdict(self.flips(k)) for k in (1, 5, 10)],
             "recall_at_1": {
                 name: result.recall(1) if result else None for name, result in pairs.items()
@@ -222,6 +222,7 @@ def evaluate(
     query_for_old: Vectors | None = None,
     independent: Vectors | None = None,
     protocol: str | None = None,
+    modalities: tuple[str, str] | None = None,
     ground_truth: GroundTruth | None = None,
     intersect: bool = False,
     seed: int = 0,
@@ -244,6 +245,8 @@ def evaluate(
             `rm`): new/old asks with these, new/new does not.
         independent: Vectors of a new model trained without constraint: the ceiling.
         protocol: A name of `PROTOCOLS`; "plain" by default.
+        modalities: Of those that ask and of those that are searched, in place of the protocol's;
+            values of the column `modality`.
         ground_truth: What each query shall find, where labels do not say it.
         intersect: Whether items that only one file has are left out instead of being an error.
         seed: Of the drawing that intervals come from.
@@ -253,13 +256,14 @@ def evaluate(
     name, rules = protocol_named(protocol)
     asks = new if new_query is None else new_query
     asks_old = asks if query_for_old is None else query_for_old
+    modalities = modalities or rules.modalities
     plan = plan_search(
         old,
         asks_old,
         new,
         same_camera=rules.same_camera,
         leave_one_out=rules.leave_one_out,
-        modalities=rules.modalities,
+        modalities=modalities,
         intersect=intersect,
         ground_truth=ground_truth,
     )
@@ -300,6 +304,7 @@ def evaluate(
             *lacking,
             *_space_notes(old, asks_old),
             *_query_notes(new, query_for_old),
+            *([] if modalities else _mixed_notes((old, asks_old), plan)),
         ),
         seed=seed,
     ).explained()
@@ -346,7 +351,7 @@ def search_as_planned(
     )
 
 
-def _metrics(result: Retrieval) -> dict[str, float | None]:
+def metrics_of(result: Retrieval) -> dict[str, float | None]:
     """What a search came to, in all the usual numbers."""
     return {
         "map": result.mean_average_precision,
@@ -384,6 +389,24 @@ def _query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
     if query_for_old.space is not None and query_for_old.space.weights != new.space.weights:
         return ["the queries for the old gallery were made by another model than the new one"]
     return []
+
+
+def _mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
+    """Whether one number stands for searches among images and among texts alike."""
+    file = next((one for one in files if "modality" in one.columns), None)
+    if file is None:
+        return []
+    kinds = [
+        set(file.columns["modality"][np.isin(file.ids, ids)].tolist())
+        for ids in (plan.query_ids, plan.gallery_ids)
+    ]
+    if max(map(len, kinds)) < 2:
+        return []
+    held = " and ".join(f"{kind}s" for kind in sorted(set.union(*kinds)))
+    return [
+        f"these files hold {held}: all ask and are searched together, and one number stands for "
+        f"all; --by-modality tells them apart"
+    ]
 
 
 def _space_notes(old: Vectors, new: Vectors) -> list[str]:

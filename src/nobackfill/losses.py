@@ -117,6 +117,38 @@ def supervised_contrast(
     return -(log_share.sum(dim=-1) / count).mean()
 
 
+def pair_contrast(
+    image: Float[Tensor, "batch dim"],
+    text: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    *,
+    temperature: float = 0.07,
+) -> Float[Tensor, ""]:
+    r"""Draws images and texts of one class to each other, and away from the others of the batch.
+
+    .. math::
+        \tfrac12 \bigl(L(u, v) + L(v, u)\bigr)
+
+    with images :math:`u`, texts :math:`v`, and :math:`L` of `supervised_contrast`, in which all
+    that is of the query's class is positive. Where each class is one pair, this is CLIP's loss.
+
+    Args:
+        image: Embeddings of images.
+        text: Embeddings of texts, one for each image.
+        labels: The class of each pair.
+        temperature: Of the contrast.
+
+    Example:
+        >>> pair_contrast(torch.ones(2, 3), torch.ones(2, 3), torch.tensor([0, 1]))
+        tensor(0.6931)
+    """
+    positive = same_class(labels)
+    return (
+        supervised_contrast(image, text, positive, temperature=temperature)
+        + supervised_contrast(text, image, positive, temperature=temperature)
+    ) / 2
+
+
 def smooth_average_precision(
     query: Float[Tensor, "query dim"],
     keys: Float[Tensor, "keys dim"],

@@ -94,7 +94,7 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
     weights = sum(parameter.numel() for parameter in model.parameters()) + classes * dim
     kept = {"embeddings", "independent"} & method.needs
     half = 2 if config.precision in HALF else 1
-    states = 2 if config.optimizer == "adam" else 1
+    states = 1 if config.optimizer == "sgd" else 2
     memory = {
         "weights, gradients, optimiser": weights * BYTES * (2 + states),
         "activations": saved_for_backward(model, shape) * config.batch_size // half,

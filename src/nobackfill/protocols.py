@@ -35,6 +35,11 @@ PROTOCOLS: dict[str, Protocol] = {
     "gldv2": Protocol("average precision cut at 100", at=100),
     "roxford_rparis": Protocol("area by trapezoids, as its lists are counted", area="trapezoid"),
     "inshop": Protocol("customers' photographs ask for the shop's; plain average precision"),
+    "flickr8k": Protocol(
+        "captions ask for the image they describe, by cosine", modalities=("text", "image")
+    ),
+    "text_to_image": Protocol("texts ask for images", modalities=("text", "image")),
+    "image_to_text": Protocol("images ask for texts", modalities=("image", "text")),
     "rstpreid": Protocol(
         "texts ask for images of the person, by cosine alone", modalities=("text", "image")
     ),

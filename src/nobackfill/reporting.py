@@ -20,9 +20,11 @@ from nobackfill.evaluation import Evaluation
 from nobackfill.files import find_given, write_text
 from nobackfill.findings import look_into
 from nobackfill.matching import columns_of
+from nobackfill.modalities import ByModality
 from nobackfill.prototypes import class_means
 from nobackfill.report import Page, render_html, render_markdown
 from nobackfill.report.looks import Show, thumbnail
+from nobackfill.report.modalities import modalities_page
 from nobackfill.report.runs import BASELINE, Outcome, check_same_search, comparison_of, runs_page
 from nobackfill.report.sequence import sequence_page
 from nobackfill.report.upgrade import upgrade_page
@@ -31,6 +33,7 @@ from nobackfill.upgrade import (
     AS_IT_COMES,
     Decoding,
     evaluate_run,
+    is_searched,
     save_evaluation,
     search_all,
     vectors_path,
@@ -182,13 +185,30 @@ def report_vectors(evaluation: Evaluation, files: Sequence[Vectors], *, title: s
         files: What was compared; their columns `path` and `text` show items.
         title: Of the page.
     """
-    findings = look_into(evaluation)
-    spaces = {
+    findings, spaces = look_into(evaluation), _spaces(files)
+    page = upgrade_page(findings, title=title, show=looks_in(files), made_of=spaces)
+    return Report(page, {**findings.summary(), "made_of": spaces}, evaluation)
+
+
+def report_modalities(found: ByModality, files: Sequence[Vectors], *, title: str) -> Report:
+    """The report of two files of vectors, compared direction by direction.
+
+    Args:
+        found: As `evaluate_modalities` returns it.
+        files: What was compared.
+        title: Of the page.
+    """
+    spaces = _spaces(files)
+    page = modalities_page(found, title=title, made_of=spaces)
+    return Report(page, {**found.summary(), "made_of": spaces})
+
+
+def _spaces(files: Sequence[Vectors]) -> dict[str, str]:
+    """The fingerprints of what was compared."""
+    return {
         f"{name} space": file.space.fingerprint if file.space else "not declared"
         for name, file in zip(("old", "new"), files, strict=False)
     }
-    page = upgrade_page(findings, title=title, show=looks_in(files), made_of=spaces)
-    return Report(page, {**findings.summary(), "made_of": spaces}, evaluation)
 
 
 def kinds_of(recipes: Sequence[Recipe]) -> list[str]:
@@ -259,7 +279,7 @@ def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     """What a run searches, by name; the empty one is its own data."""
     choices = {"": run.recipe.data, **run.recipe.tests}
     opened = {name: decoding.open(one, run.recipe.images) for name, one in choices.items()}
-    searched = {name: one for name, one in opened.items() if one.is_searched}
+    searched = {name: one for name, one in opened.items() if is_searched(one, run.recipe)}
     if not searched:
         raise DataError(
             f"wanted something that {run.folder} was tested on, but neither [data] nor a test of "

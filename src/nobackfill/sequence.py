@@ -15,7 +15,7 @@ from nobackfill.matrix import mean_average_precision
 from nobackfill.protocols import protocol_named
 from nobackfill.scores import compatibility
 from nobackfill.train.run import Run
-from nobackfill.upgrade import AS_IT_COMES, Decoding, searched_vectors
+from nobackfill.upgrade import AS_IT_COMES, Decoding, is_searched, searched_vectors
 from nobackfill.vectors import Vectors
 
 
@@ -39,7 +39,7 @@ def summarize_sequence(
     matrices = {
         name or "data": compatibility_matrix(runs, one, test=name, device=device)
         for name, one in collections.items()
-        if one.is_searched
+        if is_searched(one, recipe)
     }
     if not matrices:
         raise DataError(

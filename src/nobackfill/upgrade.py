@@ -17,10 +17,12 @@ from nobackfill.config import Choice, ImagesConfig, Recipe, read_sequence, sugge
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
 from nobackfill.distributed import is_main, wait
-from nobackfill.embed import Watch, embed, to_vectors
+from nobackfill.embed import Watch, to_vectors
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation import Evaluation, evaluate
 from nobackfill.files import write_text
+from nobackfill.modalities import evaluate_modalities
+from nobackfill.protocols import protocol_named
 from nobackfill.train.known import check_old, know_old_space, lineage_of, old_model_for
 from nobackfill.train.lock import in_use
 from nobackfill.train.loop import Epoch
@@ -91,7 +93,9 @@ def train_run(
     recipe = run.recipe
     collection = collection or decoding.open(recipe.data, recipe.images)
     tests = {name: decoding.open(one, recipe.images) for name, one in recipe.tests.items()}
-    tests = {name: one for name, one in {"": collection, **tests}.items() if one.is_searched}
+    tests = {
+        name: one for name, one in {"": collection, **tests}.items() if is_searched(one, recipe)
+    }
     if not run.finished:
         check_old(recipe)
         collection.training_rows(recipe.train.step)  # raises where there is nothing to train on
@@ -114,6 +118,13 @@ def train_run(
     wait()
 
 
+def is_searched(collection: Collection, recipe: Recipe) -> bool:
+    """Whether anything asks in it: images for images, or, of a model that reads them, texts."""
+    if recipe.text is None:
+        return collection.is_searched
+    return collection.captions is not None and len(collection.validation_rows()) > 0
+
+
 def search_all(
     run: Run, tests: Mapping[str, Collection], *, device: torch.device
 ) -> dict[str, Any]:
@@ -122,6 +133,8 @@ def search_all(
     The first test's numbers stand at the top, those of others, and of other ways to count, below
     `tests`. Several tests have a `mean`, of the P-scores too, as the paper has it.
     """
+    if run.recipe.text is not None:
+        return search_directions(run, tests, device=device)
     results = {}
     for name, one in tests.items():
         results[name] = evaluate_run(run, one, test=name, device=device)
@@ -136,6 +149,30 @@ def search_all(
     if len(tests) > 1:
         summary["mean"] = mean_over([results[name].summary() for name in tests])
     return summary
+
+
+def search_directions(
+    run: Run, tests: Mapping[str, Collection], *, device: torch.device
+) -> dict[str, Any]:
+    """The same for a model of images and texts: from texts to images first, and so on.
+
+    Beside old/old, new/old and new/new each direction has `old_new`, old queries on the new
+    gallery; `modality_gap` tells how far images and texts are apart.
+    """
+    results, gaps = dict[str, dict[str, Any]](), dict[str, Any]()
+    for name, one in tests.items():
+        found = evaluate_modalities(**pair_of(run, one, test=name, device=device)).summary()
+        directions = found["directions"]
+        main = "_to_".join(protocol_named(one.protocol)[1].modalities or ("text", "image"))
+        for direction in sorted(directions, key=lambda direction: direction != main):
+            results["_".join(filter(None, (name, direction)))] = directions[direction]
+        gaps[name or "data"] = found["modality_gap"]
+    first, *others = results
+    return {
+        **results[first],
+        "tests": {name: results[name] for name in others},
+        "modality_gap": gaps if len(gaps) > 1 else gaps[next(iter(gaps))],
+    }
 
 
 def mean_over(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -162,21 +199,36 @@ def evaluate_run(
         level: Which way to count, where the collection has several.
         device: What to work on.
     """
+    return evaluate(
+        **pair_of(run, collection, test=test, device=device), ground_truth=collection.truth(level)
+    )
+
+
+def pair_of(
+    run: Run, collection: Collection, *, test: str = "", device: torch.device
+) -> dict[str, Any]:
+    """What is compared where a finished run is evaluated, as `evaluate` takes it.
+
+    Args:
+        run: Of the new model.
+        collection: What is searched.
+        test: Its name among the recipe's tests; empty for the recipe's own data.
+        device: What to work on.
+    """
     old = run.recipe.old
 
     def searched(one: Run, side: str = "gallery") -> Vectors:
         return searched_vectors(one, collection, test=test, of=run, device=device, side=side)
 
     is_run = old.independent is not None and Path(old.independent).is_dir()
-    return evaluate(
-        searched(Run.open(Path(str(old.run)))),
-        searched(run),
-        query_for_old=searched(run, "query") if run.maps_queries else None,
-        independent=searched(Run.open(Path(str(old.independent)))) if is_run else None,
-        protocol=collection.protocol,
-        ground_truth=collection.truth(level),
-        device=device,
-    )
+    return {
+        "old": searched(Run.open(Path(str(old.run)))),
+        "new": searched(run),
+        "query_for_old": searched(run, "query") if run.maps_queries else None,
+        "independent": searched(Run.open(Path(str(old.independent)))) if is_run else None,
+        "protocol": collection.protocol,
+        "device": device,
+    }
 
 
 def searched_vectors(
@@ -242,7 +294,9 @@ def run_model(
 ) -> Vectors:
     """Some rows of a collection as a finished run's model sees them."""
     collection = collection.seen_as(run.recipe.images)
-    embeddings = embed(run.encoder(device, side), collection, rows, watch=watch)
+    embeddings = run.embed(
+        collection, rows, modalities=run.modalities, side=side, device=device, watch=watch
+    )
     dim = embeddings.shape[1]
     meets_old_gallery = side == "query" or not run.maps_queries
     lineage = run.lineage() if meets_old_gallery else Lineage()
@@ -251,6 +305,7 @@ def run_model(
         embeddings,
         collection,
         rows,
+        modalities=run.modalities,
         space=run.space(collection, lineage.parent, dim=dim, side=side),
         compatible_dim=lineage.old_dim if longer else None,
     )

@@ -111,6 +111,34 @@ def test_the_part_for_images_is_taken_and_the_rest_dropped(tmp_path):
     assert not any("text" in name for name, _ in backbone.named_parameters())
 
 
+def test_the_projection_of_clip(tmp_path):
+    config = transformers.CLIPConfig(text_config=TEXT, vision_config=VIT, projection_dim=6)
+    model = transformers.CLIPModel(config)
+    path = folder_of(model, tmp_path / "clip")
+    backbone = transformers_backbone(path=path, pool="projected").eval()
+    assert backbone.feature_dim == 6
+    expected = model.visual_projection(model.vision_model(pixel_values=IMAGES).pooler_output)
+    torch.testing.assert_close(backbone(IMAGES), expected)
+    with pytest.raises(DataError, match=r"  left over \(16\): "):
+        transformers_backbone(path=path, pool="projected", settings=("num_hidden_layers=1",))
+
+
+def test_no_projection(vit, tmp_path):
+    with pytest.raises(ConfigError, match=r'wanted a ViTModelWithProjection .*`pool = "model"`'):
+        transformers_backbone(path=vit[1], pool="projected")
+    alone = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**VIT))
+    path = folder_of(alone, tmp_path / "alone")
+    with pytest.raises(DataError, match=r'weights of the projection .*`pool = "model"` in \[model'):
+        transformers_backbone(path=path, pool="projected")
+
+
+def test_a_configuration_without_a_model():
+    with pytest.raises(
+        ConfigError, match=r"wanted a BitsAndBytesModel of transformers, .* is none"
+    ):
+        transformers_backbone(architecture="BitsAndBytesConfig")
+
+
 def test_a_classifier_has_no_pooler(tmp_path):
     model = transformers.ViTForImageClassification(transformers.ViTConfig(**VIT))
     path = folder_of(model, tmp_path / "classifier")

@@ -225,7 +225,7 @@ def test_the_pass_over_the_training_set_is_made_once_an_epoch_and_only_if_asked(
         return embed(*arguments, **options)
 
     got, passes = [], []
-    monkeypatch.setattr("nobackfill.train.loop.embed", counted)
+    monkeypatch.setattr("nobackfill.train.sight.embed", counted)
     model, _ = make()
     rows = collection.training_rows(-1)
     list(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))

@@ -76,4 +76,4 @@ def in_blocks(path: Path) -> NDArray[np.uint8]:
     return counts
 
 
-COLLECTIONS[NAME] = (omniglot_in_memory, omniglot_in_memory)
+COLLECTIONS[NAME] = ((omniglot_in_memory,), omniglot_in_memory)

@@ -1,7 +1,7 @@
 """RESULTS.md: rendered from the lines, never written by hand."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -122,10 +122,41 @@ def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
     for test in tests:
         if test.endswith("_medium"):
             continue  # the main way to count, which stands under the test's own name
-        words = test.replace("_", ", ") + ("" if "_" in test else ", medium")
         other = compared.on_test(test)
-        parts += [f"### Searched in {words}", "", references(other), "", *values_table(other), ""]
-    return parts
+        parts += [f"### {heading(test)}", "", references(other), "", *values_table(other), ""]
+    return [*parts, *recalls(compared, tests)] if any("_to_" in test for test in tests) else parts
+
+
+def heading(test: str) -> str:
+    """Of what is searched beside the suite's own.
+
+    Example:
+        >>> heading("roxford"), heading("roxford_hard"), heading("image_to_text")
+        ('Searched in roxford, medium', 'Searched in roxford, hard', 'From image to text')
+    """
+    if "_to_" in test:
+        return f"From {test.replace('_', ' ')}"
+    return f"Searched in {test.replace('_', ', ')}{'' if '_' in test else ', medium'}"
+
+
+def recalls(compared: Compared, tests: Iterable[str]) -> list[str]:
+    """Recall at 1, 5 and 10 of every way, direction by direction, as means over the seeds."""
+    pairs = ("old_old", "new_old", "new_new")
+    head = ["from … to", "way", *(f"{pair.replace('_', '/')} R@1, R@5, R@10" for pair in pairs)]
+    rows = []
+    for test in ("", *tests):
+        found = compared.on_test(test) if test else compared
+        for way in compared.ways:
+            cells = []
+            for pair in pairs:
+                each = [
+                    [run.get(f"recall_at_{k}", {}).get(pair) for run in found.runs[way].values()]
+                    for k in (1, 5, 10)
+                ]
+                known = all(value is not None for values in each for value in values)
+                cells.append(", ".join(f"{100 * fmean(v):.1f}" for v in each) if known else "–")
+            rows.append([(test or "text_to_image").replace("_", " "), name_of(way), *cells])
+    return ["### Recall", "", *table(head, rows), ""]
 
 
 def references(compared: Compared) -> str:

@@ -87,8 +87,8 @@ def omniglot_recipe(
     return build_recipe(change_tables(tables, changes))
 
 
-def from_recipes(folder: str) -> Any:
-    """The frame of a folder of recipes, by any method."""
+def from_recipes(folder: str, *own: str) -> Any:
+    """The frame of a folder of recipes, by any method, with changes of the suite's own."""
 
     def recipe(
         name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
@@ -96,6 +96,7 @@ def from_recipes(folder: str) -> Any:
         is_old = name == "old"
         path = recipes_folder() / folder / f"{'old' if is_old else 'independent'}.toml"
         told = [
+            *own,
             f"data.seed={seed}",
             f"train.seed={seed + (OLD_SEED if is_old else 0)}",
             *([] if is_old else [f"method.name={name}"]),
@@ -105,14 +106,15 @@ def from_recipes(folder: str) -> Any:
         found = replace(found, tests={key: below(one, data) for key, one in found.tests.items()})
         run = found.old.run if found.old.run is not None else None if is_old else str(old_run)
         old = OldConfig(run=run, independent=found.old.independent)
-        return replace(found, model=below(found.model, data, key="weights"), old=old)
+        model, text = below(found.model, data, key="weights"), below(found.text, data)
+        return replace(found, model=model, text=text, old=old)
 
     return recipe
 
 
 def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
     """The same choice with its file looked for in the folder of the data."""
-    named = choice.options.get(key)
+    named = None if choice is None else choice.options.get(key)
     if data is None or not named or Path(named).is_absolute():
         return choice
     return replace(choice, options={**choice.options, key: str(data / named)})

@@ -21,6 +21,7 @@ from nobackfill.vectors import load_vectors
 
 LONGEST = 150  # letters of a folder's name, before those of a hash
 MEASURED = ("old_old", "new_old", "new_new")
+RECALLS = (1, 5, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class TrainedSuite(Suite):
             **numbers(result),
             "spread": prototype_spread(Run.open(place)),
             "tests": {name: numbers(one) for name, one in result.get("tests", {}).items()},
+            **({"modality_gap": gap} if (gap := result.get("modality_gap")) else {}),
         }
 
 
@@ -136,7 +138,12 @@ def numbers(result: Mapping[str, Any]) -> Found:
     """What of an evaluation goes into a line."""
     return {
         **{key: result[key] for key in MEASURED},
-        "recall_at_1": {key: result["recall_at_1"][key] for key in MEASURED},
+        **{
+            f"recall_at_{k}": {
+                key: result["metrics"].get(key, {}).get(f"recall_at_{k}") for key in MEASURED
+            }
+            for k in RECALLS
+        },
         "lost": result["flips"][0]["negative"],
         "verdict": result["verdict"],
     }

@@ -1,7 +1,7 @@
 """`nobackfill evaluate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,12 @@ def evaluate(
     protocol: Protocol = None,
     ground_truth: GroundTruth = None,
     level: Level = None,
+    by_modality: Annotated[
+        bool,
+        typer.Option(
+            "--by-modality", help="Tell text to image, image to text … apart (column `modality`)."
+        ),
+    ] = False,
     slices: Annotated[
         list[str] | None, typer.Option("--slice", help="Tell the worst values of a column.")
     ] = None,
@@ -64,29 +70,43 @@ def evaluate(
     from nobackfill.cli.progress import searching_progress
     from nobackfill.cli.show import print_evaluation
     from nobackfill.cli.show_comparison import Asked, in_json, print_asked
+    from nobackfill.cli.show_modalities import print_modalities
     from nobackfill.comparison import compare
     from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation import evaluate as run
-    from nobackfill.reporting import check_page, report_vectors
+    from nobackfill.modalities import evaluate_modalities
+    from nobackfill.reporting import check_page, report_modalities, report_vectors
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
+    if by_modality:
+        check_alone(slices, flips, false_accept, save_queries, ground_truth)
     check_level(level, ground_truth)
     if report is not None:
         check_page(report)  # before anything is done
     files = [load_vectors(old), load_vectors(new)]
+    title = f"May {new.stem} go live on the vectors of {old.stem}?"
     with searching_progress() as progress:
-        result = run(
-            *files,
-            query_for_old=load_vectors(query_for_old) if query_for_old else None,
-            independent=load_vectors(independent) if independent else None,
-            protocol=protocol,
-            ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
-            seed=seed,
-            intersect=intersect,
-            device=choose_device(device),
-            progress=progress,
-        )
+        given: dict[str, Any] = {
+            "query_for_old": load_vectors(query_for_old) if query_for_old else None,
+            "independent": load_vectors(independent) if independent else None,
+            "protocol": protocol,
+            "seed": seed,
+            "intersect": intersect,
+            "device": choose_device(device),
+            "progress": progress,
+        }
+        if by_modality:
+            found = evaluate_modalities(*files, **given)
+        else:
+            truth = read_ground_truth(ground_truth, level=level) if ground_truth else None
+            result = run(*files, ground_truth=truth, **given)
+    if by_modality:
+        if report is not None:
+            report_modalities(found, files, title=title).save(report)
+        print_modalities(found, as_json=json)
+        exit_by(found.verdict, asked=require_compatible)
+        return
     comparison = compare(result)
     asked = Asked(slices or [], smallest, flips, false_accept)
     more = in_json(comparison, asked) if json else {}
@@ -95,8 +115,37 @@ def evaluate(
     if save_queries is not None:
         comparison.save_queries(save_queries)
     if report is not None:
-        title = f"May {new.stem} go live on the vectors of {old.stem}?"
         report_vectors(result, files, title=title).save(report)
     print_evaluation(result, as_json=json, more=more)
-    if require_compatible:
-        raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[result.verdict])
+    exit_by(result.verdict, asked=require_compatible)
+
+
+def exit_by(verdict: str, *, asked: bool) -> None:
+    """Ends with 1 where the verdict is no, and with 3 where there is none, if asked to."""
+    if asked:
+        raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[verdict])
+
+
+def check_alone(
+    slices: list[str] | None,
+    flips: int | None,
+    false_accept: float | None,
+    save_queries: Path | None,
+    ground_truth: Path | None,
+) -> None:
+    """Refuses what cannot be told direction by direction."""
+    from nobackfill.errors import ConfigError
+
+    options = {
+        "--slice": slices,
+        "--flips": flips,
+        "--false-accept": false_accept,
+        "--save-queries": save_queries,
+        "--ground-truth": ground_truth,
+    }
+    if also := [name for name, value in options.items() if value not in (None, [])]:
+        raise ConfigError(
+            f"--by-modality searches in several directions, but {', '.join(also)} "
+            f"{'is' if len(also) == 1 else 'are'} of one search. Leave out the one or the other; "
+            f"--protocol text_to_image or image_to_text chooses a direction."
+        )

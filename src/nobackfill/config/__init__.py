@@ -1,11 +1,18 @@
 """Settings: frozen dataclasses, read from TOML, where an unknown key is an error."""
 
 from nobackfill.config.build import build, build_recipe, check_keys, resolve_options, suggest
-from nobackfill.config.settings import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
+from nobackfill.config.settings import (
+    Choice,
+    ImagesConfig,
+    OldConfig,
+    PairsConfig,
+    Recipe,
+    TrainConfig,
+)
 from nobackfill.config.toml import change_tables, merge_tables, read_recipe, read_sequence, to_toml
 
 __all__ = [
-    "Choice", "ImagesConfig", "OldConfig", "Recipe", "TrainConfig", "build", "build_recipe",
-    "change_tables", "check_keys", "merge_tables", "read_recipe", "read_sequence",
-    "resolve_options", "suggest", "to_toml",
+    "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",
+    "build_recipe", "change_tables", "check_keys", "merge_tables", "read_recipe",
+    "read_sequence", "resolve_options", "suggest", "to_toml",
 ]  # fmt: skip

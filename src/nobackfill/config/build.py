@@ -7,7 +7,14 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nobackfill.config.settings import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
+from nobackfill.config.settings import (
+    Choice,
+    ImagesConfig,
+    OldConfig,
+    PairsConfig,
+    Recipe,
+    TrainConfig,
+)
 from nobackfill.errors import ConfigError
 
 T = TypeVar("T")
@@ -23,10 +30,16 @@ def build_recipe(tables: Mapping[str, Any]) -> Recipe:
         if not isinstance(table, dict):
             raise ConfigError(f"wanted a table [{name}], but got {name} = {table!r}.")
     parts: dict[str, Any] = {}
-    for name in ("data", "model", "method"):
+    for name in ("data", "model", "text", "method"):
         if name in tables:
             parts[name] = _choice(tables[name], where=name)
-    for name, kind in (("images", ImagesConfig), ("old", OldConfig), ("train", TrainConfig)):
+    if "pairs" in tables and "text" not in tables:
+        raise ConfigError(
+            "wanted an encoder of texts beside [pairs], but the recipe has no [text]. Add that, or "
+            "remove [pairs]."
+        )
+    kinds = {"images": ImagesConfig, "pairs": PairsConfig, "old": OldConfig, "train": TrainConfig}
+    for name, kind in kinds.items():
         if name in tables:
             parts[name] = build(kind, tables[name], where=name)
     if "method" not in parts and parts.get("old", OldConfig()) != OldConfig():

@@ -127,9 +127,9 @@ class TrainConfig:
         learning_rate: At the start; scaled down by `schedule`.
         schedule: "cosine" to 0, or "steps": a tenth from each of the `milestones` on.
         milestones: Epochs.
-        optimizer: "sgd" or "adam".
+        optimizer: "sgd", "adam" or "adamw".
         momentum: Of SGD.
-        weight_decay: Of both.
+        weight_decay: Of all three.
         seed: Of the weights, the order of items and their augmentation.
         items_per_class: With this, a batch holds so many items of each of its classes; otherwise
             items come in random order.
@@ -155,7 +155,7 @@ class TrainConfig:
     learning_rate: float = 0.1
     schedule: Literal["cosine", "steps"] = "cosine"
     milestones: tuple[int, ...] = (5, 10, 20)
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     seed: int = 0
@@ -197,6 +197,42 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class PairsConfig:
+    """How images and texts are trained together, where a recipe has [text].
+
+    Attributes:
+        compatible: Whose new embeddings the method sees, with their old ones: "image" (as the paper
+            has it: the contrast with the images carries the texts), "text" or "both". What is of
+            one class is one class, image or text.
+        towards: Which old vectors the method is given for them: their "own"; those of the "image"
+            for texts too, so that texts learn to ask the old images directly; or those of the
+            "other" modality, a text's image and the mean of an image's texts.
+        temperature: Of the contrast between images and texts.
+        weight: Of the contrast; it plays the part of the classification loss.
+        classification: Whether the method's classifier learns too, as from images alone. An old
+            model needs it where a method asks for its classifier.
+    """
+
+    compatible: Literal["image", "text", "both"] = "image"
+    towards: Literal["own", "image", "other"] = "own"
+    temperature: float = 0.07
+    weight: float = 1.0
+    classification: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature <= 10 or not 0 <= self.weight < 10**6:
+            raise ConfigError(
+                f"wanted `temperature` in [pairs] above 0 and at most 10 and `weight` of 0 or "
+                f"more, but got {self.temperature} and {self.weight}."
+            )
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Whose embeddings the method sees."""
+        return ("image", "text") if self.compatible == "both" else (self.compatible,)
+
+
+@dataclass(frozen=True)
 class Recipe:
     """All that one training run is told.
 
@@ -205,6 +241,9 @@ class Recipe:
         images: What the model sees of image files.
         tests: Other collections that are searched too, by a name of the recipe's own.
         model: A backbone and its projection.
+        text: An encoder of texts, which gets a projection into the same space; None for models that
+            see images alone.
+        pairs: How both are trained together.
         method: What the training minimises; in a file that names an old model, `janus` by default.
         old: The model whose gallery is to be served.
         train: How long and how fast.
@@ -215,6 +254,8 @@ class Recipe:
     images: ImagesConfig = ImagesConfig()
     tests: Mapping[str, Choice] = field(default_factory=dict)
     model: Choice = Choice("small")
+    text: Choice | None = None
+    pairs: PairsConfig = PairsConfig()
     method: Choice = Choice("independent")
     old: OldConfig = OldConfig()
     train: TrainConfig = TrainConfig()

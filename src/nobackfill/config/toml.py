@@ -125,6 +125,8 @@ def to_toml(recipe: Recipe) -> str:
     tables: dict[str, dict[str, Any]] = {}
     for item in fields(recipe):
         part = getattr(recipe, item.name)
+        if part is None or (item.name == "pairs" and recipe.text is None):
+            continue
         if isinstance(part, Choice):
             tables[item.name] = {"name": part.name, **part.options}
         elif item.name == "tests":

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.config import ImagesConfig, suggest
+from nobackfill.data.captions import Captions, check_captions
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
 
@@ -32,6 +33,7 @@ class Collection:
         prepare: Pixels in, images as the model wants them out, on any device.
         augment: Images in, images of the same kind out: a training view, on any device.
         preprocessing: What `load` and `prepare` do, in words: part of a vector's fingerprint.
+        captions: The texts of all images; None where there are none.
         ground_truth: What queries shall find, where that is listed, by the ways to count it.
         protocol: How it is searched; a name of `nobackfill.protocols.PROTOCOLS`.
         workers: How many processes load images.
@@ -48,6 +50,7 @@ class Collection:
     prepare: Callable[[Pixels], Images]
     augment: Callable[[Images, torch.Generator], Images]
     preprocessing: str
+    captions: Captions | None = None
     ground_truth: Mapping[str, GroundTruth] = field(default_factory=dict)
     protocol: str = "plain"
     workers: int = 0
@@ -84,6 +87,28 @@ class Collection:
         searched = self.columns["split"] == "validation"
         roles = [self.columns.get(name, searched) for name in ("is_query", "is_gallery")]
         return all(bool((searched & role).any()) for role in roles)
+
+    def captions_of(self, rows: Rows) -> Captions:
+        """The texts of some images, each of which must have one."""
+        if self.captions is None:
+            raise DataError(
+                "wanted texts of the images, as [text] needs them, but the collection has none. "
+                "Choose one with captions (`nobackfill datasets` tells), or add a column `text` to "
+                "the manifest."
+            )
+        found = self.captions.select(rows)
+        check_captions(found, [self.ids[row] for row in rows.tolist()])
+        return found
+
+    def ids_of(self, rows: Rows, modality: str = "image") -> list[str]:
+        """The ids of some images, or of all their texts."""
+        if modality == "text":
+            return self.captions_of(rows).ids
+        return [self.ids[row] for row in rows.tolist()]
+
+    def rows_of(self, rows: Rows, modality: str = "image") -> Rows:
+        """Some images, or the image of each of their texts."""
+        return rows[self.captions_of(rows).images] if modality == "text" else rows
 
     def training_rows(self, step: int) -> Rows:
         """The rows that the model of a step is trained on; negative steps count from the end."""

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from nobackfill.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
+from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.datasets import DATASETS
 from nobackfill.data.files import collect_files
+from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
 from nobackfill.errors import ConfigError
 from nobackfill.files import find_given
@@ -17,9 +19,28 @@ from nobackfill.files import find_given
 FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # of [data], for any collection of files
 
 
-def glyph_collection(**options: Any) -> Collection:
+def glyph_texts(*, captions: int = 0) -> None:
+    """What else may be told of glyphs.
+
+    Args:
+        captions: How many texts describe each image.
+    """
+
+
+def glyph_collection(*, captions: int = 0, **options: Any) -> Collection:
     """The built-in glyphs, as a collection to train on."""
     drawn = glyphs(**options)
+    texts = None
+    if captions:
+        classes, numbers = np.array([name.split("-")[1:] for name in drawn.ids], dtype=np.int64).T
+        told = describe(
+            classes,
+            numbers,
+            captions=captions,
+            family_size=options["family_size"],
+            seed=options["seed"],
+        )
+        texts = collect_captions(told, drawn.ids)
     return Collection(
         ids=drawn.ids,
         labels=drawn.labels,
@@ -34,19 +55,27 @@ def glyph_collection(**options: Any) -> Collection:
         prepare=lambda pixels: pixels.float() / 127.5 - 1,
         augment=lambda images, generator: augment(images, generator, paper=-1.0),
         preprocessing=f"grey {drawn.images.shape[-1]} px, -1 to 1",
+        captions=texts,
     )
 
 
-COLLECTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Collection]]] = {
-    "glyphs": (glyphs, glyph_collection),  # whose options it takes, and what makes it
+# by name: the functions whose options it takes, and what makes it
+COLLECTIONS: dict[str, tuple[tuple[Callable[..., Any], ...], Callable[..., Collection]]] = {
+    "glyphs": ((glyphs, glyph_texts), glyph_collection),
 }
 
 
 def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
     """The same choice of collection with every default written out."""
     if choice.name in COLLECTIONS:
-        signature, _ = COLLECTIONS[choice.name]
-        return Choice(choice.name, resolve_options(signature, choice.options, where=where))
+        functions, _ = COLLECTIONS[choice.name]
+        known = [name for one in functions for name in keywords_of(one)]
+        check_keys(choice.options, known, where=where)
+        options: dict[str, Any] = {}
+        for one in functions:
+            theirs = {k: v for k, v in choice.options.items() if k in keywords_of(one)}
+            options |= resolve_options(one, theirs, where=where)
+        return Choice(choice.name, options)
     if choice.name not in DATASETS:
         known = [*COLLECTIONS, *DATASETS]
         raise ConfigError(f"unknown collection `{choice.name}`. {suggest(choice.name, known)}")
@@ -54,7 +83,7 @@ def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
     path = options.pop("path", choice.name)
     if not isinstance(path, str):
         raise ConfigError(f"wanted `path` in [{where}] to be text, but got {path!r}.")
-    own = _own_options(choice.name)
+    own = keywords_of(DATASETS[choice.name].read)
     check_keys(options, [*own, *sorted(FILE_OPTIONS - own)], where=where)
     theirs = {key: value for key, value in options.items() if key in own}
     ours = {key: value for key, value in options.items() if key not in own}
@@ -90,7 +119,8 @@ def make_collection(
     if resolved.name in COLLECTIONS:
         _, make = COLLECTIONS[resolved.name]
         return make(**resolved.options)
-    dataset, own = DATASETS[resolved.name], _own_options(resolved.name)
+    dataset = DATASETS[resolved.name]
+    own = keywords_of(dataset.read)
     options = resolved.options
     return collect_files(
         dataset.read(
@@ -105,7 +135,7 @@ def make_collection(
     )
 
 
-def _own_options(name: str) -> set[str]:
-    """What the reader of a collection may be told."""
-    parameters = inspect.signature(DATASETS[name].read).parameters.values()
+def keywords_of(function: Callable[..., Any]) -> set[str]:
+    """What a function may be told by name only."""
+    parameters = inspect.signature(function).parameters.values()
     return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}

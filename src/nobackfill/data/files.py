@@ -13,6 +13,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from nobackfill.config import ImagesConfig
+from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection, Pixels, Rows
 from nobackfill.data.images import open_image
 from nobackfill.data.listing import Listing
@@ -63,8 +64,9 @@ def collect_files(
     for name in _ascending(set(listing.classes[~is_train].tolist())):
         label_of.setdefault(name, len(label_of))
     pixels = PixelFiles(listing, images, workers=workers)
+    ids, texts = listing.ids or listing.files, listing.captions
     return Collection(
-        ids=listing.ids or listing.files,
+        ids=ids,
         labels=torch.tensor([label_of[name] for name in listing.classes.tolist()]),
         columns=listing.columns,
         class_counts=class_counts,
@@ -72,6 +74,7 @@ def collect_files(
         prepare=partial(normalize, config=images),
         augment=partial(augment, config=images),
         preprocessing=describe(images),
+        captions=None if texts is None else collect_captions(texts, ids),
         ground_truth=listing.ground_truth,
         protocol=protocol,
         workers=workers,

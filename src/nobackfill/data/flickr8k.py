@@ -4,6 +4,7 @@ Hodosh, Young and Hockenmaier, Framing Image Description as a Ranking Task, JAIR
 """
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -13,12 +14,12 @@ from nobackfill.errors import DataError
 CAPTIONS = "Flickr8k.token.txt"
 LISTS = {
     "Flickr_8k.trainImages.txt": "train",
-    "Flickr_8k.devImages.txt": "unused",
-    "Flickr_8k.testImages.txt": "validation",
+    "Flickr_8k.devImages.txt": "dev",
+    "Flickr_8k.testImages.txt": "test",
 }
 
 
-def read_flickr8k(root: Path) -> Listing:
+def read_flickr8k(root: Path, *, searched: Literal["test", "dev"] = "test") -> Listing:
     """Reads the three lists and the captions. The class of an image is the image itself.
 
     The test images are the gallery. Queries are texts, the captions of the gallery: no image is
@@ -29,13 +30,15 @@ def read_flickr8k(root: Path) -> Listing:
         root: The folder that holds the texts, in `Flickr8k_text/` or itself, and the images, in
             `Flicker8k_Dataset/` (as the authors spell it) or `Images/`. Ids are the bare names of
             the images, wherever they are.
+        searched: Which images are the gallery: to choose settings by, those of the "dev" list.
     """
     texts = root / "Flickr8k_text"
     texts = texts if texts.is_dir() else root
     captions = _read_captions(texts / CAPTIONS)
     files: list[str] = []
     splits: list[str] = []
-    for list_name, split in LISTS.items():
+    for list_name, use in LISTS.items():
+        split = "validation" if use == searched else "train" if use == "train" else "unused"
         rows = read_table(texts / list_name, "a list of Flickr8k", separator="\t", columns=1)
         names = [row[0] for row in rows]
         files += names
@@ -105,6 +108,7 @@ FLICKR8K = Dataset(
         "Flicker8k_Dataset/1000268201_693b08cb0e.jpg … (or Images/)"
     ),
     read=read_flickr8k,
+    protocol="flickr8k",
     counts={
         "images": 8_091,  # 91 of them are in no list
         "train_images": 6_000,

@@ -201,6 +201,7 @@ class Purpose(IntEnum):
     MARK_TURN = 7
     HAND = 8
     JITTER = 9
+    CAPTION = 10
 
 
 def random_bits(*key: int | Int64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
@@ -251,16 +252,11 @@ def skeletons(
     Each stroke starts at a node that an earlier one has touched and ends at a fresh one. In half
     of the families the last stroke lies beside the paper.
     """
-    row = np.arange(len(family))[:, None]
-    key = family[:, None]
+    key, stroke = family[:, None], np.arange(STROKES)
     shift = uniform(seed, Purpose.NODE_PLACE, key[:, None], *np.ogrid[: len(NODES), :2])
     nodes = NODES + 0.04 * shift
-    order = random_bits(seed, Purpose.NODE_ORDER, key, np.arange(len(NODES)))
-    nodes = nodes[row, order.argsort(axis=1, kind="stable")]
-
-    stroke = np.arange(STROKES)
-    touched = choice(stroke + 1, seed, Purpose.STROKE_START, key, stroke)
-    start, end = nodes[row, touched], nodes[:, 1 : STROKES + 1]
+    ends = stroke_ends(family, seed=seed)
+    start, end = np.moveaxis(nodes[np.arange(len(family))[:, None, None], ends], 2, 0)
     along = end - start
     across = np.stack([-along[..., 1], along[..., 0]], axis=-1)
     bend = 0.6 * uniform(seed, Purpose.STROKE_BEND, key, stroke)[..., None]
@@ -269,10 +265,31 @@ def skeletons(
     return curves
 
 
+def stroke_ends(
+    family: Int64[np.ndarray, " families"], *, seed: int
+) -> Int64[np.ndarray, "families stroke 2"]:
+    """The numbers of the nodes where each stroke of a skeleton starts and where it ends."""
+    key, stroke = family[:, None], np.arange(STROKES)
+    order = random_bits(seed, Purpose.NODE_ORDER, key, np.arange(len(NODES)))
+    order = order.argsort(axis=1, kind="stable")
+    touched = choice(stroke + 1, seed, Purpose.STROKE_START, key, stroke)
+    start = order[np.arange(len(family))[:, None], touched]
+    return np.stack([start, order[:, 1 : STROKES + 1]], axis=-1)
+
+
 def marks(
     family: Int64[np.ndarray, " families"], *, family_size: int, length: float, seed: int
 ) -> Float64[np.ndarray, "families member 3 2"]:
-    """The one small stroke that tells each member of a family from its siblings.
+    """The one small stroke that tells each member of a family from its siblings."""
+    place, turn = mark_choices(family, family_size=family_size, seed=seed)
+    center, half = MARK_PLACES[place], DIRECTIONS[turn] * (length / 2)
+    return np.stack([center - half, center, center + half], axis=2)
+
+
+def mark_choices(
+    family: Int64[np.ndarray, " families"], *, family_size: int, seed: int
+) -> tuple[Int64[np.ndarray, "families member"], Int64[np.ndarray, "families member"]]:
+    """Where the mark of each member stands, of `MARK_PLACES`, and how, of `DIRECTIONS`.
 
     The members draw lots for a place in turn. Places upon the skeleton come last, and places by a
     mark already taken after those.
@@ -288,10 +305,8 @@ def marks(
     for _ in range(family_size):
         taken.append(lot.argmin(axis=1))
         lot = lot + 1e3 * is_close[taken[-1]]
-    center = MARK_PLACES[np.stack(taken, axis=1)]
     turn = choice(len(DIRECTIONS), seed, Purpose.MARK_TURN, family[:, None], np.arange(family_size))
-    half = DIRECTIONS[turn] * (length / 2)
-    return np.stack([center - half, center, center + half], axis=2)
+    return np.stack(taken, axis=1), turn
 
 
 # What an image of a class looks like: each is written by another hand.

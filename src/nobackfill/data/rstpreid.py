@@ -79,6 +79,7 @@ RSTPREID = Dataset(
     says="RSTPReid: people found by what is written of them (Zhu et al., ACM MM 2021)",
     layout="data_captions.json\nimgs/0000_c14_0031.jpg …",
     read=read_rstpreid,
+    protocol="rstpreid",
     counts={
         "images": 20_505,
         "train_images": 18_505,

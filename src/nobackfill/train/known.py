@@ -1,5 +1,6 @@
 """Prepares exactly what a method needs of the old model, and nothing more."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from nobackfill.config import Recipe
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import make_collection
-from nobackfill.embed import Watch, embed
+from nobackfill.embed import Watch
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
 from nobackfill.oldspace import MEANING, OldSpace
@@ -36,16 +37,17 @@ def know_old_space(
         return OldSpace()
     source = Path(str(recipe.old.run or recipe.old.vectors))
     rows = collection.training_rows(recipe.train.step)
-    labels = collection.labels[rows]
+    shown = shown_to(recipe)
+    labels = collection.labels[torch.cat([collection.rows_of(rows, one) for one in shown])]
     parts: dict[str, Any] = {}
     if {"prototypes", "embeddings"} & needs:
-        embeddings = _embeddings(source, collection, rows, device, watch)
+        embeddings = _old_embeddings(recipe, collection, rows, device, watch)
         parts["embeddings"] = embeddings
         if "prototypes" in needs:
             parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
     if "independent" in needs:
         independent = Path(str(recipe.old.independent))
-        parts["independent"] = _embeddings(independent, collection, rows, device, watch)
+        parts["independent"] = _embeddings(independent, collection, rows, shown, device, watch)
     if "classifier" in needs:
         parts["classifier"] = Run.open(source).classifier()
     return OldSpace(
@@ -101,6 +103,13 @@ def check_old(recipe: Recipe) -> None:
             f"prototypes and embeddings. Name the old run by `old.run`, or choose a method that "
             f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
         )
+    if "classifier" in needs and not Run.open(Path(str(old.run))).has_classifier:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['classifier']}, but the old model in {old.run} was trained "
+            f"on images and texts without one. Train it with `classification = true` in [pairs], "
+            f"or choose a method that needs none (`nobackfill methods --given prototypes --given "
+            f"embeddings`)."
+        )
     if "independent" in needs and old.independent is None:
         raise OldSpaceError(
             f"`{name}` needs {MEANING['independent']}, but none is named. Train one by the "
@@ -125,6 +134,10 @@ def check_old(recipe: Recipe) -> None:
                 f"but {old.run} was trained by `{theirs}`. Train an old model by `{name}`, or "
                 f"choose another method."
             )
+    if recipe.text is not None and recipe.train.old_view == "same":
+        raise ConfigError(
+            'wanted `old_view = "test"` in [train] beside [text], but got "same". Leave it out.'
+        )
     compares = "embeddings" in needs and METHODS[name].compares_items
     if recipe.train.old_view == "same" and not (compares and old.run is not None):
         raise ConfigError(
@@ -136,21 +149,57 @@ def check_old(recipe: Recipe) -> None:
     _check_dimension(recipe)
 
 
+def _old_embeddings(
+    recipe: Recipe,
+    collection: Collection,
+    rows: Int[Tensor, " images"],
+    device: torch.device,
+    watch: Watch,
+) -> Float[Tensor, "items dim"]:
+    """The old vector that each item of the method is compared with; see `PairsConfig.towards`."""
+    source = Path(str(recipe.old.run or recipe.old.vectors))
+    found: list[Tensor] = []
+    for modality in shown_to(recipe):
+        of = old_modality(modality, recipe.pairs.towards)
+        old = _embeddings(source, collection, rows, (of,), device, watch)
+        if of != modality:
+            images = collection.captions_of(rows).images.to(device)
+            old = old[images] if modality == "text" else class_means(old, images, len(rows))
+        found.append(old)
+    return torch.cat(found)
+
+
+def shown_to(recipe: Recipe) -> tuple[str, ...]:
+    """Whose new embeddings the method of a recipe sees."""
+    return ("image",) if recipe.text is None else recipe.pairs.modalities
+
+
+def old_modality(modality: str, towards: str) -> str:
+    """Whose old vectors the new embeddings of a modality are compared with.
+
+    Example:
+        >>> [old_modality("text", towards) for towards in ("own", "image", "other")]
+        ['text', 'image', 'image']
+    """
+    other = {"image": "text", "text": "image"}
+    return {"own": modality, "image": "image", "other": other[modality]}[towards]
+
+
 def _embeddings(
     source: Path,
     collection: Collection,
-    rows: Int[Tensor, " items"],
+    rows: Int[Tensor, " images"],
+    modalities: Sequence[str],
     device: torch.device,
     watch: Watch,
 ) -> Float[Tensor, "items dim"]:
     """The embedding of every training item, in their order, by a run or from a file of vectors."""
     if source.is_dir():
         run = Run.open(source)
-        seen = collection.seen_as(run.recipe.images)
-        return embed(run.encoder(device), seen, rows, watch=watch)
+        return run.embed(collection, rows, modalities=modalities, device=device, watch=watch)
     vectors = load_vectors(source)
     row_of = {item: row for row, item in enumerate(vectors.ids.tolist())}
-    wanted = [collection.ids[row] for row in rows.tolist()]
+    wanted = [item for one in modalities for item in collection.ids_of(rows, one)]
     if missing := [item for item in wanted if item not in row_of]:
         raise DataError(
             f"wanted the vectors of all {len(wanted)} training items, but {source} lacks "

@@ -15,12 +15,15 @@ from nobackfill import distributed
 from nobackfill.config import TrainConfig
 from nobackfill.data.batches import Batches, crew_for
 from nobackfill.data.collection import Collection
-from nobackfill.embed import Watch, embed
+from nobackfill.embed import Watch
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.prototypes import class_means
 from nobackfill.train.precision import in_precision, matrix_products, scaler_for
 from nobackfill.train.running import RunningMeans
+from nobackfill.train.sight import WHOLE, Images, Sight
+
+TEXTS = 2**40  # so that which text is drawn has nothing to do with the order of the images
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def train(
     rows: Int[Tensor, " items"],
     config: TrainConfig,
     *,
+    sight: Sight | None = None,
     old_model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     scaler: torch.amp.GradScaler | None = None,
@@ -61,11 +65,12 @@ def train(
     Under torchrun every process sees its part of each batch; what the method gets is gathered.
 
     Args:
-        model: Images in, embeddings out.
+        model: Images in, embeddings out; or images and texts in, both embeddings out.
         method: Embeddings in, terms of the loss out.
         collection: Where the images are.
         rows: Which of them to train on.
         config: How long and how fast.
+        sight: What the method is shown of a batch; images alone where it is not given.
         old_model: Embeds the same views for the method, where it shall not use stored vectors.
         optimizer: Of the parameters of both; made by `make_optimizer` where it is not given.
         scaler: Of the gradients, for float16; made where it is not given.
@@ -75,6 +80,7 @@ def train(
     """
     device = next(model.parameters()).device
     num_classes = int(collection.labels[rows].max()) + 1
+    sight = sight or Images(collection, rows)
     optimizer = optimizer or make_optimizer(model, method, config)
     scaler = scaler or scaler_for(config.precision, device)
     if config.compile:
@@ -88,22 +94,21 @@ def train(
 
         @cache
         def new_embeddings() -> Float[Tensor, "items dim"]:
-            return embed(seeing, collection, rows, watch=watch, crew=crew)
+            return sight.embed(seeing, watch=watch, crew=crew)
 
         @cache
         def new_prototypes() -> Float[Tensor, "classes dim"]:
             means = running.take() if running is not None else None
             if means is not None:
                 return means
-            mine, of = distributed.part()
-            some = rows.tensor_split(of)[mine]
+            part = distributed.part()
             with distributed.alone():
                 embeddings = (
                     new_embeddings()
-                    if of == 1
-                    else embed(seeing, collection, some, watch=watch, crew=crew)
+                    if part == WHOLE
+                    else sight.embed(seeing, part=part, watch=watch, crew=crew)
                 )
-            labels = collection.labels[some].to(device)
+            labels = sight.labels(part).to(device)
             return class_means(embeddings, labels, num_classes, over_processes=True)
 
         distributed.agree(model)  # on the running statistics, which each process has its own of
@@ -118,6 +123,7 @@ def train(
         learning.train()
         method.train()
         history: list[dict[str, Tensor]] = []
+        chance = torch.Generator().manual_seed((config.seed * 100_003 + epoch) ^ TEXTS)
         batches = Batches(
             collection,
             rows,
@@ -134,16 +140,17 @@ def train(
                 together = min(config.accumulate, len(batches) - group)
                 is_step = number == group + together - 1
                 with nullcontext() if is_step else not_yet(learning):
-                    new = distributed.gather(learning(batch.images), len(batch.items))
+                    seen = sight.look(learning, batch, chance)
                     same_view = {}
                     if old_model is not None:
                         old = seen_by(old_model, batch.images)
                         same_view = {"old": distributed.gather(old, len(batch.items))}
-                    terms = method(new, batch.labels, items=batch.items, **same_view)
+                    terms = method(seen.new, seen.labels, items=seen.items, **same_view)
+                    terms = {**seen.terms, **terms}
                     loss = torch.stack(list(terms.values())).sum() / together
                     scaler.scale(loss).backward()
                 if running is not None:
-                    running.add(new, batch.labels)
+                    running.add(seen.new, seen.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
                 if is_step:
                     step = (
@@ -243,10 +250,9 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimiser of the parameters of model and method."""
     parameters = [*model.parameters(), *method.parameters()]
-    if config.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+    if config.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return kind(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
     return torch.optim.SGD(
         parameters,
         lr=config.learning_rate,

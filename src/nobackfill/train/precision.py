@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -14,7 +14,7 @@ class Autocast(nn.Module):
     """A model that works in half precision where that is safe; embeddings come out in float32.
 
     Args:
-        model: Images in, embeddings out.
+        model: Images in, embeddings out; or images and texts in, both embeddings out.
         precision: "bfloat16" or "float16".
     """
 
@@ -22,13 +22,14 @@ class Autocast(nn.Module):
         super().__init__()
         self.model, self.precision = model, precision
 
-    def forward(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch dim"]:
-        """Returns the embedding of each image."""
-        with torch.autocast(images.device.type, HALF[self.precision]):
-            embedding: Tensor = self.model(images)
-        return embedding.float()
+    def forward(self, *inputs: Tensor | None) -> Any:
+        """Returns what the model makes of the inputs, in float32."""
+        device = next(one.device for one in inputs if one is not None)
+        with torch.autocast(device.type, HALF[self.precision]):
+            made = self.model(*inputs)
+        if isinstance(made, Tensor):
+            return made.float()
+        return tuple(None if one is None else one.float() for one in made)
 
 
 def in_precision(model: nn.Module, precision: str) -> nn.Module:

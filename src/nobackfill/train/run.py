@@ -17,33 +17,37 @@ of the last finished epoch, never half of one.
 import json
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int, Shaped
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 import nobackfill
 from nobackfill.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
+from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.collections import resolve_collection
 from nobackfill.distributed import is_main, wait
-from nobackfill.embed import Watch
+from nobackfill.embed import Watch, embed, embed_texts
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.files import replacing, sha256, write_text
 from nobackfill.methods import METHODS, Method, Sides
 from nobackfill.methods.base import ClassifyingMethod
-from nobackfill.models import Embedder, make_model, resolve_model
+from nobackfill.models import DualEncoder, Embedder, make_dual, make_model, resolve_model
+from nobackfill.models.dual import OneSide, resolve_text
 from nobackfill.oldspace import OldSpace
 from nobackfill.randomness import seeded
 from nobackfill.space import Space
 from nobackfill.train.loop import Epoch, make_optimizer, train
 from nobackfill.train.precision import scaler_for
 from nobackfill.train.running import RunningMeans
+from nobackfill.train.sight import Images, ImagesAndTexts, Sight
 from nobackfill.train.state import (
     Keeper,
     load_state,
@@ -76,6 +80,7 @@ def resolve(recipe: Recipe) -> Recipe:
             for test, choice in recipe.tests.items()
         },
         model=model,
+        text=None if recipe.text is None else resolve_text(recipe.text),
         method=Choice(name, options),
     )
 
@@ -173,7 +178,8 @@ class Run:
             return
         config = self.recipe.train
         rows = collection.training_rows(config.step)
-        model = make_model(self.recipe.model, seed=config.seed).to(device)
+        model = self._make_model(seed=config.seed).to(device)
+        sight = self._sight(model, collection, rows)
         method = self._make_method(old.to(device), int(collection.labels[rows].max()) + 1)
         method.to(device)
         optimizer = make_optimizer(model, method, config)
@@ -193,8 +199,8 @@ class Run:
             write_metrics(self.folder, history)  # a kill may have come just before it
 
         for epoch in train(
-            model, method, collection, rows, config, old_model=old_model, optimizer=optimizer,
-            scaler=scaler, running=running, start=len(history), watch=watch,
+            model, method, collection, rows, config, sight=sight, old_model=old_model,
+            optimizer=optimizer, scaler=scaler, running=running, start=len(history), watch=watch,
         ):  # fmt: skip
             history.append(epoch)
             if is_main():
@@ -206,7 +212,7 @@ class Run:
                 self._save_weights(model, method)
         wait()
 
-    def _save_weights(self, model: Embedder, method: Method) -> None:
+    def _save_weights(self, model: nn.Module, method: Method) -> None:
         """Writes the finished model; from then on, the state to resume from is not needed."""
         tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
         tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
@@ -220,11 +226,27 @@ class Run:
         """What a test of the recipe searches; its own data where none is named."""
         return self.recipe.tests.get(test) if test else self.recipe.data
 
-    def model(self, device: torch.device) -> Embedder:
+    def model(self, device: torch.device) -> Embedder | DualEncoder:
         """The finished model."""
-        model = make_model(self.recipe.model, seed=0, bare=True)
+        model = self._make_model(seed=0, bare=True)
         model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What the model embeds."""
+        return ("image",) if self.recipe.text is None else ("image", "text")
+
+    def _make_model(self, *, seed: int, bare: bool = False) -> Embedder | DualEncoder:
+        model, text = self.recipe.model, self.recipe.text
+        if text is None:
+            return make_model(model, seed=seed, bare=bare)
+        return make_dual(model, text, seed=seed, bare=bare)
+
+    def _sight(self, model: nn.Module, collection: Collection, rows: Int[Tensor, " rows"]) -> Sight:
+        if isinstance(model, DualEncoder):
+            return ImagesAndTexts.of(collection, rows, model, self.recipe.pairs)
+        return Images(collection, rows)
 
     def lineage(self) -> Lineage:
         """What is remembered of the old model."""
@@ -241,16 +263,61 @@ class Run:
         method = self.recipe.method
         return METHODS[method.name].sides(self._tensors("method."), method.options)
 
-    def encoder(self, device: torch.device, side: str = "gallery") -> nn.Module:
+    def encoder(
+        self, device: torch.device, side: str = "gallery", *, modality: str = "image"
+    ) -> nn.Module:
         """Images in, vectors out: the finished model and one side of its method.
 
         Args:
             device: What to work on.
             side: "gallery", or "query" for what asks the old gallery.
+            modality: "image", or "text" for texts in, as `DualEncoder.prepare` makes them.
         """
-        sides = self.sides()
+        sides, model = self.sides(), self.model(device)
         last = sides.query if side == "query" else sides.gallery
-        return nn.Sequential(self.model(device), last.to(device)).eval()
+        first = OneSide(model, modality) if isinstance(model, DualEncoder) else model
+        return nn.Sequential(first, last.to(device)).eval()
+
+    def embed(
+        self,
+        collection: Collection,
+        rows: Int[Tensor, " rows"],
+        *,
+        modalities: Sequence[str] = ("image",),
+        side: str = "gallery",
+        device: torch.device,
+        watch: Watch = iter,
+    ) -> Float[Tensor, "items dim"]:
+        """The vectors of some images, of all their texts, or of both in this order.
+
+        Args:
+            collection: Where the images are; seen as the model was trained to.
+            rows: Which of them.
+            modalities: "image", "text", or both.
+            side: "gallery", or "query" for what asks the old gallery.
+            device: What to work on.
+            watch: Wraps the batches, as a progress bar does.
+        """
+        found = []
+        for modality in modalities:
+            encoder = self.encoder(device, side, modality=modality)
+            if modality == "text":
+                texts = self.prepare(collection.captions_of(rows))
+                found.append(embed_texts(encoder, texts))
+            else:
+                seen = collection.seen_as(self.recipe.images)
+                found.append(embed(encoder, seen, rows, watch=watch))
+        return torch.cat(found)
+
+    def prepare(self, captions: Captions) -> Shaped[Tensor, "texts ..."]:
+        """Texts as the model wants them."""
+        model = self._make_model(seed=0, bare=True)
+        if not isinstance(model, DualEncoder):
+            raise ConfigError(
+                f"wanted a model that reads texts, but {self.folder} was trained on images alone. "
+                f"Choose a run whose recipe has [text]."
+            )
+        return model.prepare(captions.texts, captions.ids)
 
     @property
     def dim(self) -> int:
@@ -258,6 +325,11 @@ class Run:
         embedding = torch.zeros(1, self.recipe.model.options["embedding_dim"])
         gallery = self.sides().gallery.eval()
         return int(gallery(embedding).shape[1])
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether its classifier, if its method has one, was trained."""
+        return self.recipe.text is None or self.recipe.pairs.classification
 
     def classifier(self) -> torch.Tensor:
         """The weights of the finished method's classifier."""
@@ -289,10 +361,11 @@ class Run:
     ) -> Space:
         """The fingerprint of what this model makes of a collection, given its parent's."""
         as_query = ", mapped for the old gallery" if side == "query" else ""
+        texts = "" if self.recipe.text is None else f"; texts: {self.recipe.text.name}"
         return Space(
             dim=dim,
             weights=sha256(self.weights),
-            preprocessing=collection.preprocessing + as_query,
+            preprocessing=collection.preprocessing + texts + as_query,
             parent=parent,
             method=self.recipe.method.name,
         )
@@ -301,8 +374,10 @@ class Run:
         with seeded(self.recipe.train.seed + 1):
             kind = METHODS[self.recipe.method.name]
             method = kind(old, num_classes, **self.recipe.method.options)
-        if isinstance(method, ClassifyingMethod) and "smoothing" not in self.recipe.method.options:
-            method.smoothing = self.recipe.train.smoothing
+        if isinstance(method, ClassifyingMethod):
+            method.classifies = self.has_classifier
+            if "smoothing" not in self.recipe.method.options:
+                method.smoothing = self.recipe.train.smoothing
         return method
 
     def _tensors(self, prefix: str) -> dict[str, torch.Tensor]:
