@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, Seed, Workers
+from nobackfill.cli.options import Device, Json, Modality, Seed, Workers
 
 
 def embed(
@@ -26,6 +26,7 @@ def embed(
             "by default of a run."
         ),
     ] = None,
+    modality: Modality = "modality",
     workers: Workers = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -37,10 +38,13 @@ def embed(
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
+        from nobackfill.head.files import modality_of
         from nobackfill.vectors import load_vectors
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
-        vectors = head.transform(load_vectors(data), side=side or "query")
+        new = load_vectors(data)
+        kinds = modality_of(new, modality)
+        vectors = head.transform(new, side=side or "query", modality=kinds)
     else:
         vectors = embed_collection(
             model,

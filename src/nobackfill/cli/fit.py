@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.options import Device, Json, Modality, NewFile, OldFile, Pairs, Seed
 
 
 def fit(
@@ -20,6 +20,7 @@ def fit(
         str | None,
         typer.Option(help="A column of what each item is a part of, in place of labels."),
     ] = None,
+    modality: Modality = "modality",
     method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="At most.")] = 30,
     hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
@@ -35,7 +36,13 @@ def fit(
     seconds: Annotated[
         float | None, typer.Option(help="What it may take; what comes out then depends on it.")
     ] = None,
-    onnx: Annotated[Path | None, typer.Option(help="Write the head as an ONNX file, too.")] = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the head as an ONNX file, too; of several modalities one each, such as "
+            "NAME.text.onnx."
+        ),
+    ] = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
@@ -45,7 +52,7 @@ def fit(
     from nobackfill.cli.show_head import print_head
     from nobackfill.errors import ConfigError
     from nobackfill.head import CompatibleHead
-    from nobackfill.head.export import optional_packages
+    from nobackfill.head.export import onnx_files, optional_packages
     from nobackfill.head.files import read_for_fit
     from nobackfill.upgrade import choose_device
 
@@ -63,12 +70,19 @@ def fit(
         seed=seed,
         device=str(choose_device(device)),
     )
-    given = read_for_fit(old, new, label=label, pairs=pairs, group=group)
+    given = read_for_fit(old, new, label=label, pairs=pairs, group=group, modality=modality)
     with fitting_progress() as watch:
         head.fit(
-            given.new, given.old, given.labels, pairs=given.pairs, groups=given.groups, watch=watch
+            given.new,
+            given.old,
+            given.labels,
+            pairs=given.pairs,
+            groups=given.groups,
+            modality=given.modality,
+            watch=watch,
         )
     head.save_pretrained(output)
-    if onnx is not None:
-        head.to_onnx(onnx)
-    print_head(head, output, onnx=onnx, as_json=json)
+    files = {} if onnx is None else onnx_files(head, onnx)
+    for path, one in files.items():
+        one.to_onnx(path)
+    print_head(head, output, onnx=list(files), as_json=json)

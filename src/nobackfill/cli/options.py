@@ -47,3 +47,6 @@ Pairs = Annotated[
 Level = Annotated[
     str | None, typer.Option(help="Of an official gnd_….pkl: easy, medium (default) or hard.")
 ]
+Modality = Annotated[
+    str, typer.Option(help="The column that tells images from texts, each of which gets a map.")
+]

@@ -1,7 +1,8 @@
 """What `nobackfill fit` prints."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nobackfill.cli.show import console, emit
 
@@ -10,17 +11,21 @@ if TYPE_CHECKING:
 
 
 def print_head(
-    head: "CompatibleHead", folder: Path, *, onnx: Path | None = None, as_json: bool
+    head: "CompatibleHead", folder: Path, *, onnx: Sequence[Path] = (), as_json: bool
 ) -> None:
     """Prints how a fit went, and what to do next."""
     progress = head.progress_
     closed = {name: _known(value) for name, value in progress.closed.items()}
     kept = progress.history[progress.best - 1] if progress.best else closed[progress.start]
     if as_json:
+        written = [str(path) for path in onnx]
+        several: dict[str, Any] = {"modalities": list(head.modalities_)} if head.modalities_ else {}
+        files: Any = written if several else next(iter(written), None)
         emit(
             {
                 "head": str(folder),
-                "onnx": None if onnx is None else str(onnx),
+                "onnx": files or None,
+                **several,
                 "supervision": head.supervision_,
                 "method": head.method,
                 "closed_forms": closed,
@@ -33,6 +38,13 @@ def print_head(
             }
         )
         return
+    if head.modalities_:
+        console.print(
+            f"A map each for {' and '.join(head.modalities_)}. What follows are means over who "
+            f"searches whom.",
+            markup=False,
+            soft_wrap=True,
+        )
     if kept is not None:
         start = closed[progress.start]
         assert start is not None

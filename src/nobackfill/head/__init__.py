@@ -3,18 +3,20 @@
 Loaded when first asked for: `nobackfill.head.apply` needs no torch.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
+    from nobackfill.head.stacking import stack_modalities
 
-__all__ = ["CompatibleHead"]
+_HOME = {"CompatibleHead": "head", "stack_modalities": "stacking"}
+
+__all__ = ["CompatibleHead", "stack_modalities"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the head."""
+    """Imports a name from where it lives."""
     if name not in __all__:
         raise AttributeError(f"module 'nobackfill.head' has no attribute {name!r}")
-    from nobackfill.head import head
-
-    return getattr(head, name)
+    return getattr(import_module(f"nobackfill.head.{_HOME[name]}"), name)

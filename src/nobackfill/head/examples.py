@@ -23,12 +23,15 @@ class Examples:
         old: Their old vectors.
         classes: From 0 on without gaps; None where nothing is known.
         rows: Theirs in `new`; all where it is None.
+        modality: The number of each item's, such as 0 for images and 1 for texts; None where all
+            are of one.
     """
 
     new: Float[Tensor, "stored new_dim"]
     old: Float[Tensor, "items old_dim"]
     classes: Int[Tensor, " items"] | None
     rows: Int[Tensor, " items"] | None = None
+    modality: Int[Tensor, " items"] | None = None
 
     def __len__(self) -> int:
         return len(self.old)
@@ -44,9 +47,23 @@ class Examples:
         rows = places if self.rows is None else self.rows[places.to(self.rows.device)]
         return self.new[rows.to(self.new.device)].to(self.old.device, torch.float32)
 
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """New and old vectors of all items, some at a time, in their order."""
-        for places in torch.arange(len(self), device=self.old.device).split(BLOCK):
+    def given(self, places: Int[Tensor, " some"]) -> tuple[Tensor, ...]:
+        """What a network is given of some items: new vectors and, of several, their modalities."""
+        new = self.new_of(places)
+        return (new,) if self.modality is None else (new, self.modality[places])
+
+    def places(self, modality: int | None = None) -> Iterator[Int[Tensor, " some"]]:
+        """The places of all items, or of those of a modality, some at a time, in their order."""
+        if modality is None:
+            places = torch.arange(len(self), device=self.old.device)
+        else:
+            assert self.modality is not None
+            places = (self.modality == modality).nonzero().flatten()
+        yield from places.split(BLOCK)
+
+    def blocks(self, modality: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """New and old vectors of all items, or of those of a modality, some at a time."""
+        for places in self.places(modality):
             yield self.new_of(places), self.old[places].float()
 
 

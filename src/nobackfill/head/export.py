@@ -31,6 +31,7 @@ def to_onnx(head: CompatibleHead, path: Path | str) -> None:
         head: A fitted one.
         path: Of the file.
     """
+    check_single(head)
     onnx, runtime = optional_packages()
     arrays = head.arrays()
     model = onnx_model(onnx, arrays)
@@ -38,6 +39,30 @@ def to_onnx(head: CompatibleHead, path: Path | str) -> None:
     with replacing(path) as unfinished:
         unfinished.write_bytes(model.SerializeToString())
         check_onnx(runtime, unfinished, head)
+
+
+def onnx_files(head: CompatibleHead, path: Path) -> dict[Path, CompatibleHead]:
+    """What is to be written where: of several modalities one each, such as `head.text.onnx`.
+
+    Args:
+        head: A fitted one.
+        path: As it is given: `head.onnx`.
+    """
+    if len(head.modalities_) < 2:
+        return {path: head}
+    return {
+        path.with_name(f"{path.stem}.{name}{path.suffix}"): head.for_modality(name)
+        for name in head.modalities_
+    }
+
+
+def check_single(head: CompatibleHead) -> None:
+    """Refuses a head with several modalities: other formats have one map."""
+    if len(head.modalities_) > 1:
+        raise ConfigError(
+            f"wanted a head of one modality, but got one for {', '.join(head.modalities_)}. Export "
+            f"each on its own: `head.for_modality({head.modalities_[0]!r})`."
+        )
 
 
 def optional_packages() -> tuple[ModuleType, ModuleType]:
@@ -151,6 +176,7 @@ def to_sentence_transformers(head: CompatibleHead, folder: Path | str) -> None:
         folder: An empty or a new one; a model that is there already is not touched.
     """
     folder = Path(folder)
+    check_single(head)
     if head.space_.dim != head.arrays()["affine.bias"].size:
         raise ConfigError(
             "wanted a head without extra dimensions, as modules of sentence-transformers cannot "

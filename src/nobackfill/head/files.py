@@ -13,6 +13,7 @@ from nobackfill.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError
 from nobackfill.head.inputs import common_ids
+from nobackfill.head.modalities import COLUMN
 from nobackfill.matching import check_agreement, columns_of
 from nobackfill.vectors import Vectors, load_vectors
 
@@ -27,6 +28,7 @@ class ForFit:
         labels: Their classes; None where other supervision, or none, is given.
         groups: What each is a part of, likewise.
         pairs: Of each query what is relevant to it, likewise.
+        modality: Of each item, where a file tells it and it was asked for.
     """
 
     new: Vectors
@@ -34,6 +36,7 @@ class ForFit:
     labels: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
     pairs: Mapping[str, Sequence[str]] | None = None
+    modality: NDArray[Any] | None = None
 
 
 def read_for_fit(
@@ -43,6 +46,7 @@ def read_for_fit(
     label: str = "label",
     pairs: Path | None = None,
     group: str | None = None,
+    modality: str | None = None,
     only_training: bool = True,
 ) -> ForFit:
     """Reads both files, and from them or a third what belongs together.
@@ -58,6 +62,7 @@ def read_for_fit(
         pairs: A file of lines such as `{"query": "a", "relevant": ["b"]}`, or a table with the
             columns `query` and `relevant`.
         group: A column in place of labels.
+        modality: The column of modalities; where no file has `modality`, none are used.
         only_training: Whether items of other splits are left out.
     """
     if pairs is not None and group is not None:
@@ -72,19 +77,28 @@ def read_for_fit(
         ids = ids[known["split"] == "train"]
         known = columns_of(files, ids)
     sides = [_selected(file, ids) for file in files]
+    named = {"the old file": files[0], "the new file": files[1]}
+    kinds = None
+    if modality is not None and (modality in known or modality != COLUMN):
+        kinds = _column(modality, known)
+        check_agreement(modality, named, ids)
     if pairs is not None:
         listed = read_ground_truth(pairs).relevant
         elsewhere = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
-        return ForFit(sides[1], sides[0], pairs=without(listed, elsewhere))
+        return ForFit(sides[1], sides[0], pairs=without(listed, elsewhere), modality=kinds)
     column = group or label
-    if column not in known:
-        if group is None and label == "label":
-            return ForFit(sides[1], sides[0])
-        raise ConfigError(f"no column `{column}` in either file. {suggest(column, known)}")
-    check_agreement(column, {"the old file": files[0], "the new file": files[1]}, all_ids)
+    if column not in known and group is None and label == "label":
+        return ForFit(sides[1], sides[0], modality=kinds)
+    values = _column(column, known)
+    check_agreement(column, named, all_ids)
     if group is not None:
-        return ForFit(sides[1], sides[0], groups=known[column])
-    return ForFit(sides[1], sides[0], labels=known[column])
+        return ForFit(sides[1], sides[0], groups=values, modality=kinds)
+    return ForFit(sides[1], sides[0], labels=values, modality=kinds)
+
+
+def modality_of(file: Vectors, column: str) -> NDArray[Any] | None:
+    """What a column tells of modalities; None for the one that a head looks for by itself."""
+    return None if column == COLUMN else _column(column, file.columns, "the file")
 
 
 def without(
@@ -101,6 +115,14 @@ def without(
         for query, relevant in pairs.items()
         if query not in left_out
     }
+
+
+def _column(
+    name: str, known: Mapping[str, NDArray[Any]], where: str = "either file"
+) -> NDArray[Any]:
+    if name not in known:
+        raise ConfigError(f"no column `{name}` in {where}. {suggest(name, known)}")
+    return known[name]
 
 
 def _selected(file: Vectors, ids: NDArray[Any]) -> Vectors:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nobackfill.config import resolve_options
 from nobackfill.head.examples import Examples
 from nobackfill.head.heldout import asked, mapped
-from nobackfill.head.network import HeadNetwork
+from nobackfill.head.modalities import Network
 from nobackfill.head.progress import Progress
 from nobackfill.head.schedule import Round, Schedule, rounds
 from nobackfill.head.settings import FitConfig
@@ -24,7 +24,7 @@ from nobackfill.randomness import seeded
 
 
 def fit_network(
-    network: HeadNetwork,
+    network: Network,
     examples: Examples,
     held_out: Examples,
     *,
@@ -90,7 +90,7 @@ class Learner:
 
     def __init__(
         self,
-        network: HeadNetwork,
+        network: Network,
         examples: Examples,
         method: str,
         options: Mapping[str, Any],
@@ -129,7 +129,7 @@ class Learner:
         """One step on some items; none where the method has nothing to learn by, as at first."""
         classes = self.examples.classes
         assert classes is not None
-        new = self.network(self.examples.new_of(places))
+        new = self.network(*self.examples.given(places))
         terms = self.method(new, classes[places], items=places)
         weight = {"classification": self.config.classification}
         loss = torch.stack([weight.get(name, 1.0) * value for name, value in terms.items()]).sum()
@@ -164,14 +164,15 @@ def make_method(
 
 
 def start_epoch(
-    method: Method, network: HeadNetwork, examples: Examples, epoch: int, epochs: int
+    method: Method, network: Network, examples: Examples, epoch: int, epochs: int
 ) -> None:
     """Tells the method that an epoch begins."""
     classes = examples.classes
     assert classes is not None
 
     def embeddings() -> Float[Tensor, "items old_dim"]:
-        return torch.cat([mapped(network, new) for new, _ in examples.blocks()])
+        parts = [mapped(network, *examples.given(places)) for places in examples.places()]
+        return torch.cat(parts)
 
     method.start_epoch(
         epoch,

@@ -1,4 +1,7 @@
-"""The folder of a head: config.json, model.safetensors, space.json. Read without torch."""
+"""The folder of a head: config.json, model.safetensors, space.json. Read without torch.
+
+A head with several modalities has such a folder for each, below one whose config.json names them.
+"""
 
 import hashlib
 import json
@@ -16,6 +19,7 @@ from nobackfill.files import replacing, write_text
 from nobackfill.space import Space
 
 SCHEMA = 2
+JOINT_SCHEMA = 1  # of a config.json that names modalities
 
 Arrays = Mapping[str, NDArray[Any]]  # weights by name
 
@@ -46,6 +50,21 @@ class Stored:
     space: Space
 
 
+@dataclass(frozen=True)
+class Joint:
+    """What the folder of a head with several modalities tells.
+
+    Attributes:
+        names: Of the modalities, and of the folders below that hold a head each.
+        source: Fingerprint of the space of the vectors that are mapped, if known.
+        space: Of the vectors that are made.
+    """
+
+    names: tuple[str, ...]
+    source: str | None
+    space: Space
+
+
 def write_folder(folder: Path, stored: Stored) -> None:
     """Writes all three files, config.json last: without it the folder is no head."""
     config = plain({"schema": SCHEMA, **stored.config})
@@ -54,6 +73,32 @@ def write_folder(folder: Path, stored: Stored) -> None:
         save_file(dict(stored.arrays), unfinished)
     write_text(folder / "space.json", stored.space.to_json() + "\n")
     write_text(folder / "config.json", text)
+
+
+def write_joint(folder: Path, joint: Joint) -> None:
+    """Writes config.json, once the folders of all modalities are there."""
+    config = {
+        "schema": JOINT_SCHEMA,
+        "modalities": list(joint.names),
+        "source": joint.source,
+        "space": json.loads(joint.space.to_json()),
+    }
+    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
+
+
+def read_joint(folder: Path) -> Joint | None:
+    """Reads what `write_joint` wrote; None for the folder of a head without modalities."""
+    config, path = _read_json(folder), folder / "config.json"
+    if "modalities" not in config:
+        return None
+    _check_schema(folder, config, JOINT_SCHEMA)
+    names = config["modalities"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"wanted the names of modalities in {path}, but got {names!r}. Fit the head again."
+        )
+    space = Space.from_json(json.dumps(config.get("space")), where=str(path))
+    return Joint(tuple(names), config.get("source"), space)
 
 
 def read_folder(folder: Path) -> Stored:
@@ -120,25 +165,39 @@ def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
+def _read_json(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(
             f"wanted a head in {folder}, but its config.json cannot be read ({error}). Pass what "
             f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
         ) from None
-    if not isinstance(config, dict) or "schema" not in config or "new_dim" not in config:
+    is_one = isinstance(config, dict) and ("new_dim" in config or "modalities" in config)
+    if not is_one or "schema" not in config:
         raise DataError(
             f"wanted a head in {folder}, but its config.json is of something else. Pass what "
             f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
         )
-    if config["schema"] != SCHEMA:
+    return dict(config)
+
+
+def _check_schema(folder: Path, config: dict[str, Any], wanted: int) -> None:
+    if config["schema"] != wanted:
         raise DataError(
-            f"wanted a head of schema version {SCHEMA} in {folder}, but it has version "
+            f"wanted a head of schema version {wanted} in {folder}, but it has version "
             f"{config['schema']!r}. Upgrade nobackfill, or fit it again."
         )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config, path = _read_json(folder), folder / "config.json"
+    if "modalities" in config:
+        raise DataError(
+            f"wanted a head of one modality, but {folder} holds one for each of several. Pass the "
+            f"folder below it that is named like the modality: {config['modalities']}."
+        )
+    _check_schema(folder, config, SCHEMA)
     wrong = [key for key, kind in KINDS.items() if not isinstance(config.get(key), kind)]
     if wrong:
         raise DataError(

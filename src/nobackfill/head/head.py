@@ -2,44 +2,45 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.config import resolve_options, suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.closed import choose_closed_form
-from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import fit_network
-from nobackfill.head.folder import Stored, fingerprint, read_folder, write_folder
+from nobackfill.head.folder import fingerprint
 from nobackfill.head.heldout import mapped
 from nobackfill.head.inputs import Rows, check_lengths, matched
+from nobackfill.head.modalities import (
+    Modality,
+    ModalityNetwork,
+    Network,
+    asked_modalities,
+    check_fitted,
+    check_padding,
+    make_network,
+    told_modalities,
+    widths_of,
+)
 from nobackfill.head.network import HeadNetwork
+from nobackfill.head.parts import check_kind, divide, told_classes
 from nobackfill.head.progress import Progress
 from nobackfill.head.settings import FitConfig, check_config, check_method
 from nobackfill.head.stored import add_extra, compare_stored
-from nobackfill.head.supervision import (
-    Pairs,
-    classes_of,
-    classes_of_pairs,
-    hold_out,
-    notes_on_classes,
-    tightness_of,
-)
+from nobackfill.head.supervision import Pairs
 from nobackfill.methods import METHODS
 from nobackfill.randomness import seeded
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix
 
-FEWEST_CLASSES = 10  # with fewer, none can be held out
 BLOCK = 65_536  # rows that are mapped in one go
 
 
@@ -77,6 +78,7 @@ class CompatibleHead:
         space_: Of the vectors that it makes.
         source_: Fingerprint of the space of the vectors that it maps, if known.
         notes_: What a reader should know.
+        modalities_: Names of those that have a map each; none where one map is for all.
 
     Example:
         >>> new, old = torch.randn(60, 8), torch.randn(60, 4)
@@ -85,12 +87,13 @@ class CompatibleHead:
         torch.Size([60, 4])
     """
 
-    network_: HeadNetwork
+    network_: Network
     progress_: Progress
     supervision_: str
     space_: Space
     source_: str | None
     notes_: tuple[str, ...]
+    modalities_: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class CompatibleHead:
         *,
         pairs: Pairs | None = None,
         groups: Sequence[Any] | Tensor | NDArray[Any] | None = None,
+        modality: Modality | None = None,
         watch: Callable[[Progress], None] = lambda progress: None,
     ) -> "CompatibleHead":
         """Fits the map; returns the head itself.
@@ -148,31 +152,40 @@ class CompatibleHead:
             labels: The class of each item; those of the files where they have any.
             pairs: In place of labels: of each query what is relevant to it, by id (or row number).
             groups: In place of labels: what each item is a part of.
+            modality: Of each item, such as "image" or "text"; the column of the files where they
+                have it. Of several, each gets a map of its own.
             watch: Is told after each epoch how far it is.
         """
         begun = monotonic()
         self._check()
-        given = [
-            name
-            for name, one in (("labels", labels), ("pairs", pairs), ("groups", groups))
-            if one is not None
-        ]
-        if len(given) > 1:
-            raise ConfigError(f"wanted one kind of supervision, but got {' and '.join(given)}.")
-        if given and given != ["pairs"]:
-            check_order(new, old, given[0])
-        ids, new_rows, old_rows, told = matched(new, old, use_labels=not given)
-        classes, self.supervision_ = self._supervision(ids, told, labels, pairs, groups)
+        kind = check_kind(new, old, labels=labels, pairs=pairs, groups=groups)
+        ids, new_rows, old_rows, told = matched(new, old, use_labels=kind is None)
+        classes, where = told_classes(ids, told, labels=labels, pairs=pairs, groups=groups)
+        names, numbers = told_modalities(new, old, ids, modality)
         if self.extra > new_rows.shape[1]:
             raise ConfigError(
                 f"wanted at most as many `extra` dimensions as the new vectors have, "
                 f"{new_rows.shape[1]}, but got {self.extra}."
             )
-        examples, held_out = self._parts(new_rows, old_rows, classes)
+        new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
+        parts = divide(
+            new_rows,
+            old_rows,
+            classes,
+            where,
+            share=self.held_out,
+            seed=self.seed,
+            modality=numbers,
+        )
+        examples, held_out = parts.fitted, parts.held_out
+        check_fitted(names, examples.modality, extra=self.extra)
+        self.supervision_, self.notes_ = parts.supervision, parts.notes
+        widths = widths_of(new_rows, numbers, len(names))
         with seeded(self.seed):
-            network = HeadNetwork(
-                new_rows.shape[1], old_rows.shape[1], hidden=self.hidden, dropout=self.dropout
-            ).to(self.device)
+            network = make_network(
+                widths, old_rows.shape[1], hidden=self.hidden, dropout=self.dropout
+            )
+        network.to(self.device)
         self.progress_ = choose_closed_form(network, examples, held_out)
         if held_out is not None:
             steps = fit_network(
@@ -187,11 +200,11 @@ class CompatibleHead:
                 watch=watch,
             )
             self.notes_ += self._how_it_ended(steps)
-        if self.extra:
+        if self.extra and isinstance(network, HeadNetwork):
             add_extra(network, examples, held_out, extra=self.extra)
         if held_out is not None:
             self.progress_.stored = compare_stored(network, held_out)
-        self.network_ = network.eval()
+        self.network_, self.modalities_ = network.eval(), names
         parent = old.space if isinstance(old, Vectors) else None
         known = new.space if isinstance(new, Vectors) else None
         self.source_ = known.fingerprint if known else None
@@ -215,7 +228,7 @@ class CompatibleHead:
         found = self.progress_.stored
         return max(found, key=lambda name: found[name]) if found else "mapped"
 
-    def transform(self, new: Rows, *, side: str = "query") -> Any:
+    def transform(self, new: Rows, *, side: str = "query", modality: Modality | None = None) -> Any:
         """New vectors as they search the old gallery; of the kind that came in.
 
         They are of unit length there; `extra` dimensions come behind it.
@@ -224,28 +237,33 @@ class CompatibleHead:
             new: Vectors of the new model.
             side: "query", or "gallery" for what to store when items are embedded again: where
                 `stores` says so, the new vectors as they are.
+            modality: For a head with several, that of all vectors, or of each; the column of the
+                file where it has one.
         """
         if side not in ("query", "gallery"):
             raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
         network = self._fitted()
         rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
-        wanted = network.affine.in_features
-        if rows.shape[1] != wanted:
+        if rows.shape[1] != network.new_dim:
             raise SpaceMismatch(
-                f"wanted new vectors of {wanted} dimensions, as the head was fitted on, but got "
-                f"{tuple(rows.shape)}. Pass vectors of the same new model."
+                f"wanted new vectors of {network.new_dim} dimensions, as the head was fitted on, "
+                f"but got {tuple(rows.shape)}. Pass vectors of the same new model."
             )
         if isinstance(new, Vectors):
             self._check_source(new)
+        numbers = asked_modalities(new, self.modalities_, len(rows), modality)
+        if isinstance(network, ModalityNetwork) and numbers is not None:
+            check_padding(rows, numbers, network)
         if side == "gallery" and self.stores == "as they are":
             return new
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
-        device = network.affine.weight.device
+        device = next(network.parameters()).device
         check_lengths(rows, ids)
         out = torch.empty(len(rows), self.space_.dim, device=rows.device)
         for first in range(0, len(rows), BLOCK):
             block = rows[first : first + BLOCK].to(device, torch.float32)
-            out[first : first + BLOCK] = mapped(network, block)
+            kinds = None if numbers is None else numbers[first : first + BLOCK].to(device)
+            out[first : first + BLOCK] = mapped(network, block, kinds)
         if isinstance(new, Vectors):
             return Vectors(
                 new.ids,
@@ -253,61 +271,41 @@ class CompatibleHead:
                 new.labels,
                 columns=new.columns,
                 space=self.space_,
-                compatible_dim=network.affine.out_features if network.extra else None,
+                compatible_dim=network.old_dim if network.extra else None,
             )
         return out if isinstance(new, Tensor) else out.numpy()
 
     def fit_transform(self, new: Rows, old: Rows, labels: Any = None, **options: Any) -> Any:
         """Fits, then maps the same new vectors."""
-        return self.fit(new, old, labels, **options).transform(new)
+        self.fit(new, old, labels, **options)
+        return self.transform(new, modality=options.get("modality") if self.modalities_ else None)
+
+    def for_modality(self, name: str) -> "CompatibleHead":
+        """The head of one of several modalities alone, as if it had never had others.
+
+        It takes vectors of that modality's own length, without zeros behind.
+        """
+        from nobackfill.head.saving import one_modality
+
+        self._fitted()
+        return one_modality(self, name)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes config.json, model.safetensors and space.json into a folder."""
-        arrays = self.arrays()
-        old_dim, new_dim = arrays["affine.weight"].shape
-        config = {
-            "parameters": self.get_params(),
-            "new_dim": new_dim,
-            "old_dim": old_dim,
-            "hidden": len(arrays.get("inner.bias", ())),
-            "extra": len(arrays.get("extra.linear.bias", ())),
-            "source": self.source_,
-            "supervision": self.supervision_,
-            "notes": list(self.notes_),
-            "progress": asdict(self.progress_),
-        }
-        write_folder(Path(folder), Stored(config, arrays, self.space_))
+        """Writes config.json, model.safetensors and space.json into a folder.
+
+        Of several modalities, into a folder below for each; see `nobackfill.head.saving`.
+        """
+        from nobackfill.head.saving import save_head
+
+        self._fitted()
+        save_head(self, Path(folder))
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, device: str = "cpu") -> "CompatibleHead":
         """Reads what `save_pretrained` wrote."""
-        stored = read_folder(Path(folder))
-        config = stored.config
-        try:
-            head = cls(**{**config["parameters"], "device": device})
-            known = config["progress"]
-            closed = {name: _number(value) for name, value in known["closed"].items()}
-            history = [_number(value) for value in known["history"]]
-            head.progress_ = Progress(**{**known, "closed": closed, "history": history})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"wanted to know how a head was made, but {Path(folder) / 'config.json'} tells it "
-                f"in another way ({error}). Upgrade nobackfill, or fit it again."
-            ) from None
-        network = HeadNetwork(
-            config["new_dim"],
-            config["old_dim"],
-            hidden=config["hidden"],
-            dropout=head.dropout,
-            extra=config["extra"],
-        )
-        network.load_state_dict(
-            {name: torch.from_numpy(array) for name, array in stored.arrays.items()}
-        )
-        head.network_ = network.to(device).eval()
-        head.supervision_, head.notes_ = config["supervision"], tuple(config["notes"])
-        head.space_, head.source_ = stored.space, config.get("source")
-        return head
+        from nobackfill.head.saving import read_head
+
+        return read_head(Path(folder), cls, device=device)
 
     def to_onnx(self, path: Path | str) -> None:
         """Writes an ONNX file that does the same; see `nobackfill.head.export.to_onnx`."""
@@ -326,7 +324,7 @@ class CompatibleHead:
         state = self._fitted().state_dict()
         return {name: t.detach().cpu().contiguous().numpy() for name, t in state.items()}
 
-    def _fitted(self) -> HeadNetwork:
+    def _fitted(self) -> Network:
         if not hasattr(self, "network_"):
             raise DataError("wanted a fitted head, but this one is not. Call `fit` first.")
         return self.network_
@@ -384,79 +382,9 @@ class CompatibleHead:
             seed=self.seed,
         )
 
-    def _supervision(
-        self,
-        ids: NDArray[Any],
-        told: NDArray[Any] | None,
-        labels: Any,
-        pairs: Pairs | None,
-        groups: Any,
-    ) -> tuple[Int[Tensor, " items"] | None, str]:
-        """The class of each item, and where that comes from."""
-        if pairs is not None:
-            return classes_of_pairs(ids, pairs), "pairs"
-        values, kind = (groups, "groups") if groups is not None else (labels, "labels")
-        values = told if values is None else values
-        values = values.cpu() if isinstance(values, Tensor) else values
-        if values is None:
-            return None, "none"
-        if len(values) != len(ids):
-            raise DataError(
-                f"wanted one of the {kind} for each of {len(ids)} items, but got {len(values)}."
-            )
-        return classes_of(np.asarray(values).tolist()), kind
-
-    def _parts(
-        self,
-        new: Float[Tensor, "items new_dim"],
-        old: Float[Tensor, "items old_dim"],
-        classes: Int[Tensor, " items"] | None,
-    ) -> tuple[Examples, Examples | None]:
-        """What to fit on, and what is held out; where no class can be, closed forms alone."""
-        new, old = new.to(self.device), old.to(self.device)
-        self.notes_ = ()
-        if classes is None:
-            self.notes_ = ("no supervision was used: this is a map in closed form",)
-            return Examples(new, old, None), None
-        fitted, looked_at = hold_out(
-            classes, self.held_out, seed=self.seed, tightness=tightness_of(old, classes)
-        )
-        count = classes[classes >= 0].unique(return_counts=True)[1]
-        if len(count) < FEWEST_CLASSES or len(looked_at) == 0:
-            self.supervision_ = "none"
-            self.notes_ = (
-                f"no supervision was used: {len(count)} classes, {int((count > 1).sum())} of them "
-                f"with more than one item, are too few to hold some out, so this is a map in "
-                f"closed form",
-            )
-            return Examples(new, old, None), None
-        if self.supervision_ == "pairs":
-            self.notes_ = notes_on_classes(classes)
-        parts = []
-        for rows in (fitted, looked_at):
-            renumbered = classes[rows].unique(return_inverse=True)[1].to(self.device)
-            chosen = rows.to(old.device)
-            parts.append(Examples(new, old[chosen], renumbered, rows=chosen))
-        return parts[0], parts[1]
-
-
-def check_order(new: Rows, old: Rows, kind: str) -> None:
-    """Refuses a list beside two files that name their items in different orders: whose is it?"""
-    ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]
-    if len(ids) == 2 and not np.array_equal(ids[0], ids[1]):
-        raise DataError(
-            f"wanted {kind} in the order of the items, but the new and the old vectors have other "
-            f"items, or another order. Put them into the Vectors, or `select` the same rows of "
-            f"both."
-        )
-
 
 def _parameters() -> list[str]:
     return [name for name in inspect.signature(CompatibleHead).parameters if name != "self"]
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 __all__ = ["CompatibleHead", "check_method", "matched"]

@@ -80,3 +80,14 @@ def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None
                 f"{ids[row].item()!r} (row {row}) is {vectors[row].double().norm().item():g}. "
                 f"Scale them, or drop it."
             )
+
+
+def check_order(new: Rows, old: Rows, kind: str) -> None:
+    """Refuses a list beside two files that name their items in different orders: whose is it?"""
+    ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]
+    if len(ids) == 2 and not np.array_equal(ids[0], ids[1]):
+        raise DataError(
+            f"wanted {kind} in the order of the items, but the new and the old vectors have other "
+            f"items, or another order. Put them into the Vectors, or `select` the same rows of "
+            f"both."
+        )

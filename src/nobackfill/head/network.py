@@ -46,6 +46,16 @@ class HeadNetwork(nn.Module):
             nn.init.zeros_(self.outer.weight)
             nn.init.zeros_(self.outer.bias)
 
+    @property
+    def new_dim(self) -> int:
+        """Of what comes in."""
+        return self.affine.in_features
+
+    @property
+    def old_dim(self) -> int:
+        """Of the old space."""
+        return self.affine.out_features
+
     @torch.no_grad()
     def start_from(self, affine: Affine) -> None:
         """Takes over a map in closed form."""

@@ -7,6 +7,7 @@ from nobackfill.adapters import moments
 from nobackfill.head.examples import Examples
 from nobackfill.head.extra import Extra
 from nobackfill.head.heldout import asking, mapped, searched
+from nobackfill.head.modalities import Network
 from nobackfill.head.network import HeadNetwork
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)  # of extra dimensions, beside a vector of unit length
@@ -44,7 +45,7 @@ def add_extra(
     return found
 
 
-def compare_stored(network: HeadNetwork, held_out: Examples) -> dict[str, float]:
+def compare_stored(network: Network, held_out: Examples) -> dict[str, float]:
     """New/new mAP on the held-out classes, where items are embedded again.
 
     Returns:
@@ -53,7 +54,7 @@ def compare_stored(network: HeadNetwork, held_out: Examples) -> dict[str, float]
     places = asking(held_out)
     as_they_are = torch.cat([new for new, _ in held_out.blocks()])
     vectors = {
-        "mapped": mapped(network, as_they_are),
+        "mapped": mapped(network, as_they_are, held_out.modality),
         "as they are": F.normalize(as_they_are, dim=1),
     }
     return {
