@@ -6,6 +6,7 @@ from nobackfill.config import (
     Choice,
     ImagesConfig,
     OldConfig,
+    PairsConfig,
     TrainConfig,
     build_recipe,
     merge_tables,
@@ -491,7 +492,7 @@ def test_a_date_may_be_expected(tmp_path):
         ("items_per_class = 129", "from 2 to half of batch_size = 256, .* but got 129"),
         ("items_per_class = 3\nbatch_size = 5", "half of batch_size = 5"),
         ("items_per_class = 'two'", "`items_per_class` in .train. to be int"),
-        ("optimizer = 'lamb'", "one of sgd, adam, but got 'lamb'"),
+        ("optimizer = 'lamb'", "one of sgd, adam, adamw, but got 'lamb'"),
         ("precision = 'half'", "one of float32, tf32, bfloat16, float16, but got 'half'"),
         ("new_prototypes = 'none'", "one of pass, running"),
         ("old_view = 'none'", "one of test, same"),
@@ -508,8 +509,8 @@ def test_training_has_limits(tmp_path, text, says):
     [
         *(("warmup_steps", 0), ("warmup_factor", 0.0), ("warmup_factor", 1.0), ("accumulate", 1)),
         *(("smoothing", 0.0), ("smoothing", 1.0), ("items_per_class", 2), ("items_per_class", 128)),
-        *(("optimizer", "adam"), ("precision", "tf32"), ("compile", True)),
-        *(("new_prototypes", "running"), ("old_view", "same")),
+        *(("optimizer", "adam"), ("optimizer", "adamw"), ("precision", "tf32")),
+        *(("new_prototypes", "running"), ("old_view", "same"), ("compile", True)),
     ],
 )
 def test_the_limits_themselves_are_allowed(tmp_path, name, value):
@@ -532,3 +533,111 @@ def test_a_recipe_with_an_old_model_and_no_method_is_trained_by_our_default(old)
 @pytest.mark.parametrize("tables", [{}, {"old": {}}])
 def test_a_recipe_without_an_old_model_is_trained_freely(tables):
     assert build_recipe(tables).method == Choice("independent")
+
+
+# Images and texts
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[pairs]\nweight = 1.0", "beside .pairs., but the recipe has no .text.. Add that, or"),
+        ("[pairs]", "the recipe has no .text."),
+        ("[text]\nwidth = 8", "wanted a `name` in .text., but got: width"),
+        ("text = 'words'", "wanted a table .text., but got text = 'words'"),
+    ],
+)
+def test_pairs_need_an_encoder_of_texts_that_has_a_name(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        read_recipe(recipe_file(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("compatible = 'images'", "one of image, text, both, but got 'images'"),
+        ("towards = 'text'", "one of own, image, other, but got 'text'"),
+        ("temperature = 0", "`temperature` in .pairs. above 0 and at most 10 .* got 0.0"),
+        ("temperature = 10.1", "above 0 and at most 10"),
+        ("temperature = nan", "above 0 and at most 10"),
+        ("weight = -0.1", "`weight` of 0 or more, but got 0.07 and -0.1"),
+        ("weight = inf", "`weight` of 0 or more"),
+        ("weight = nan", "`weight` of 0 or more"),
+        ("classification = 1", "`classification` in .pairs. to be bool, but got 1"),
+        ("toward = 'own'", "unknown key `toward` in .pairs.. Did you mean `towards`"),
+    ],
+)
+def test_pairs_have_limits(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        read_recipe(recipe_file(tmp_path, f"[text]\nname = 'words'\n[pairs]\n{text}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", 10.0), ("temperature", 1e-3), ("weight", 0.0), ("weight", 1e3)),
+        *(("compatible", "text"), ("towards", "other"), ("classification", True)),
+    ],
+)
+def test_the_limits_of_pairs_are_allowed(tmp_path, name, value):
+    written = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = f"[text]\nname = 'words'\n[pairs]\n{name} = {written}"
+    pairs = read_recipe(recipe_file(tmp_path, text)).pairs
+    assert pairs == PairsConfig(**{name: value})
+    assert pairs != PairsConfig()
+
+
+def test_a_method_sees_the_images_alone_unless_told_otherwise():
+    assert PairsConfig().modalities == ("image",)
+    assert PairsConfig(compatible="text").modalities == ("text",)
+    assert PairsConfig(compatible="both").modalities == ("image", "text")
+
+
+PAIRED = {
+    "text": {"name": "words", "width": 8, "head": "none"},
+    "pairs": {"compatible": "both", "towards": "other", "weight": 2, "classification": True},
+}
+
+
+def test_texts_and_pairs_are_written_out_and_read_again(tmp_path):
+    recipe = resolve(build_recipe(PAIRED))
+    assert resolve(read_recipe(recipe_file(tmp_path, to_toml(recipe)))) == recipe
+    assert recipe.text.options == {"head": "none", "buckets": 4096, "width": 8, "longest": 64}
+    assert recipe.pairs == PairsConfig("both", "other", weight=2.0, classification=True)
+    assert "temperature = 0.07" in to_toml(recipe)  # a default too
+    plain = resolve(build_recipe({"text": {"name": "words"}}))
+    assert plain.pairs == PairsConfig()
+    assert resolve(read_recipe(recipe_file(tmp_path, to_toml(plain)))) == plain
+
+
+def test_a_recipe_of_images_alone_says_nothing_of_texts():
+    recipe = build_recipe({"method": {"name": "odpp"}})
+    assert recipe.text is None
+    for written in (to_toml(recipe), to_toml(resolve(recipe))):
+        assert "[text]" not in written
+        assert "[pairs]" not in written
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = 'word'", "unknown text encoder `word` in .text.. Did you mean `words`"),
+        ("name = 'words'\nbucket = 8", "unknown key `bucket` in .text."),
+        ("name = 'words'\nhead = 'mlp'", "wanted `head` in .text. as linear or none"),
+    ],
+)
+def test_a_text_encoder_is_checked_before_any_work(tmp_path, text, says):
+    recipe = read_recipe(recipe_file(tmp_path, f"[text]\n{text}"))
+    with pytest.raises(ConfigError, match=says):
+        resolve(recipe)
+
+
+def test_a_text_encoder_of_another_name_replaces_the_one_below(tmp_path):
+    path = files(
+        tmp_path,
+        new="extends = 'frame.toml'\n[text]\nname = 'words'\n[pairs]\ntowards = 'image'",
+        frame="[text]\nname = 'vectors'\npath = 'x.npz'\n[pairs]\ncompatible = 'both'",
+    )
+    recipe = read_recipe(path, ["text.width=4"])
+    assert recipe.text == Choice("words", {"width": 4})
+    assert recipe.pairs == PairsConfig("both", "image")

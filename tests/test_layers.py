@@ -12,7 +12,8 @@ ROOMS = """
     perturb losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
     evaluation matrix comparison modalities similarities analysis confusion findings
-    report upgrade reporting jobs sequence plan demo demo_report bench doctor cli __main__
+    report upgrade sentences reporting gallery jobs sequence plan demo demo_report bench doctor cli
+    __main__
 """.split()
 SOURCE = Path(nobackfill.__file__).parent
 

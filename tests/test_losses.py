@@ -8,6 +8,7 @@ from nobackfill.losses import (
     first_dims,
     known_class_loss,
     mimic_loss,
+    pair_contrast,
     prototype_loss,
     same_class,
     smooth_average_precision,
@@ -211,3 +212,71 @@ def test_smooth_average_precision_counts_by_the_steep_and_learns_by_the_gentle_s
         query[1] += sign * step
         moved.append(smooth_average_precision(query, keys, RANKED, temperature=0.3).item())
     assert slope[1, 0].item() == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-7)
+
+
+# Images and texts
+
+
+def pair_contrast_by_hand(image, text, labels, temperature):
+    """Each image asks all texts and each text all images, one pair at a time."""
+    total = 0.0
+    for queries, keys in ((image, text), (text, image)):
+        for i, query in enumerate(queries):
+            every = [exp(cosine(query, key) / temperature) for key in keys]
+            own = [j for j in range(len(keys)) if labels[j] == labels[i]]
+            total -= sum(log(every[j] / sum(every)) for j in own) / len(own) / len(queries)
+    return total / 2
+
+
+PAIRS = random(6, 4, seed=0), random(6, 4, seed=1)
+CLASSES = {"repeated": [0, 1, 0, 2, 0, 1], "different": [3, 1, 4, 0, 5, 2], "one": [2] * 6}
+
+
+@pytest.mark.parametrize("labels", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_pair_contrast_is_its_formula_written_as_loops(labels, temperature):
+    image, text = PAIRS
+    found = pair_contrast(image, text, torch.tensor(labels), temperature=temperature)
+    by_hand = pair_contrast_by_hand(image, text, labels, temperature)
+    assert found.item() == pytest.approx(by_hand, abs=1e-10)
+
+
+def test_pair_contrast_has_the_temperature_of_the_docstring():
+    image, text = PAIRS
+    labels = torch.tensor(CLASSES["repeated"])
+    assert torch.equal(
+        pair_contrast(image, text, labels), pair_contrast(image, text, labels, temperature=0.07)
+    )
+
+
+def test_where_each_class_is_one_pair_pair_contrast_is_the_loss_of_clip():
+    """As its paper has it: the cross entropy of both directions, whose answer is the diagonal."""
+    image, text = PAIRS
+    logits = F.normalize(image, dim=1) @ F.normalize(text, dim=1).T / 0.2
+    own = torch.arange(6)
+    clip = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+    found = pair_contrast(image, text, torch.tensor(CLASSES["different"]), temperature=0.2)
+    torch.testing.assert_close(found, clip)
+    repeated = pair_contrast(image, text, torch.tensor(CLASSES["repeated"]), temperature=0.2)
+    assert abs(repeated - clip) > 0.01
+
+
+def test_pair_contrast_treats_images_and_texts_alike_and_moves_both():
+    image, text = (one.clone().requires_grad_() for one in PAIRS)
+    labels = torch.tensor(CLASSES["repeated"])
+    loss = pair_contrast(image, text, labels)
+    torch.testing.assert_close(pair_contrast(text, image, labels), loss)
+    pulls = torch.autograd.grad(loss, (image, text))
+    assert all(pull.norm(dim=1).min() > 0 for pull in pulls)
+    torch.testing.assert_close(pair_contrast(5 * image, 0.1 * text, labels), loss)
+
+
+def test_pairs_that_are_together_cost_less_than_pairs_that_are_swapped():
+    image = torch.eye(4)
+    labels = torch.arange(4)
+    assert (
+        pair_contrast(image, image, labels)
+        < 1e-4
+        < 1
+        < pair_contrast(image, image[[1, 0, 3, 2]], labels)
+    )

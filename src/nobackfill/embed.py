@@ -81,7 +81,7 @@ def embed_texts(
 
 
 def to_vectors(
-    embeddings: Float[Tensor, "rows dim"],
+    embeddings: Float[Tensor, "items dim"],
     collection: Collection,
     rows: Int[Tensor, " rows"],
     *,

@@ -62,6 +62,7 @@ class Evaluation:
             the files when asked for.
         notes: What a reader should know about these numbers.
         seed: Of the drawing that intervals come from.
+        modalities: Of those that asked and those that were searched; None where all did.
     """
 
     old_old: Retrieval
@@ -77,6 +78,7 @@ class Evaluation:
     vectors: Mapping[str, tuple[Tensor, Tensor]]
     notes: tuple[str, ...] = ()
     seed: int = 0
+    modalities: tuple[str, str] | None = None
 
     @property
     def compatible(self) -> bool:
@@ -307,6 +309,7 @@ def evaluate(
             *([] if modalities else _mixed_notes((old, asks_old), plan)),
         ),
         seed=seed,
+        modalities=modalities,
     ).explained()
 
 

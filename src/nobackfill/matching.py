@@ -111,7 +111,7 @@ def plan_search(
     """
     _check_dimensions(old, new_query)
     _check_kind_of_ids(old, new_query)
-    queries, gallery = _roles(old, new_query, leave_one_out=leave_one_out)
+    queries, gallery = roles_of(old, new_query, leave_one_out=leave_one_out)
     if modalities is not None:
         queries, gallery = _of_modalities(queries, gallery, modalities, old, new_query)
     queries, gallery, notes = _in_both(
@@ -226,7 +226,7 @@ def _check_kind_of_ids(old: Vectors, new: Vectors) -> None:
         )
 
 
-def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> tuple[Ids, Ids]:
+def roles_of(old: Vectors, new: Vectors, *, leave_one_out: bool) -> tuple[Ids, Ids]:
     """The ids of the queries and of the gallery, by the columns of the first file that has them."""
     flags = ("is_query", "is_gallery")
     roles = [

@@ -18,10 +18,10 @@ from nobackfill.evaluation import Evaluation, Verdict, evaluate, metrics_of, sea
 from nobackfill.matching import (
     Ids,
     SearchPlan,
-    _roles,
     check_agreement,
     columns_of,
     plan_search,
+    roles_of,
     rows_of,
 )
 from nobackfill.methods import METHODS
@@ -355,7 +355,7 @@ def _sides(old: Vectors, asks: Vectors, *, leave_one_out: bool) -> dict[str, tup
             "--by-modality."
         )
     kind = file.columns["modality"]
-    queries, gallery = _roles(old, asks, leave_one_out=leave_one_out)
+    queries, gallery = roles_of(old, asks, leave_one_out=leave_one_out)
     takes_part = np.isin(file.ids, queries) | np.isin(file.ids, gallery)
     if kind.dtype.kind != "U" or (kind[takes_part] == "").any():
         raise DataError(

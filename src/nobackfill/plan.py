@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nobackfill.config import TrainConfig
+from nobackfill.config import Recipe, TrainConfig
 from nobackfill.errors import DataError
 from nobackfill.jobs import Job
 from nobackfill.methods import METHODS
-from nobackfill.models import make_model
+from nobackfill.models import make_dual, make_model
 from nobackfill.oldspace import MEANING
 from nobackfill.train.precision import HALF
 from nobackfill.upgrade import AS_IT_COMES, Decoding
@@ -79,6 +79,8 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
             "train_classes": len(collection.labels[rows].unique()),
             "searched": len(collection.validation_rows()),
         }
+        if recipe.text is not None:
+            counts["train_texts"] = len(collection.captions_of(rows).texts)
         if collection.images is None:
             shape = tuple(collection.view(rows[:1]).shape[1:])
         for name, choice in recipe.tests.items():
@@ -91,14 +93,17 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
     steps = count_steps(images, config) if images else {}
     model = make_model(recipe.model, seed=0, bare=True)
     method, dim = METHODS[recipe.method.name], model.embedding_dim
-    weights = sum(parameter.numel() for parameter in model.parameters()) + classes * dim
+    weights = count_weights(model) + classes * dim
+    if recipe.text is not None:
+        weights += count_weights(make_dual(recipe.model, recipe.text, seed=0, bare=True).text)
+    items = count_items(recipe, images, counts.get("train_texts", 0))
     kept = {"embeddings", "independent"} & method.needs
     half = 2 if config.precision in HALF else 1
     states = 1 if config.optimizer == "sgd" else 2
     memory = {
         "weights, gradients, optimiser": weights * BYTES * (2 + states),
         "activations": saved_for_backward(model, shape) * config.batch_size // half,
-        "of the old model": BYTES * dim * (images * len(kept) + classes),
+        "of the old model": BYTES * dim * (items * len(kept) + classes),
     }
     return Plan(
         name=job.name,
@@ -112,6 +117,17 @@ def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
         memory=memory if method.needs else {k: v for k, v in memory.items() if "old" not in k},
         old=[f"{need}: {MEANING[need]}" for need in MEANING if need in method.needs],
     )
+
+
+def count_weights(model: nn.Module) -> int:
+    """How many numbers a model learns, or keeps as they are."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def count_items(recipe: Recipe, images: int, texts: int) -> int:
+    """Of how many items the method is given old vectors."""
+    shown = ("image",) if recipe.text is None else recipe.pairs.modalities
+    return sum({"image": images, "text": texts}[one] for one in shown)
 
 
 def count_steps(images: int, config: TrainConfig) -> dict[str, int]:

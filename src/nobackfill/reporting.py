@@ -323,23 +323,33 @@ def _fingerprint(run: Run) -> str:
 
 
 def pictures_of(collection: Collection) -> Show:
-    """Shows the images of a collection."""
+    """Shows the images of a collection, and its texts."""
 
     def show(ids: Sequence[Any]) -> dict[Any, str]:
         row = {item: place for place, item in enumerate(collection.ids)}
         known = [item for item in ids if item in row]
+        texts = texts_of(collection, ids)
         if not known:
-            return {}
+            return texts
         pixels = collection.load(torch.tensor([row[item] for item in known]), None)
         if pixels.dtype != torch.uint8:
             low, high = pixels.min(), pixels.max()
             pixels = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).to(torch.uint8)
-        return {
+        return texts | {
             item: thumbnail(Image.fromarray(image.permute(1, 2, 0).squeeze(-1).numpy()))
             for item, image in zip(known, pixels, strict=True)
         }
 
     return show
+
+
+def texts_of(collection: Collection, ids: Sequence[Any]) -> dict[Any, str]:
+    """Those of some items that are texts."""
+    if collection.captions is None:
+        return {}
+    wanted = set(ids)
+    told = zip(collection.captions.ids, collection.captions.texts, strict=True)
+    return {item: text for item, text in told if item in wanted}
 
 
 def looks_in(files: Sequence[Vectors]) -> Show:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from nobackfill.matrix import mean_average_precision
 from nobackfill.protocols import protocol_named
 from nobackfill.scores import compatibility
 from nobackfill.train.run import Run
-from nobackfill.upgrade import AS_IT_COMES, Decoding, is_searched, searched_vectors
+from nobackfill.upgrade import (
+    AS_IT_COMES,
+    Decoding,
+    is_searched,
+    main_direction,
+    searched_vectors,
+)
 from nobackfill.vectors import Vectors
 
 
@@ -80,6 +87,7 @@ def compatibility_matrix(
     """
     stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]
     _, rules = protocol_named(collection.protocol)
+    rules = replace(rules, modalities=main_direction(runs[-1], collection))
     named = {str(run.folder): vectors for run, vectors in zip(runs, stored, strict=True)}
     plan = plan_common_search(named, rules, ground_truth=collection.truth())
     matrix = []

@@ -99,6 +99,8 @@ def train_run(
     if not run.finished:
         check_old(recipe)
         collection.training_rows(recipe.train.step)  # raises where there is nothing to train on
+        for one in tests.values() if recipe.text is not None else ():
+            one.captions_of(one.validation_rows())  # raises where one is missing
         with in_use(folder) if is_main() else nullcontext():
             run = Run.start(recipe, folder, resume=resume)  # as it is now that it is ours
             wait()  # until all have looked, for the first will write
@@ -163,7 +165,7 @@ def search_directions(
     for name, one in tests.items():
         found = evaluate_modalities(**pair_of(run, one, test=name, device=device)).summary()
         directions = found["directions"]
-        main = "_to_".join(protocol_named(one.protocol)[1].modalities or ("text", "image"))
+        main = "_to_".join(main_direction(run, one) or ())
         for direction in sorted(directions, key=lambda direction: direction != main):
             results["_".join(filter(None, (name, direction)))] = directions[direction]
         gaps[name or "data"] = found["modality_gap"]
@@ -200,8 +202,20 @@ def evaluate_run(
         device: What to work on.
     """
     return evaluate(
-        **pair_of(run, collection, test=test, device=device), ground_truth=collection.truth(level)
+        **pair_of(run, collection, test=test, device=device),
+        ground_truth=collection.truth(level),
+        modalities=main_direction(run, collection),
     )
+
+
+def main_direction(run: Run, collection: Collection) -> tuple[str, str] | None:
+    """Who asks whom, where a model reads texts: texts for images, unless a protocol knows better.
+
+    None for a model of images alone.
+    """
+    if run.recipe.text is None:
+        return None
+    return protocol_named(collection.protocol)[1].modalities or ("text", "image")
 
 
 def pair_of(

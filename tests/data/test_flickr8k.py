@@ -3,8 +3,11 @@
 import shutil
 
 import pytest
+import torch
 from PIL import Image
 
+from nobackfill.config import ImagesConfig
+from nobackfill.data.files import collect_files
 from nobackfill.data.flickr8k import FLICKR8K, read_flickr8k
 from nobackfill.data.listing import count_items
 from nobackfill.errors import DataError
@@ -140,3 +143,33 @@ def test_an_image_without_captions_is_told(root):
         file.write("5_f.jpg\n")
     with pytest.raises(DataError, match=r"devImages\.txt.* has none of 5_f\.jpg"):
         read_flickr8k(root)
+
+
+def test_one_caption_without_a_number_is_told_by_its_key(root):
+    path = root / "Flickr8k_text" / "Flickr8k.token.txt"
+    path.write_text("\n".join([*caption_lines(), "5_f.jpg\ta dog"]))
+    with pytest.raises(DataError, match=r"such as .*\.jpg#0, but .* has the key '5_f\.jpg'\. Unp"):
+        read_flickr8k(root)
+
+
+def collection_of(root):
+    return collect_files(read_flickr8k(root), ImagesConfig(size=(8, 8), crop=()))
+
+
+def test_a_listed_image_that_is_not_there_is_named_when_it_is_opened(root):
+    (root / "Flicker8k_Dataset" / LISTED[1]).unlink()
+    collection = collection_of(root)
+    collection.load(torch.tensor([0, 2, 3]), None)
+    with pytest.raises(DataError, match=f"{LISTED[1]}, but there is no such file. Unpack the coll"):
+        collection.load(torch.tensor([0, 1]), None)
+
+
+def test_an_empty_caption_is_told_where_it_is_used(root):
+    path = root / "Flickr8k_text" / "Flickr8k.token.txt"
+    empty = f"{LISTED[1]}#2"  # of a training image
+    lines = [f"{empty}\t " if line.startswith(empty) else line for line in caption_lines()]
+    path.write_text("\n".join(lines))
+    collection = collection_of(root)
+    collection.captions_of(collection.validation_rows())
+    with pytest.raises(DataError, match=f"1 of 10 are empty, the first being '{empty}'. Write or"):
+        collection.captions_of(collection.training_rows(0))

@@ -6,9 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from pyarrow import csv
 
+from nobackfill.config import ImagesConfig
+from nobackfill.data.files import collect_files
 from nobackfill.data.images import open_image
 from nobackfill.data.listing import count_items
 from nobackfill.data.manifest import read_manifest
@@ -140,6 +143,89 @@ def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_the_name(tmp_path):
     assert read_manifest(path).classes.tolist() == ["ß"]
 
 
+# Several texts to an image.
+
+SEVERAL = {
+    "path": ["a/1.jpg", "b/1.jpg", "a/1.jpg", "b/1.jpg", "a/2.jpg"],
+    "label": ["1", "2", "1", "2", "3"],
+    "split": ["train", "val", "train", "test", "train"],
+    "is_query": [False, True, False, True, False],
+    "is_gallery": [False] * 5,
+    "camera": [1, 2, 1, 2, 1],
+    "text": ["a bird", "a cat", " \t", "a black cat", ""],
+    "price": [1.5, None, 1.5, None, 2.0],
+    "shop": ["x", "", "x", "", "y"],
+}
+
+
+@every_format
+def test_rows_of_one_image_are_its_texts_in_their_order(tmp_path, suffix):
+    listing = read_manifest(write(tmp_path, suffix, **SEVERAL))
+    assert listing.files == ["a/1.jpg", "b/1.jpg", "a/2.jpg"]
+    assert listing.captions == [("a bird",), ("a cat", "a black cat"), ()]
+    assert listing.classes.tolist() == ["1", "2", "3"]
+    assert listing.columns["split"].tolist() == ["train", "validation", "train"]
+    assert listing.columns["is_query"].tolist() == [False, True, False]
+    assert listing.columns["camera"].tolist() == [1, 2, 1]
+    assert listing.columns["shop"].tolist() == ["x", "", "y"]
+    np.testing.assert_array_equal(listing.columns["price"], [1.5, np.nan, 2.0])
+    assert listing.ids is None
+    assert count_items(listing)["captions"] == 3
+
+
+def test_rows_of_one_image_have_one_id(tmp_path):
+    ids = ["x", "y", "x", "y", "z"]
+    assert read_manifest(write(tmp_path, **SEVERAL, id=ids)).ids == ["x", "y", "z"]
+    with pytest.raises(DataError, match=r"same `id` .* but a/1\.jpg has 'x' and then 'w'\. Make"):
+        read_manifest(write(tmp_path, **SEVERAL, id=["x", "y", "w", "y", "z"]))
+    with pytest.raises(DataError, match="every item once, but the lists in .* name y twice"):
+        read_manifest(write(tmp_path, **SEVERAL, id=["x", "y", "x", "y", "y"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"label": ["1", "2", "1", "20", "3"]}, r"`label` .* b/1\.jpg has '2' and then '20'\."),
+        (
+            {"split": ["train", "val", "unused", "val", "train"]},
+            r"`split` .* a/1\.jpg has 'train' and then 'unused'\. Make them the same\.",
+        ),
+        (
+            {"camera": [1, 2, 3, 2, 1]},
+            r"`camera` .* a/1\.jpg has 1 and then 3\. Make them the same, or drop the column\.",
+        ),
+        ({"price": [1.5, None, 1.5, 0.0, 2.0]}, r"`price` .* b/1\.jpg has nan and then 0\.0"),
+        ({"is_query": [False, True, True, True, False]}, r"`is_query` .* a/1\.jpg has False"),
+    ],
+)
+def test_rows_of_one_image_that_do_not_agree(tmp_path, changes, told):
+    with pytest.raises(DataError, match=told):
+        read_manifest(write(tmp_path, **SEVERAL | changes))
+
+
+@every_format
+def test_a_text_without_an_image(tmp_path, suffix):
+    paths = ["a/1.jpg", "a/2.jpg", "", " ", "b/3.jpg"]
+    with pytest.raises(
+        DataError,
+        match=r"2 rows have a `text` and no `path`.*row 3 .*'a cat', a text without an im",
+    ):
+        read_manifest(write(tmp_path, suffix, path=paths))
+    texts = ["a bird", "", "", " ", "nothing"]  # then it is only a path that is missing
+    with pytest.raises(DataError, match="wanted `path` filled in each row"):
+        read_manifest(write(tmp_path, suffix, path=paths, text=texts))
+
+
+def test_only_training_with_texts_asks_for_them(tmp_path):
+    seen = ImagesConfig(size=(6, 8), crop=())
+    collection = collect_files(read_manifest(write(tmp_path, **SEVERAL)), seen)
+    assert collection.captions_of(torch.tensor([1, 0])).texts == ["a cat", "a black cat", "a bird"]
+    assert collection.captions_of(torch.tensor([1])).ids == ["b/1.jpg#0", "b/1.jpg#1"]
+    assert len(collection.training_rows(0)) == 2
+    with pytest.raises(DataError, match=r"1 of 2 have none, the first being 'a/2\.jpg'"):
+        collection.captions_of(collection.training_rows(0))
+
+
 # Where the images are.
 
 
@@ -174,7 +260,7 @@ def test_a_named_file_that_is_missing_is_told_when_opened(tmp_path):
         ({"path": None, "label": None}, "there is no `path` and no `label`"),
         ({"label": ["a", "b", "", " ", "c"]}, "`label` filled in.*2 have none.*row 3 below"),
         ({"path": ["a/1.jpg", "", *TABLE["path"][2:]]}, "`path` filled in.*1 have none.*row 2"),
-        ({"path": ["a/1.jpg", "a/1.jpg", *TABLE["path"][2:]]}, r"name a/1\.jpg twice"),
+        ({"path": ["a/1.jpg"] * 2 + TABLE["path"][2:], "text": None}, r"name a/1\.jpg twice"),
         (
             {"split": ["train", "dev", "test", "val", "train"]},
             "`split` of train, validation.*but has 'dev'",

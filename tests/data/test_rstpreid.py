@@ -4,8 +4,11 @@ import json
 import shutil
 
 import pytest
+import torch
 from PIL import Image
 
+from nobackfill.config import ImagesConfig
+from nobackfill.data.files import collect_files
 from nobackfill.data.listing import count_items
 from nobackfill.data.rstpreid import RSTPREID, read_rstpreid
 from nobackfill.errors import DataError
@@ -87,6 +90,15 @@ def test_lines_of_json_are_no_list(root):
         read_rstpreid(root)
 
 
+@pytest.mark.parametrize("text", ["", "not found", '[{"id": 0,'])
+def test_what_is_no_json_is_told(root, text):
+    (root / "data_captions.json").write_text(text)
+    with pytest.raises(
+        DataError, match=r"as JSON, but line 1 of .*json is none: .*Unpack the file"
+    ):
+        read_rstpreid(root)
+
+
 @pytest.mark.parametrize("text", ["[]", '{"train": []}', '"a"'])
 def test_no_entries_are_told(root, text):
     (root / "data_captions.json").write_text(text)
@@ -96,11 +108,19 @@ def test_no_entries_are_told(root, text):
 
 @pytest.mark.parametrize(
     "change",
-    [{"split": "dev"}, {"captions": "one text"}, {"captions": [1]}, {"img_path": None}, {"id": ""}],
+    [
+        {"split": "dev"},
+        {"captions": "one text"},
+        {"captions": None},
+        {"captions": [1]},
+        {"img_path": None},
+        {"img_path": ""},
+        {"id": ""},
+    ],
 )
 def test_an_entry_of_another_kind_is_told(root, change):
     write(root, [*ENTRIES[:2], ENTRIES[2] | change])
-    with pytest.raises(DataError, match="entry 2 is"):
+    with pytest.raises(DataError, match=r"`captions` \(a list of texts\) .* entry 2 is .*Unpack"):
         read_rstpreid(root)
 
 
@@ -114,3 +134,58 @@ def test_an_image_named_twice_is_told(root):
     write(root, [*ENTRIES, ENTRIES[3]])
     with pytest.raises(DataError, match=r"imgs/3701_c2_0031\.jpg twice"):
         read_rstpreid(root)
+
+
+# What is wrong with captions or images is told by who uses them.
+
+
+def collection_of(root, *, changed=None, **change):
+    """The small copy as it is trained on, with one entry changed."""
+    if changed is not None:
+        write(root, [one | change if n == changed else one for n, one in enumerate(ENTRIES)])
+    return collect_files(read_rstpreid(root), ImagesConfig(size=(8, 4), crop=()))
+
+
+NONE, BLANK = [], ["Red.", " "]  # what may be wrong with two captions
+
+
+@pytest.mark.parametrize(
+    ("captions", "told"),
+    [
+        (NONE, "a text for each image, but 1 of 3 have none, the first being '{0}'. Describe"),
+        (BLANK, "say something, but 1 of 6 are empty, the first being '{0}#1'. Write or"),
+    ],
+    ids=["none", "blank"],
+)
+@pytest.mark.parametrize("changed", [1, 5], ids=["train", "test"])
+def test_captions_that_say_nothing_are_told_where_they_are_used(root, changed, captions, told):
+    collection = collection_of(root, changed=changed, captions=captions)
+    train, searched = collection.training_rows(0), collection.validation_rows()
+    bad, good = (train, searched) if changed == 1 else (searched, train)
+    assert len(collection.captions_of(good).texts) == 6
+    with pytest.raises(DataError, match=told.format(f"imgs/{ENTRIES[changed]['img_path']}")):
+        collection.captions_of(bad)
+
+
+@pytest.mark.parametrize("captions", [NONE, BLANK], ids=["none", "blank"])
+def test_captions_of_the_unused_split_are_not_asked_for(root, captions):
+    collection = collection_of(root, changed=3, captions=captions)
+    for rows in (collection.training_rows(0), collection.validation_rows()):
+        collection.captions_of(rows)
+
+
+def test_captions_of_classes_that_the_old_model_did_not_know_are_not_asked_for(root):
+    write(root, [*ENTRIES, entry(2, 7, "train") | {"captions": []}])
+    seen = ImagesConfig(size=(8, 4), crop=())
+    collection = collect_files(read_rstpreid(root), seen, counts=(2, 3), order="first")
+    collection.captions_of(collection.training_rows(0))
+    with pytest.raises(DataError, match=r"1 of 4 have none, the first being 'imgs/0002_c7_0031"):
+        collection.captions_of(collection.training_rows(1))
+
+
+def test_an_image_that_is_not_there_is_named_when_it_is_opened(root):
+    (root / "imgs" / ENTRIES[4]["img_path"]).unlink()
+    collection = collection_of(root)
+    collection.load(torch.tensor([0, 5]), None)
+    with pytest.raises(DataError, match=r"imgs/3901_c3_0031\.jpg, but there is no such file\. Unp"):
+        collection.load(torch.tensor([0, 4]), None)

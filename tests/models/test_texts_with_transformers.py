@@ -362,6 +362,25 @@ def test_options_that_make_no_encoder(options, error, message):
         transformers_text(**options)
 
 
+def test_with_an_architecture_the_folder_may_come_later(bert):
+    make, resolve = TEXT_ENCODERS["transformers"], TEXT_RESOLVERS["transformers"]
+    folder = Path(bert[1])
+    settings = [f"{name}={value}" for name, value in BERT.items()]
+    given = {"path": str(folder), "architecture": "BertConfig", "settings": settings}
+    options = resolve_options(make, given, where="text")
+    folder.rename(folder.with_name("elsewhere"))
+    planned = resolve(options)
+    assert planned == options | {"tokenizer": str(folder)}
+    with pytest.raises(DataError, match=f"wanted a tokenizer in {folder}, but it has none"):
+        make(**planned)
+    with pytest.raises(DataError, match=f"a folder of transformers at {folder}, but it has no"):
+        resolve(options | {"architecture": None})  # nothing else says what it will be
+    folder.with_name("elsewhere").rename(folder)
+    found = resolve(planned)
+    assert found["vocabulary"] is not None
+    assert torch.equal(features(make(**planned)), features(make(**found)))
+
+
 def test_weights_that_do_not_fit(bert):
     with pytest.raises(
         DataError, match=r"  missing \(16\): .*, …\nRemove `settings` from \[text\]"

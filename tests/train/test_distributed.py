@@ -49,6 +49,17 @@ def test_two_processes_have_the_terms_and_weights_of_one(results):
         assert torch.allclose(two[key], one[key], rtol=1e-4, atol=1e-5), key
 
 
+@pytest.mark.parametrize("texts", ["ndpp both", "mimic both", "ndpp text", "independent image"])
+def test_two_processes_draw_and_show_the_texts_of_one(results, texts):
+    """Terms, weights and embeddings with texts are among what is compared above."""
+    kept = {key.removeprefix(f"{texts} ") for key in results["1_0"] if key.startswith(texts)}
+    assert {"embeddings", "image_text 0", "image_text 1"} <= kept
+    assert {"model image.projection.weight", "model text.projection.weight"} <= kept
+    images, of_texts = 60, 180
+    shown = {"both": images + of_texts, "text": of_texts, "image": images}[texts.split()[1]]
+    assert results["2_0"][f"{texts} embeddings"].shape == (shown, 8)
+
+
 def test_on_one_process_everything_is_the_identity():
     rows = torch.randn(3, 2, requires_grad=True)
     assert distributed.part() == (0, 1)
@@ -80,8 +91,19 @@ method.name = "ndpp"
 """
 
 
-def test_the_command_trains_with_two_processes_and_one_writes(tmp_path):
-    (tmp_path / "recipe.toml").write_text(RECIPE)
+TEXTS = """
+[text]
+name = "words"
+width = 8
+[pairs]
+compatible = "both"
+"""
+
+
+@pytest.mark.parametrize("texts", ["", TEXTS], ids=["images", "images_and_texts"])
+def test_the_command_trains_with_two_processes_and_one_writes(tmp_path, texts):
+    recipe = RECIPE.replace("[model]", f"captions = {3 if texts else 0}\n[model]")
+    (tmp_path / "recipe.toml").write_text(recipe.replace("[[sequence]]", f"{texts}[[sequence]]", 1))
     done = torchrun(
         2, "-m", "nobackfill", "train", tmp_path / "recipe.toml", "-o", tmp_path / "run",
         "--device", "cpu", "--workers", "0", "--json",

@@ -121,7 +121,7 @@ def count_passes(monkeypatch):
         return embed(*arguments, **options)
 
     passes = []
-    monkeypatch.setattr("nobackfill.train.loop.embed", counted)
+    monkeypatch.setattr("nobackfill.train.sight.embed", counted)
     return passes
 
 

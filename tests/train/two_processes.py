@@ -6,16 +6,20 @@ from pathlib import Path
 import torch
 
 from nobackfill import distributed
-from nobackfill.config import Choice, TrainConfig
+from nobackfill.config import Choice, PairsConfig, TrainConfig
 from nobackfill.data.collections import make_collection
 from nobackfill.embed import embed
 from nobackfill.methods import METHODS
-from nobackfill.models import make_model
+from nobackfill.models import make_dual, make_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.prototypes import class_means
 from nobackfill.train.loop import train
+from nobackfill.train.sight import ImagesAndTexts
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
+TOLD = Choice("glyphs", {**DATA.options, "captions": 3})
+TEXT = Choice("words", {"buckets": 256, "width": 8})
+WITH_TEXTS = (("ndpp", "both"), ("mimic", "both"), ("ndpp", "text"), ("independent", "image"))
 NAMES = ("independent", "ndpp", "bct", "ract", "rbcl", "cross_supcon", "advbct", "dual_tuning")
 
 
@@ -39,14 +43,32 @@ def main(output):
     result = {"prototypes": class_means(embed(model, collection, rows), labels, 10)}
     for name in NAMES:
         result |= {f"{name} {k}": v for k, v in one_epoch(name, space, collection, rows).items()}
+    for name, compatible in WITH_TEXTS:
+        found = one_epoch_with_texts(name, PairsConfig(compatible=compatible))
+        result |= {f"{name} {compatible} {key}": value for key, value in found.items()}
     rank, world = distributed.part()
     torch.save(result, Path(output) / f"{world}_{rank}.pt")
 
 
-def one_epoch(name, space, collection, rows):
+def one_epoch_with_texts(name, pairs):
+    """The same of images and texts, and the embeddings of all items before."""
+    collection = make_collection(TOLD)
+    rows = collection.training_rows(-1)
+    model, old_model = (
+        make_dual(Choice("small", {"width": 4, "embedding_dim": 8}), TEXT, seed=seed)
+        for seed in (0, 1)
+    )
+    sight = ImagesAndTexts.of(collection, rows, model, pairs)
+    old, labels = sight.embed(old_model), sight.labels()
+    space = OldSpace(prototypes=class_means(old, labels, 10), embeddings=old, labels=labels)
+    before = {"embeddings": sight.embed(model)}
+    return before | one_epoch(name, space, collection, rows, model, sight=sight)
+
+
+def one_epoch(name, space, collection, rows, model=None, **options):
     """Terms, weights and gradients' sum after an epoch without BatchNorm's batch statistics."""
     torch.manual_seed(3)
-    model = make_model(Choice("small", {"width": 4, "embedding_dim": 8}), seed=0)
+    model = model or make_model(Choice("small", {"width": 4, "embedding_dim": 8}), seed=0)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
             module.train = lambda mode=True, module=module: module  # stays in eval mode
@@ -57,7 +79,7 @@ def one_epoch(name, space, collection, rows):
         **{**collection.__dict__, "augment": lambda images, generator: images}
     )
     terms = {}
-    for epoch in train(model, method, plain, rows, config):
+    for epoch in train(model, method, plain, rows, config, **options):
         terms |= {f"{k} {epoch.epoch}": torch.tensor(v) for k, v in epoch.terms.items()}
     weights = {f"model {k}": v for k, v in model.state_dict().items()}
     weights |= {f"method {k}": v for k, v in method.state_dict().items()}

@@ -13,8 +13,8 @@ def embed(
     data: Annotated[
         Path,
         typer.Argument(
-            help="What to embed: a recipe or a run folder, whose [data] is taken; for a head, a "
-            "file of new vectors."
+            help="What to embed: a recipe or a run folder, whose [data] is taken; a .txt file with "
+            "a text in each line; for a head, a file of new vectors."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
@@ -22,8 +22,8 @@ def embed(
     side: Annotated[
         str | None,
         typer.Option(
-            help="query: what asks the old gallery, by default of a head; gallery: what is stored, "
-            "by default of a run."
+            help="query: what asks the old gallery, by default of a head and of texts; gallery: "
+            "what is stored, by default of a run."
         ),
     ] = None,
     modality: Modality = "modality",
@@ -32,7 +32,7 @@ def embed(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Run a trained model over a collection, or a head over vectors, into a file of vectors."""
+    """Run a model over a collection or texts, or a head over vectors, into a file of vectors."""
     from nobackfill.cli.show import print_object
     from nobackfill.upgrade import choose_device, decode_with, embed_collection
 
@@ -45,6 +45,12 @@ def embed(
         new = load_vectors(data)
         kinds = modality_of(new, modality)
         vectors = head.transform(new, side=side or "query", modality=kinds)
+    elif data.suffix == ".txt":
+        from nobackfill.sentences import embed_sentences, read_sentences
+
+        vectors = embed_sentences(
+            model, read_sentences(data), side=side or "query", device=choose_device(device)
+        )
     else:
         vectors = embed_collection(
             model,

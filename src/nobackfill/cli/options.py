@@ -27,8 +27,8 @@ Keep = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option(
-        help="plain (default), leave-one-out, market1501, gldv2, roxford_rparis, inshop or "
-        "rstpreid."
+        help="plain (default), leave-one-out, market1501, gldv2, roxford_rparis, inshop, rstpreid, "
+        "flickr8k, text_to_image or image_to_text."
     ),
 ]
 GroundTruth = Annotated[

@@ -88,6 +88,8 @@ def _data(name: str, plan: "Plan") -> str:
         if key.startswith("searched") and count
     ]
     counted = f"{plan.counts['train_images']:,} images of {plan.counts['train_classes']:,} classes"
+    if "train_texts" in plan.counts:
+        counted += f" with {plan.counts['train_texts']:,} texts"
     agrees = " [green]as expected[/]" if plan.expected and not plan.differences else ""
     return f"{name}: {counted}{agrees}; {', '.join(searched) or 'nothing searched'}"
 

@@ -106,7 +106,7 @@ class Collection:
             return self.captions_of(rows).ids
         return [self.ids[row] for row in rows.tolist()]
 
-    def rows_of(self, rows: Rows, modality: str = "image") -> Rows:
+    def rows_of(self, rows: Rows, modality: str = "image") -> Int[Tensor, " items"]:
         """Some images, or the image of each of their texts."""
         return rows[self.captions_of(rows).images] if modality == "text" else rows
 

@@ -1,5 +1,6 @@
-"""Any table of images, one per row, as CSV or Parquet."""
+"""Any table of images, or of their texts, as CSV or Parquet."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
 
     Where there, `split` is "train" or "validation" ("val" and "test" mean the same); without it,
     what asks or is searched is for validation and the rest for training, and where nothing tells
-    queries from gallery, all is for validation. `text` is a caption; `is_query`, `is_gallery`,
-    `camera` and any other column are carried along. Items are named by `id`, or by their path.
+    queries from gallery, all is for validation. `text` is a caption; with it, an image may stand in
+    several rows, one for each of its captions. `is_query`, `is_gallery`, `camera` and any other
+    column are carried along. Items are named by `id`, or by their path.
 
     Args:
         root: The file, `.csv` (with commas) or `.parquet`.
@@ -38,8 +40,11 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
         root, "images", needed=("path", "label"), text=TEXT, passed_over=NOT_CARRIED
     )
     texts = {name: as_text(table.column(name), name) for name in TEXT if name in table.column_names}
+    if "text" in texts:
+        require_images(texts["path"], texts["text"], root)
     files = require_filled(texts, "path", root).tolist()
-    classes = require_filled(texts, "label", root)
+    named: list[str] = [name for name in ("id", "label") if name in texts]
+    said = {name: require_filled(texts, name, root) for name in named}
     if not (folder / files[0]).is_file():
         raise DataError(
             f"wanted the first image of {root} at {folder / files[0]}, but there is no such file. "
@@ -47,16 +52,70 @@ def read_manifest(root: Path, *, images: str | None = None) -> Listing:
         )
     others = [name for name in table.column_names if name not in (*TEXT, *NOT_CARRIED)]
     columns = {name: other_column(table.column(name), name) for name in others}
+    said |= {"split": split_of(texts.get("split"), columns, len(files), root), **columns}
+    captions = None
+    if "text" in texts:
+        together = rows_of_each(files)
+        require_same(said, files, together, root)
+        words = texts["text"].tolist()
+        captions = [tuple(words[row] for row in rows if words[row].strip()) for rows in together]
+        first = [rows[0] for rows in together]
+        files = [files[row] for row in first]
+        said = {name: values[first] for name, values in said.items()}
     notes = [f"column `{name}` is left out" for name in NOT_CARRIED if name in table.column_names]
     return Listing(
         root=folder,
         files=files,
-        ids=require_filled(texts, "id", root).tolist() if "id" in texts else None,
-        classes=classes,
-        columns={"split": split_of(texts.get("split"), columns, len(files), root), **columns},
-        captions=[(text,) if text else () for text in texts["text"]] if "text" in texts else None,
+        ids=said["id"].tolist() if "id" in said else None,
+        classes=said["label"],
+        columns={name: said[name] for name in ("split", *columns)},
+        captions=captions,
         notes=tuple(notes),
     )
+
+
+def rows_of_each(names: Sequence[str]) -> list[list[int]]:
+    """The rows of each name, in the order in which the names first come.
+
+    Example:
+        >>> rows_of_each(["a.jpg", "b.jpg", "a.jpg"])
+        [[0, 2], [1]]
+    """
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows.setdefault(name, []).append(row)
+    return list(rows.values())
+
+
+def require_same(
+    said: Mapping[str, NDArray[Any]],
+    files: Sequence[str],
+    together: Sequence[Sequence[int]],
+    path: Path,
+) -> None:
+    """Refuses rows of one image that do not agree about it."""
+    several = [rows for rows in together if len(rows) > 1]
+    for name, column in said.items():
+        values = [repr(value) for value in column.tolist()] if several else []  # NaN is NaN
+        for rows in several:
+            other = next((row for row in rows if values[row] != values[rows[0]]), None)
+            if other is not None:
+                raise DataError(
+                    f"wanted the same `{name}` in all rows of an image in {path}, but "
+                    f"{files[other]} has {values[rows[0]]} and then {values[other]}. Make them "
+                    f"the same{'' if name in TEXT else ', or drop the column'}."
+                )
+
+
+def require_images(paths: NDArray[Any], texts: NDArray[Any], path: Path) -> None:
+    """Refuses texts that belong to no image."""
+    is_alone = (np.char.strip(paths) == "") & (np.char.strip(texts) != "")
+    if (alone := np.flatnonzero(is_alone)).size:
+        raise DataError(
+            f"wanted the image of each text in {path}, but {len(alone)} rows have a `text` and no "
+            f"`path`, the first being row {alone[0] + 1} below the head: {texts[alone[0]][:80]!r}, "
+            f"a text without an image. Write the path of the image it describes, or drop the row."
+        )
 
 
 def other_column(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
@@ -86,6 +145,7 @@ MANIFEST = Dataset(
     says="any table of images with `path` and `label`, as CSV or Parquet",
     layout=(
         "the file itself: path,label, and where known split,is_query,is_gallery,camera,text,…\n"
+        "(with text, an image may stand in several rows, one for each of its texts)\n"
         "images where its paths say, relative to its folder or to `images`"
     ),
     read=read_manifest,

@@ -71,6 +71,7 @@ def _is_whole(entry: object) -> bool:
         isinstance(entry, dict)
         and all(isinstance(entry.get(key), kind) for key, kind in KEYS.items())
         and all(isinstance(text, str) for text in entry["captions"])
+        and entry["img_path"] != ""
         and entry["split"] in SPLITS
     )
 

@@ -7,12 +7,13 @@ from typing import Any
 from nobackfill.errors import ConfigError
 
 
-def read_arguments(written: Sequence[str], *, key: str) -> dict[str, Any]:
+def read_arguments(written: Sequence[str], *, key: str, where: str = "model") -> dict[str, Any]:
     """Reads `name=value`, the value in JSON; what is no JSON is taken as text.
 
     Args:
         written: One text for each argument.
-        key: Of the [model] table, for the error.
+        key: Of the table, for the error.
+        where: The table.
 
     Example:
         >>> read_arguments(["width=8", "act=gelu", "depths=[2, 2]", "norm=null"], key="arguments")
@@ -23,8 +24,8 @@ def read_arguments(written: Sequence[str], *, key: str) -> dict[str, Any]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier() or name in arguments:
             raise ConfigError(
-                f'wanted `{key}` in [model] as a list such as ["width=8", "act=gelu"], each name '
-                f"once, but got {text!r}."
+                f'wanted `{key}` in [{where}] as a list such as ["width=8", "act=gelu"], each '
+                f"name once, but got {text!r}."
             )
         try:
             arguments[name] = json.loads(value)

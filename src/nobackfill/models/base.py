@@ -70,8 +70,10 @@ def optional_package(name: str, *, extra: str) -> ModuleType:
         ) from error
 
 
-def unknown_architecture(name: str, known: Sequence[str], *, listed_by: str) -> ConfigError:
+def unknown_architecture(
+    name: str, known: Sequence[str], *, listed_by: str, where: str = "model"
+) -> ConfigError:
     """The error for a name that a package does not have, with the names nearest to it."""
     close = " or ".join(f"`{match}`" for match in difflib.get_close_matches(name, known))
     what_to_do = f"Did you mean {close}?" if close else f"{listed_by} lists what there is."
-    return ConfigError(f"unknown architecture `{name}` in [model]. {what_to_do}")
+    return ConfigError(f"unknown architecture `{name}` in [{where}]. {what_to_do}")

@@ -1,6 +1,7 @@
 """Text models of transformers, from a local folder or from scratch."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -146,6 +147,8 @@ def transformers_text(
     """
     given = {"path": path, "architecture": architecture, "settings": settings}
     found = resolve_texts(given | {"tokenizer": tokenizer, "vocabulary": vocabulary})
+    if found["vocabulary"] is None:
+        found = read_vocabulary(found)
     config = make_config(found["architecture"], found["settings"], "text")
     model = make_network(config, path, pool, "text")
     return PooledText(
@@ -163,7 +166,8 @@ def resolve_texts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Writes out what the folders say of the architecture and of the tokenizer.
 
     So that a finished run is built again from its recipe, wherever the weights have gone; texts
-    want the tokenizer still, and it must be the same.
+    want the tokenizer still, and it must be the same. A recipe with `architecture` can be planned
+    before its folder is there: then nothing is read before the model is made.
     """
     found = resolve_architecture(options, "text")
     found["tokenizer"] = found["tokenizer"] or found["path"]
@@ -172,8 +176,14 @@ def resolve_texts(options: Mapping[str, Any]) -> dict[str, Any]:
             "wanted `tokenizer` in [text], a folder with the tokenizer of the model, but got "
             "neither that nor `path`. Write where it lies."
         )
-    if found["vocabulary"] is not None:
+    is_later = options["architecture"] is not None and not Path(found["tokenizer"]).exists()
+    if found["vocabulary"] is not None or is_later:
         return found
+    return read_vocabulary(found)
+
+
+def read_vocabulary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds the fingerprint of the tokenizer, which must be that of the model."""
     config = make_config(found["architecture"], found["settings"], "text")
     writes = getattr(config, "is_encoder_decoder", False)
     if writes or getattr(config, "vocab_size", None) is None:

@@ -47,7 +47,7 @@ def resolve_architecture(options: Mapping[str, Any], part: Part) -> dict[str, An
     config = _take_part(_read_config(path), part)
     known = type(config)().to_dict().keys() - NOT_SETTINGS  # files have others, of older releases
     values = {key: value for key, value in config.to_diff_dict().items() if key in known}
-    values |= read_arguments(settings, key="settings")
+    values |= read_arguments(settings, key="settings", where=TABLES[part])
     written = write_arguments(values)
     return {**options, "architecture": type(config).__name__, "settings": written}
 
@@ -59,9 +59,12 @@ def make_config(architecture: str, settings: tuple[str, ...], part: Part) -> Any
     if not architecture.endswith("Config") or not isinstance(kind, type):
         known = [known for known in dir(transformers) if known.endswith("Config")]
         raise unknown_architecture(
-            architecture, known, listed_by="The documentation of transformers"
+            architecture,
+            known,
+            listed_by="The documentation of transformers",
+            where=TABLES[part],
         )
-    arguments = read_arguments(settings, key="settings")
+    arguments = read_arguments(settings, key="settings", where=TABLES[part])
     try:
         config = kind(**arguments)
     except Exception as error:  # of many kinds, as each configuration checks for itself

@@ -77,6 +77,8 @@ def conclude(findings: Findings) -> list[str]:
     evaluation, summary = findings.evaluation, findings.evaluation.summary()
     gain = in_points(summary["differences"]["new_old - old_old"])
     found = f"On the stored gallery the new model gives {gain} points of mAP against the old one"
+    if evaluation.modalities is not None:
+        found += f", from {' to '.join(evaluation.modalities)}"
     first = {
         "compatible": f"{found}: it may go live today, without embedding the gallery again.",
         "not compatible": f"{found}: keep the old model, or embed the gallery again.",
