@@ -156,12 +156,12 @@ def search_all(
 def search_directions(
     run: Run, tests: Mapping[str, Collection], *, device: torch.device
 ) -> dict[str, Any]:
-    """The same for a model of images and texts: from texts to images first, and so on.
+    """The same for a model of images and texts: from texts to images first, if that can be asked.
 
     Beside old/old, new/old and new/new each direction has `old_new`, old queries on the new
     gallery; `modality_gap` tells how far images and texts are apart.
     """
-    results, gaps = dict[str, dict[str, Any]](), dict[str, Any]()
+    results, gaps, notes = dict[str, dict[str, Any]](), dict[str, Any](), list[str]()
     for name, one in tests.items():
         found = evaluate_modalities(**pair_of(run, one, test=name, device=device)).summary()
         directions = found["directions"]
@@ -169,9 +169,12 @@ def search_directions(
         for direction in sorted(directions, key=lambda direction: direction != main):
             results["_".join(filter(None, (name, direction)))] = directions[direction]
         gaps[name or "data"] = found["modality_gap"]
+        notes += found["notes"]
     first, *others = results
     return {
         **results[first],
+        "direction": first,
+        "notes": notes,
         "tests": {name: results[name] for name in others},
         "modality_gap": gaps if len(gaps) > 1 else gaps[next(iter(gaps))],
     }

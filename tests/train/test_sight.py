@@ -292,6 +292,30 @@ def test_each_epoch_shows_every_image_with_one_of_its_texts_and_draws_anew(colle
     assert [list(epoch.terms) for epoch in epochs] == [["image_text", "classification"]] * 2
 
 
+def test_chances_are_those_of_the_epoch_and_not_those_of_the_order(collection):
+    """A run that is resumed draws as one that was never stopped, and no epoch as another."""
+
+    class Watched(ImagesAndTexts):
+        def look(self, model, batch, generator):
+            seeds.append(generator.initial_seed())
+            return super().look(model, batch, generator)
+
+    def drawn(start, config=CONFIG):
+        seeds.clear()
+        rows, model = collection.training_rows(-1), dual()
+        sight = Watched.of(collection, rows, model, PairsConfig())
+        list(train(model, Spy(), collection, rows, config, sight=sight, start=start))
+        return list(dict.fromkeys(seeds))
+
+    seeds = []
+    whole = drawn(0)
+    assert len(whole) == 2
+    assert drawn(1) == whole[1:]
+    others = drawn(0, replace(CONFIG, seed=1))
+    orders = [seed * 100_003 + epoch for seed in (0, 1) for epoch in (0, 1)]
+    assert len({*whole, *others, *orders}) == 8
+
+
 def test_which_text_is_drawn_does_not_change_the_order_or_the_views_of_the_images(collection):
     def watch(batches):
         for batch in batches:

@@ -29,7 +29,8 @@ class Captions:
     @property
     def images(self) -> Int64[Tensor, " texts"]:
         """Of each text the place of its image."""
-        return torch.arange(len(self.count)).repeat_interleave(self.count)
+        places = torch.arange(len(self.count), device=self.count.device)
+        return places.repeat_interleave(self.count)
 
     def select(self, rows: Int64[Tensor, " some"]) -> "Captions":
         """The texts of some images, in their order."""
@@ -64,9 +65,7 @@ class Captions:
             >>> captions.drawn(torch.tensor([1, 0]), torch.tensor([0.9, 0.9]))
             tensor([2, 1])
         """
-        count = self.count[images]
-        step = (chance * count).long().minimum(count - 1)  # rounding may reach the count
-        return self.first[images] + step
+        return self.first[images] + (chance * self.count[images]).long()
 
 
 def collect_captions(captions: Sequence[Sequence[str]], ids: Sequence[str]) -> Captions:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256 as sha256_of
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,8 @@ from nobackfill.train.state import (
     that_can_be_resumed,
     write_metrics,
 )
+
+PLACES = ("path", "tokenizer", "frozen")  # options that say nothing of how texts are read
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -361,7 +364,7 @@ class Run:
     ) -> Space:
         """The fingerprint of what this model makes of a collection, given its parent's."""
         as_query = ", mapped for the old gallery" if side == "query" else ""
-        texts = "" if self.recipe.text is None else f"; texts: {self.recipe.text.name}"
+        texts = "" if self.recipe.text is None else f"; texts: {read_by(self.recipe.text)}"
         return Space(
             dim=dim,
             weights=sha256(self.weights),
@@ -389,6 +392,18 @@ class Run:
                 f"Remove it, and train again with --resume."
             ) from None
         return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def read_by(text: Choice) -> str:
+    """An encoder of texts in a few letters, which are others where it reads texts otherwise.
+
+    Example:
+        >>> read_by(Choice("words", {"longest": 64})), read_by(Choice("words", {"longest": 32}))
+        ('words 2390a1d8', 'words 8ce85043')
+    """
+    told = {key: value for key, value in text.options.items() if key not in PLACES}
+    digest = sha256_of(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return f"{text.name} {digest[:8]}"
 
 
 def environment(device: torch.device) -> dict[str, str | int]:
