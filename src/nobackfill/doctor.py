@@ -21,6 +21,12 @@ OPTIONAL = {
     "tensorboard": ("tensorboard", "curves while training"),
     "scipy": ("cars196", "the lists of Cars196"),
     "openTSNE": ("tsne", "maps in reports by t-SNE, not PCA"),
+    "faiss": ("faiss", "galleries in faiss indexes"),
+    "usearch": ("usearch", "galleries in usearch indexes"),
+    "qdrant_client": ("qdrant", "galleries in Qdrant"),
+    "psycopg": ("pgvector", "galleries in PostgreSQL"),
+    "lancedb": ("lancedb", "galleries in LanceDB"),
+    "pymilvus": ("milvus", "galleries in Milvus"),
     "onnx": ("onnx", "heads as ONNX files"),
     "onnxruntime": ("onnx", "checking these files"),
 }

@@ -7,6 +7,7 @@
   + SpaceMismatch      vectors of different make were put side by side
   + TrainingDiverged   the loss is no longer a number
   + RunsFailed         some runs of a benchmark could not be made
+  + GalleryError       a vector database cannot do what is asked, or must not
 """
 
 
@@ -36,3 +37,7 @@ class TrainingDiverged(NobackfillError):
 
 class RunsFailed(NobackfillError):
     """Some runs of a benchmark could not be made."""
+
+
+class GalleryError(NobackfillError):
+    """A vector database cannot do what is asked, or must not."""

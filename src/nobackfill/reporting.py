@@ -23,6 +23,7 @@ from nobackfill.matching import columns_of
 from nobackfill.modalities import ByModality
 from nobackfill.prototypes import class_means
 from nobackfill.report import Page, render_html, render_markdown
+from nobackfill.report.backfill import backfill_section
 from nobackfill.report.looks import Show, thumbnail
 from nobackfill.report.modalities import modalities_page
 from nobackfill.report.runs import BASELINE, Outcome, check_same_search, comparison_of, runs_page
@@ -201,6 +202,21 @@ def report_modalities(found: ByModality, files: Sequence[Vectors], *, title: str
     spaces = _spaces(files)
     page = modalities_page(found, title=title, made_of=spaces)
     return Report(page, {**found.summary(), "made_of": spaces})
+
+
+def report_backfill(plan: Mapping[str, Any]) -> Report:
+    """The report of a backfill plan.
+
+    Args:
+        plan: As `BackfillPlan.summary` returns it.
+    """
+    page = Page(
+        "Which items should be embedded again?",
+        [plan["advice"][0].upper() + plan["advice"][1:]],
+        [backfill_section(plan)],
+        not_measured=plan["notes"],
+    )
+    return Report(page, plan)
 
 
 def _spaces(files: Sequence[Vectors]) -> dict[str, str]:

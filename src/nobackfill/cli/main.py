@@ -14,6 +14,7 @@ from nobackfill.cli.doctor import doctor
 from nobackfill.cli.embed import embed
 from nobackfill.cli.evaluate import evaluate
 from nobackfill.cli.fit import fit
+from nobackfill.cli.gallery import gallery
 from nobackfill.cli.matrix import matrix
 from nobackfill.cli.methods import methods
 from nobackfill.cli.report import report
@@ -58,6 +59,7 @@ for command in (
     doctor,
 ):
     app.command()(command)
+app.add_typer(gallery, name="gallery")
 app.add_typer(bench, name="bench")
 
 

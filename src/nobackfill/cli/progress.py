@@ -105,6 +105,22 @@ def searching_progress() -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def counting_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar over items, on a terminal only. Yields what is to be told how many are done."""
+    with Progress(
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,} items"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
 def doing() -> Iterator[Callable[[str], None]]:
     """A line that tells what is being done, on a terminal only."""
     with console.status("getting ready") as status:

@@ -1,0 +1,151 @@
+"""What `nobackfill gallery` prints."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from nobackfill.cli.show import console, emit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nobackfill.gallery.backfill import Work
+    from nobackfill.gallery.base import Found
+    from nobackfill.gallery.plan import BackfillPlan
+    from nobackfill.gallery.route import Route
+    from nobackfill.gallery.shadow import Shadow
+    from nobackfill.gallery.status import Status
+
+
+def print_status(status: "Status", *, as_json: bool) -> None:
+    """A row for each collection, and what is served."""
+    if as_json:
+        emit(status.summary())
+        return
+    table = _table("collection", "items", "dimensions", "covers", "made by")
+    for one in status.collections:
+        space = one.space or "undeclared"
+        table.add_row(one.name, f"{one.items:,}", f"{one.dim:,}", f"{one.share:.1%}", space)
+    console.print(table)
+    asks = f", asked by {status.route.query_space}" if status.route.query_space else ""
+    console.print(f"Served: {status.route.collection}{asks}.", markup=False, soft_wrap=True)
+
+
+def print_found(queries: Sequence[str], found: "Found", *, as_json: bool) -> None:
+    """What each query found, the best first."""
+    if as_json:
+        rows = zip(queries, found.ids, found.cosines, strict=True)
+        emit({"found": [{"query": q, "ids": ids, "cosines": c} for q, ids, c in rows]})
+        return
+    table = _table("query", "found", "cosine", right=("cosine",))
+    for query, ids, cosines in zip(queries, found.ids, found.cosines, strict=True):
+        for place, (name, cosine) in enumerate(zip(ids, cosines, strict=True)):
+            table.add_row("" if place else query, name, f"{cosine:.4f}")
+    console.print(table)
+
+
+def print_plan(plan: "BackfillPlan", output: "Path", *, known: int, as_json: bool) -> None:
+    """What each share of new vectors brings, in each order, and where to stop."""
+    summary = plan.summary()
+    if as_json:
+        emit({**summary, "items": len(plan.ids), "known": known, "output": str(output)})
+        return
+    table = _table("embedded again", *plan.curves, right=tuple(plan.curves))
+    shares = next(iter(plan.curves.values())).shares
+    for place, share in enumerate(shares):
+        values = [f"{100 * curve.values[place]:.2f}" for curve in plan.curves.values()]
+        table.add_row(f"{share:.0%}", *values)
+    console.print(table)
+    console.print("mAP in percent, of queries on the mixed gallery.", style="dim")
+    for note in plan.notes:
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    if known < len(plan.ids):
+        missing = len(plan.ids) - known
+        console.print(f"Note: the gallery lacks {missing:,} items of the plan.", style="yellow")
+    effort = plan.effort(plan.stop or 1.0)
+    time = "" if effort["seconds"] is None else f" That takes {_duration(effort['seconds'])}."
+    cost = "" if effort["cost"] is None else f" It costs {effort['cost']:,.2f}."
+    advice = plan.advice[0].upper() + plan.advice[1:]
+    console.print(f"{advice}{time}{cost}", markup=False, soft_wrap=True)
+    console.print(f"The plan is in {output}.", markup=False, soft_wrap=True)
+
+
+def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
+    """What a backfill would do, or has done."""
+    if as_json:
+        emit({**work.summary(), "dry_run": dry_run})
+        return
+    gone = f" Their owner has removed {work.gone:,}." if work.gone else ""
+    if dry_run:
+        size = 4 * work.numbers / 2**20
+        time = "" if work.seconds is None else f", which takes {_duration(work.seconds)}"
+        text = (
+            f"Nothing was written. Of {work.planned:,} planned items {work.done:,} have a new "
+            f"vector; {work.left:,} would be written into `{work.collection}` ({size:,.1f} MiB)"
+            f"{time}.{gone}"
+        )
+    else:
+        text = f"{work.done:,} of {work.planned:,} planned items have a new vector in " + (
+            f"`{work.collection}`; it took {_duration(work.seconds or 0.0)}.{gone}"
+        )
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def print_shadow(found: "Shadow", *, as_json: bool) -> None:
+    """What would change for people who ask."""
+    if as_json:
+        emit(found.summary())
+        return
+    console.print(
+        f"{found.queries:,} queries: of the first {found.k}, {found.overlap:.1%} stay; the first "
+        f"answer changes for {found.first_changed:.1%}; its cosine moves by "
+        f"{found.score_shift:+.4f}. Of what an exact search finds, the database finds "
+        f"{found.old_recall:.1%} with old queries and {found.new_recall:.1%} with new ones.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def print_route(route: "Route", *, dry_run: bool, as_json: bool) -> None:
+    """What is served from now on, or would be."""
+    if as_json:
+        keys = ("collection", "query_space", "share")
+        emit({**{key: getattr(route, key) for key in keys}, "dry_run": dry_run})
+        return
+    asks = f", asked by {route.query_space}" if route.query_space else ""
+    served = "Would be served" if dry_run else "Served from now on"
+    console.print(f"{served}: {route.collection}{asks}.", markup=False, soft_wrap=True)
+
+
+def print_log(entries: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Who did what, the earliest first."""
+    if as_json:
+        emit({"log": list(entries)})
+        return
+    table = _table("time", "by", "did", "with")
+    for one in entries:
+        told = {k: v for k, v in one.items() if k not in ("time", "by", "action") and v is not None}
+        what = ", ".join(f"{key} {value}" for key, value in told.items())
+        table.add_row(one["time"], one["by"], one["action"], what)
+    console.print(table)
+
+
+def _table(*columns: str, right: Sequence[str] = ("items", "dimensions", "covers")) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    return table
+
+
+def _duration(seconds: float) -> str:
+    """For people.
+
+    Example:
+        >>> _duration(4.2), _duration(4000)
+        ('4.2 s', '1 h 7 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,154 @@
+"""What queries find in a gallery of which some items have been embedded again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nobackfill.matching import SearchPlan, rows_of
+from nobackfill.metrics import average_precision, unit
+from nobackfill.ranking import sorted_ranks
+from nobackfill.relevance import lists_by_label
+from nobackfill.search import rows_per_block
+from nobackfill.strategies import Scale
+from nobackfill.vectors import Vectors
+
+SAMPLE = 200  # queries that tell what a stranger's score is
+
+
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """The same queries and gallery twice, in vectors of unit length.
+
+    Attributes:
+        query_old: Queries, as they ask what is still old.
+        gallery_old: The stored vectors.
+        query_new: Queries, as they ask what has been embedded again.
+        gallery_new: New vectors of the same items.
+    """
+
+    query_old: Float[Tensor, "query old_dim"]
+    gallery_old: Float[Tensor, "gallery old_dim"]
+    query_new: Float[Tensor, "query new_dim"]
+    gallery_new: Float[Tensor, "gallery new_dim"]
+
+    @classmethod
+    def of(
+        cls, plan: SearchPlan, old: Vectors, new: Vectors, query_for_old: Vectors, device: str
+    ) -> "Halves":
+        """Takes them from files; of queries only what meets older galleries asks the old half."""
+        dim = query_for_old.compatible_dim
+        return cls(
+            _unit(rows_of(query_for_old, plan.query_ids)[:, :dim], device),
+            _unit(rows_of(old, plan.gallery_ids), device),
+            _unit(rows_of(new, plan.query_ids), device),
+            _unit(rows_of(new, plan.gallery_ids), device),
+        )
+
+
+def scales_of(plan: SearchPlan, halves: Halves) -> tuple[Scale, Scale]:
+    """Where the scores of some queries on items of other classes lie, in the old and new half."""
+    assert plan.query_labels is not None
+    assert plan.gallery_labels is not None
+    some = torch.arange(0, len(plan.query_ids), max(1, len(plan.query_ids) // SAMPLE))
+    stranger = plan.query_labels[some][:, None] != plan.gallery_labels[None]
+    scores = (
+        halves.query_old[some] @ halves.gallery_old.T,
+        halves.query_new[some] @ halves.gallery_new.T,
+    )
+    found = [score.cpu()[stranger] for score in scores]
+    old, new = (Scale(one.mean().item(), max(one.std().item(), 1e-9)) for one in found)
+    return old, new
+
+
+def precision_when(
+    plan: SearchPlan,
+    halves: Halves,
+    is_new: Bool[Tensor, "cases gallery"],
+    scales: tuple[Scale, Scale] | None,
+    watch: Callable[[int], None] = lambda done: None,
+) -> Float[np.ndarray, "cases query"]:
+    r"""The average precision of each query, in each case of which items have been embedded again.
+
+    .. math::
+        s_{qj} = \begin{cases} (q'_q \cdot g'_j - \mu') / \sigma' & j \text{ is new} \\
+        (q_q \cdot g_j - \mu) / \sigma & \text{else} \end{cases}
+
+    Args:
+        plan: Who asks, who is searched, and what counts as found.
+        halves: Their vectors.
+        is_new: The cases.
+        scales: :math:`\mu, \sigma` of the old half and of the new one; None where both are of one
+            space, and cosines are compared as they are.
+        watch: Told how many queries are done.
+    """
+    assert plan.query_labels is not None
+    assert plan.gallery_labels is not None
+    relevance = lists_by_label(plan.query_labels.numpy(), plan.gallery_labels.numpy())
+    found, device = [], halves.gallery_old.device
+    is_new = is_new.to(device)
+    number = len(plan.query_ids)
+    block = rows_per_block(16 * len(plan.gallery_ids))
+    for first in range(0, number, block):
+        last = min(first + block, number)
+        ignored = plan.is_ignored(first, last).to(device)
+        on_old = halves.query_old[first:last] @ halves.gallery_old.T
+        on_new = halves.query_new[first:last] @ halves.gallery_new.T
+        on_old, on_new = (one.masked_fill(ignored, -torch.inf) for one in (on_old, on_new))
+        part = []
+        for case in is_new:
+            score = mixed(on_old, on_new, case, scales)
+            ranks, count = sorted_ranks(score, *relevance.pairs(first, last))
+            part.append(average_precision(ranks, count))
+        found.append(torch.stack(part))
+        watch(last)
+    return torch.cat(found, dim=1).numpy()
+
+
+def mixed(
+    on_old: Float[Tensor, "block gallery"],
+    on_new: Float[Tensor, "block gallery"],
+    is_new: Bool[Tensor, " gallery"],
+    scales: tuple[Scale, Scale] | None,
+) -> Float[Tensor, "block gallery"]:
+    """Scores on a gallery of two halves; those of a gallery of one kind are left as they are."""
+    if not is_new.any():
+        return on_old
+    if is_new.all():
+        return on_new
+    if scales is not None:
+        on_old, on_new = scales[0](on_old), scales[1](on_new)
+    return torch.where(is_new, on_new, on_old)
+
+
+def _unit(vectors: Float[Tensor, "rows dim"], device: str) -> Float[Tensor, "rows dim"]:
+    vectors = vectors.to(device)
+    return unit(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), "stored")
+
+
+def cases(
+    rows: Mapping[str, Int[Tensor, " gallery"]], shares: Sequence[float], number: int
+) -> Bool[Tensor, "cases gallery"]:
+    """Which items are new: none, all, then of each order at each share between."""
+    cases = [torch.zeros(number, dtype=torch.bool), torch.ones(number, dtype=torch.bool)]
+    for order in rows.values():
+        place = torch.empty(number, dtype=torch.int64)
+        place[order] = torch.arange(number)
+        cases += [place < round(share * number) for share in shares[1:-1]]
+    return torch.stack(cases)
+
+
+def by_order(
+    found: Float[np.ndarray, "cases query"], names: Sequence[str], shares: Sequence[float]
+) -> dict[str, Float[np.ndarray, "share query"]]:
+    """What `cases` came to, of each order from none to all."""
+    between = len(shares) - 2
+    return {
+        name: np.concatenate(
+            [found[:1], found[2 + place * between : 2 + (place + 1) * between], found[1:2]]
+        )
+        for place, name in enumerate(names)
+    }

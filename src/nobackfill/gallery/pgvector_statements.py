@@ -1,0 +1,89 @@
+"""What is asked of PostgreSQL. Names are always quoted, and values are always parameters."""
+
+from functools import lru_cache
+from typing import LiteralString
+
+from psycopg import sql
+
+from nobackfill.gallery.postgres_table import KEYS, PLAIN, Table
+
+FIRST = (
+    "select {id}, {vector}{others} from {source} where {vector} is not null order by {id} limit %s"
+)
+NEXT = (
+    "select {id}, {vector}{others} from {source} "
+    "where {id} > %s and {vector} is not null order by {id} limit %s"
+)
+GET = (
+    "select {id}, {vector}{others} from {source} "
+    "where {id} = any(%s::{keys}[]) and {vector} is not null"
+)
+COUNT = "select count(*) from {source} where {vector} is not null"
+DIM = "select vector_dims({vector}) from {source} where {vector} is not null limit 1"
+SEARCH = (
+    "select {id}, {vector} <=> %b::{kind} as distance from {source} "
+    "where {vector} is not null order by distance limit {limit}"  # known, so planned only once
+)
+MANY = 40  # items that an index finds at most, unless told
+FIND_MORE = (
+    "set local hnsw.iterative_scan = strict_order; set local ivfflat.iterative_scan = relaxed_order"
+)
+FIND_1000 = "set local hnsw.ef_search = 1000"  # for pgvector before 0.8
+UPSERT = (
+    "insert into {table} (id, vector) select new.id, new.vector "
+    "from unnest(%s::{keys}[], %b::vector[]) as new (id, vector) "
+    "where exists (select from {owner} as o where o.{owner_id} = new.id) "
+    "order by new.id "  # two writers take the same items in the same order, and never block
+    "on conflict (id) do update set vector = excluded.vector"
+)
+REMOVE = "delete from {table} where id = any(%s::{keys}[])"
+CREATE = sql.SQL(
+    "create table {} as select {} as id, null::vector({}) as vector from {} with no data"
+)
+KEYED = sql.SQL("alter table {} add primary key (id), alter column vector set not null")
+REFER = sql.SQL(
+    "alter table {} add foreign key (id) references {} ({}) on delete cascade on update cascade"
+)
+NOTES = sql.SQL("create table {} (key text primary key, text text not null)")
+NOTE = sql.SQL(
+    "insert into {} values (%s, %s) on conflict (key) do update set text = excluded.text"
+)
+TABLES = """
+select case when pg_table_is_visible(c.oid) then c.relname else n.nspname || '.' || c.relname end
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not like 'pg\\_%'
+and n.nspname <> 'information_schema' order by 1
+"""
+
+
+@lru_cache(maxsize=256)
+def statement(template: LiteralString, table: Table, limit: int = 0) -> bytes:
+    """A statement about a table, with its names quoted.
+
+    Args:
+        template: With {table}, {source}, {id}, {keys} (the type of ids as parameters), {vector},
+            {kind} (its type), {others}, {owner}, {owner_id}, {limit}.
+        table: To put in.
+        limit: How many rows, for {limit}.
+    """
+    owner = table.owner or table
+    vector = table.vector or table.id
+    return (
+        sql.SQL(template)
+        .format(
+            table=table.quoted,
+            source=table.source,
+            id=table.id.quoted,
+            keys=sql.SQL(KEYS[table.id.kind]),
+            vector=vector.quoted,
+            kind=sql.SQL(vector.kind),
+            others=sql.SQL("").join(
+                sql.SQL(", {}" if one.kind in PLAIN else ", {}::text").format(one.quoted)
+                for one in table.others
+            ),
+            owner=owner.quoted,
+            owner_id=owner.id.quoted,
+            limit=sql.Literal(limit),
+        )
+        .as_bytes(None)
+    )

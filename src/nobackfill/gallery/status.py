@@ -1,0 +1,91 @@
+"""What a gallery holds, what made it, what is served, and how far a backfill is."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nobackfill.errors import GalleryError
+from nobackfill.gallery.base import MARK, Store
+from nobackfill.gallery.guard import declared
+from nobackfill.gallery.route import Route, current
+
+SPACE = "space/"
+PAGE = 10_000  # ids that are asked for in one go
+
+
+@dataclass(frozen=True)
+class Held:
+    """One collection.
+
+    Attributes:
+        name: Of it.
+        items: How many.
+        dim: Of its vectors.
+        space: Fingerprint of what made them; None where nothing declares it.
+        share: How much of the owner's collection it covers.
+    """
+
+    name: str
+    items: int
+    dim: int
+    space: str | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """All of it.
+
+    Attributes:
+        where: The gallery, without credentials.
+        collections: The owner's first.
+        route: What is served.
+    """
+
+    where: str
+    collections: tuple[Held, ...]
+    route: Route
+
+    def summary(self) -> dict[str, Any]:
+        """As it goes into JSON."""
+        return asdict(self)
+
+
+def status_of(store: Store) -> Status:
+    """Looks at everything; nothing is written."""
+    written = [
+        key.removeprefix(SPACE) for key in sorted(store.notes()) if key.startswith(f"{SPACE}")
+    ]
+    names = [store.main, *(name for name in written if MARK in name and store.exists(name))]
+    return Status(store.shown, tuple(held(store, name) for name in names), current(store))
+
+
+def held(store: Store, name: str) -> Held:
+    """One collection."""
+    space = declared(store, name)
+    return Held(
+        name,
+        store.count(name),
+        store.dim(name),
+        None if space is None else space.fingerprint,
+        share_of(store, name),
+    )
+
+
+def check_items(store: Store, ids: Sequence[str]) -> int:
+    """How many of some items the owner has; raises where none is known."""
+    known = sum(
+        len(store.contained(store.main, ids[first : first + PAGE]))
+        for first in range(0, len(ids), PAGE)
+    )
+    if known == 0:
+        raise GalleryError(
+            f"wanted a plan for the gallery in {store.shown}, but it has none of the {len(ids):,} "
+            f"items of the files. Check that they name their items alike."
+        )
+    return known
+
+
+def share_of(store: Store, collection: str) -> float:
+    """How much of the owner's collection another one covers."""
+    return store.count(collection) / max(store.count(store.main), 1)

@@ -1,0 +1,101 @@
+"""A gallery in an index file of USearch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from usearch.compiled import MetricKind, ScalarKind
+from usearch.index import Index
+
+from nobackfill.errors import GalleryError
+from nobackfill.gallery.base import Matrix, as_matrix
+from nobackfill.gallery.index_file import IndexFile
+from nobackfill.gallery.owned import squared_distance_as_cosine
+from nobackfill.gallery.uri import Uri, check_options
+
+PRECISE = (ScalarKind.F64, ScalarKind.F32, ScalarKind.F16, ScalarKind.BF16)
+METRICS = {
+    MetricKind.Cos: "cosine",
+    MetricKind.IP: "inner product",
+    MetricKind.L2sq: "squared distance",
+}
+EXPANSION = 128  # candidates of a search; USearch itself takes 64
+
+
+class UsearchStore(IndexFile):
+    """An index of USearch, memory-mapped and searched by its graph; ids are its keys, ascending.
+
+    Args:
+        uri: Such as `usearch://gallery.usearch`, as `Index.save` wrote it.
+        read_only: Whether every write is refused.
+    """
+
+    exact = False
+
+    def __init__(self, uri: Uri, *, read_only: bool = False):
+        check_options(uri)
+        super().__init__(Path(uri.path), uri.shown, read_only=read_only)
+        self._index = open_index(uri.path)
+        if self._index.multi:
+            raise GalleryError(
+                f"wanted one vector for each id, but {self.shown} was built with `multi=True`. "
+                f"Build it with every key once."
+            )
+        self._keys = np.sort(self._index.keys[0 : len(self._index)]).astype(np.uint64)
+        kind = f"USearch in {self._index.dtype.name}"
+        keeps_vectors = self._index.dtype in PRECISE
+        self.describe(self._keys.tolist(), self._index.ndim, kind=kind, keeps_vectors=keeps_vectors)
+
+    def first_after(self, after: str) -> int:
+        """See `FileStore`; a key that was removed meanwhile still tells."""
+        if not (after.isascii() and after.isdecimal() and int(after) < 2**64):
+            return super().first_after(after)
+        return int(np.searchsorted(self._keys, np.uint64(int(after)), side="right"))
+
+    def reconstruct(self, places: NDArray[np.int64]) -> Matrix:
+        """See `IndexFile`."""
+        return as_matrix(self._index.get(self._keys[places]), self._index.ndim)
+
+    def nearest(self, query: Matrix, k: int) -> tuple[list[list[int]], list[list[float]]]:
+        """See `IndexFile`."""
+        self._check_cosines()
+        self._index.expansion_search = max(EXPANSION, k)
+        found = self._index.search(query, k)
+        keys, distance = found.keys.reshape(len(query), -1), found.distances.reshape(len(query), -1)
+        counts = found.counts.tolist() if len(query) > 1 else [len(found)]
+        return (
+            [row[:count].tolist() for row, count in zip(keys, counts, strict=True)],
+            [self._cosines(row[:count]) for row, count in zip(distance, counts, strict=True)],
+        )
+
+    def _cosines(self, distances: Matrix) -> list[float]:
+        squared = self._index.metric_kind == MetricKind.L2sq
+        return [squared_distance_as_cosine(d) if squared else 1 - d for d in distances.tolist()]
+
+    def _check_cosines(self) -> None:
+        """Refuses, once, an index whose distances tell no cosines."""
+        if hasattr(self, "_checked"):
+            return
+        metric = self._index.metric_kind
+        if metric not in METRICS:
+            raise GalleryError(
+                f"wanted cosines, but {self.shown} is searched by {metric.name}. Build it with "
+                f'`metric="cos"`.'
+            )
+        if metric != MetricKind.Cos:
+            self.check_unit_length(METRICS[metric])
+        self._checked = True
+
+
+def open_index(path: str) -> Any:
+    """An index, of which the file is mapped."""
+    try:
+        index = Index.restore(path, view=True)
+    except (RuntimeError, ValueError) as error:
+        index, told = None, str(error)
+    else:
+        told = "it is none"
+    if index is None:
+        raise GalleryError(f"wanted an index at {path} as USearch's `save` writes it, but {told}.")
+    return index

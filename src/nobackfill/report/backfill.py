@@ -1,0 +1,126 @@
+"""The part of a report on embedding a gallery again: which items first, and how many."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nobackfill.bootstrap import in_points
+from nobackfill.report.page import Figure, Section, Table
+from nobackfill.report.plots import COLORS, SOFT, _figure, _svg
+
+SAYS = {
+    "planned": "by old vectors alone",
+    "informed": "by old and new vectors",
+    "uncertainty": "most uncertain first",
+    "random": "at random",
+}
+
+
+def backfill_section(plan: Mapping[str, Any]) -> Section:
+    """What each share of the gallery brings when it is embedded again, in each order.
+
+    Args:
+        plan: As `BackfillPlan.summary` returns it.
+    """
+    curves, counts = plan["curves"], plan["counts"]
+    return Section(
+        "Embedding the gallery again, bit by bit",
+        f"{plan['advice'][0].upper()}{plan['advice'][1:]} mAP in percent of "
+        f"{counts['queries']:,} queries on {counts['measured']:,} gallery items, some of which are "
+        f"new. {_what_orders_are(plan)}",
+        tables=[_order_table(plan), _share_table(plan)],
+        figures=[
+            Figure(
+                share_curves(curves, plan["stop"]),
+                "mAP over the share embedded again",
+                "; ".join(f"{name}: {_course(curve)}" for name, curve in curves.items()) + ".",
+            )
+        ],
+    )
+
+
+def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) -> str:
+    """Curves over the share of the gallery, with 95 % intervals of the gain where known.
+
+    Args:
+        curves: Of each order what `Curve.summary` returns.
+        stop: The share to stop at, if any.
+    """
+    with _figure(8.4, 4.2) as figure:
+        axes = figure.add_subplot()
+        named = [name for name in curves if name != "random"]
+        for name, curve in curves.items():
+            color = SOFT if name == "random" else COLORS[named.index(name)]
+            shares = [100 * share for share in curve["shares"]]
+            values = [100 * value for value in curve["values"]]
+            axes.plot(shares, values, color=color, marker="o", markersize=4, label=name)
+            beside = curve["over_random"]
+            if beside and all(one["low"] is not None for one in beside):
+                chance = [100 * value for value in curves["random"]["values"]]
+                low, high = (
+                    [one + 100 * gap[end] for one, gap in zip(chance, beside, strict=True)]
+                    for end in ("low", "high")
+                )
+                axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)
+        if stop is not None:
+            axes.axvline(100 * stop, color=SOFT, linewidth=1, linestyle=":")
+            axes.annotate(
+                "stop", (100 * stop, 0), (4, 4), xycoords=("data", "axes fraction"),
+                textcoords="offset points", color=SOFT, fontsize=9,
+            )  # fmt: skip
+        axes.set_xlabel("percent of the gallery embedded again; bands: 95 % against random")
+        axes.set_ylabel("mAP in percent")
+        axes.legend(frameon=False)
+        return _svg(figure)
+
+
+def _what_orders_are(plan: Mapping[str, Any]) -> str:
+    said = [f"“{name}” is {SAYS[name]}" for name in plan["curves"]]
+    first = f"; planned puts {plan['direction']} items first" if "planned" in plan["curves"] else ""
+    return f"{'; '.join(said)}{first}."
+
+
+def _order_table(plan: Mapping[str, Any]) -> Table:
+    """A line for each order."""
+    columns = ["order", "90 % of the gain at", "earlier than random (95 %)", "mAP over random"]
+    rows = []
+    for name, curve in plan["curves"].items():
+        at = "–" if curve["reached"] is None else f"{100 * curve['reached']:.1f} %"
+        rows.append(
+            [name, at, *("–" if one is None else in_points(one, digits=1)
+                         for one in (curve["fewer"], curve["ahead"]))]
+        )  # fmt: skip
+    return Table(
+        columns,
+        rows,
+        frozenset(columns[1:]),
+        list(plan["curves"]).index(plan["order"]),
+        "Orders: points are of the gallery, then of mAP on average over all shares",
+    )
+
+
+def _share_table(plan: Mapping[str, Any]) -> Table:
+    """A line for each share."""
+    curves, efforts = plan["curves"], plan["efforts"]
+    known = [key for key in ("seconds", "cost") if efforts[-1][key] is not None]
+    columns = ["share", "items", *curves, f"{plan['order']} gains (95 %)", *known]
+    rows = [
+        [
+            f"{100 * effort['share']:.0f} %",
+            f"{effort['items']:,}",
+            *(f"{100 * curve['values'][place]:.2f}" for curve in curves.values()),
+            in_points(curves[plan["order"]]["gains"][place]),
+            *(f"{effort[key]:,.2f}" for key in known),
+        ]
+        for place, effort in enumerate(efforts)
+    ]
+    return Table(columns, rows, frozenset(columns), caption="mAP in percent at each share")
+
+
+def _course(curve: Mapping[str, Any]) -> str:
+    """A curve in words."""
+    values = curve["values"]
+    middle = len(values) // 2
+    return (
+        f"from {100 * values[0]:.1f} over {100 * values[middle]:.1f} at "
+        f"{100 * curve['shares'][middle]:.0f} % to {100 * values[-1]:.1f}"
+    )

@@ -1,0 +1,179 @@
+"""`nobackfill gallery` from the outside, on a file of vectors."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nobackfill.cli.main import app
+from nobackfill.gallery.stores import open_store
+from nobackfill.space import Space
+from nobackfill.vectors import Vectors, load_vectors
+
+OLD = Space(dim=6, weights="old")
+NEW = Space(dim=6, weights="new", parent=OLD.fingerprint, method="ndpp")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A gallery of 60 items of 12 classes, and files of both models."""
+    draw = np.random.default_rng(0)
+    labels = np.arange(60) % 12
+    centres = draw.normal(size=(12, 6))
+    ids = [f"item {number}" for number in range(60)]
+    for name, space, noise in (("old", OLD, 1.2), ("new", NEW, 0.4)):
+        rows = (centres[labels] + noise * draw.normal(size=(60, 6))).astype(np.float32)
+        Vectors(ids, rows, labels, space=space).save(tmp_path / f"{name}.parquet")
+    stored = load_vectors(tmp_path / "old.parquet")
+    Vectors(ids, stored.vectors, columns={"colour": ["red"] * 60}).save(tmp_path / "stored.npz")
+    return tmp_path
+
+
+@pytest.fixture
+def uri(place):
+    return f"flat://{place / 'stored.npz'}"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["gallery", *map(str, arguments)])
+
+
+def told(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1  # raised: the command line turns it into exit code 2
+    return str(result.exception)
+
+
+def test_the_whole_way_there_and_back(place, uri):
+    old, new, plan = (place / f"{name}.parquet" for name in ("old", "new", "plan"))
+    assert told("status", uri)["collections"][0]["items"] == 60
+    assert "--assume-space" in refused("check", uri, "--model", new)
+    assume = ("--assume-space", old)
+    assert told("check", uri, "--model", new, *assume)["may_search"]
+    shadow = told("shadow", uri, "--old-queries", old, "--queries", new, "-k", 3, *assume)
+    assert 0 < shadow["overlap"] < 1
+    planned = told("plan", uri, "--old", old, "--new", new, "-o", plan)
+    assert planned["items"] == 60
+    aside = ("--plan", plan, "--vectors", new, "--name", "v2")
+    ahead = told("backfill", uri, *aside, "--dry-run", "--rate", 30)
+    assert (ahead["left"], ahead["seconds"], ahead["dry_run"]) == (60, 2.0, True)
+    assert not (place / "stored.npz.nobackfill").exists()  # so far nothing was written
+    half = told("backfill", uri, *aside, "--share", 0.5)
+    assert (half["done"], half["planned"]) == (30, 30)
+    assert told("backfill", uri, *aside)["done"] == 60
+    status = told("status", uri)
+    assert [one["share"] for one in status["collections"]] == [1.0, 1.0]
+    assert told("switch", uri, "--model", new, "--name", "v2", "--dry-run")["dry_run"]
+    assert told("status", uri)["route"]["collection"] == "stored"
+    told("switch", uri, "--model", new, "--name", "v2")
+    assert told("status", uri)["route"]["query_space"] == NEW.fingerprint
+    assert "rollback" in refused("clean", uri, "--name", "v2")
+    assert told("rollback", uri, "--dry-run")["collection"] == "stored"
+    assert told("rollback", uri)["collection"] == "stored"
+    assert told("clean", uri, "--name", "v2", "--dry-run")["removed"] == 60
+    assert told("clean", uri, "--name", "v2")["removed"] == 60
+    actions = [one["action"] for one in told("log", uri)["log"]]
+    assert actions == ["backfill", "backfill", "switch", "rollback", "clean"]
+    np.testing.assert_array_equal(
+        load_vectors(place / "stored.npz").vectors, load_vectors(old).vectors
+    )
+
+
+def test_people_can_read_it(place, uri):
+    old, new = place / "old.parquet", place / "new.parquet"
+    run("plan", uri, "--old", old, "--new", new, "-o", place / "plan.parquet")
+    backfill = ("backfill", uri, "--plan", place / "plan.parquet", "--vectors", new)
+    assert "Nothing was written. Of 60 planned items 0 have a new vector; 60 would be" in (
+        run(*backfill, "--dry-run").stdout
+    )
+    assert "60 of 60 planned items have a new vector in `stored__nobackfill_new`" in (
+        run(*backfill).stdout
+    )
+    status = run("status", uri).stdout
+    assert "undeclared" in status
+    assert NEW.fingerprint in status
+    assert "Served: stored." in status
+    assert "may search `stored`" in run("check", uri, "--model", new, "--assume-space", old).stdout
+    assert "queries: of the first 10" in (
+        run("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old).stdout
+    )
+    assert "backfill" in run("log", uri).stdout
+
+
+def test_without_a_backfill_nothing_is_written(place, uri):
+    old, new = place / "old.parquet", place / "new.parquet"
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    for arguments in (
+        ("status", uri),
+        ("check", uri, "--model", new, "--assume-space", old),
+        ("search", uri, "--queries", new, "--assume-space", old),
+        ("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old),
+        ("log", uri),
+        ("switch", uri, "--model", new, "--assume-space", old, "--dry-run"),
+    ):
+        assert run(*arguments).exit_code == 0
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
+def test_a_search_finds_and_a_stranger_is_refused(place, uri):
+    new = place / "new.parquet"
+    found = told("search", uri, "--queries", new, "-k", 2, "--assume-space", OLD.fingerprint)
+    assert len(found["found"]) == 60
+    with open_store(uri) as store:
+        wanted = store.search("stored", load_vectors(new).vectors.numpy(), 2)
+    assert [one["ids"] for one in found["found"]] == wanted.ids
+    stranger = replace(NEW, weights="stranger", parent=None)
+    vectors = load_vectors(new)
+    Vectors(vectors.ids, vectors.vectors, space=stranger).save(place / "stranger.parquet")
+    message = refused(
+        "search", uri, "--queries", place / "stranger.parquet",
+        "--assume-space", OLD.fingerprint,
+    )  # fmt: skip
+    assert "mean nothing" in message
+
+
+def test_a_pulled_gallery_is_a_file_of_vectors(place, uri):
+    assert told("pull", uri, "-o", place / "pulled.parquet")["items"] == 60
+    found = load_vectors(place / "pulled.parquet")
+    assert found.columns["colour"].tolist() == ["red"] * 60
+
+
+def test_credentials_are_never_shown(place):
+    line = "pgvector://ann:verysecret@localhost:1/shop/items?connect_timeout=1"
+    done = subprocess.run(
+        [sys.executable, "-m", "nobackfill", "gallery", "status", line],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "verysecret" not in done.stdout + done.stderr
+
+
+def test_a_plan_of_other_items_is_noticed(place, uri):
+    vectors = load_vectors(place / "old.parquet")
+    others = [f"other {number}" for number in range(60)]
+    for name in ("old", "new"):
+        known = load_vectors(place / f"{name}.parquet")
+        Vectors(others, known.vectors, vectors.labels).save(place / f"{name}_other.parquet")
+    message = refused(
+        "plan", uri, "--old", place / "old_other.parquet", "--new", place / "new_other.parquet",
+        "-o", place / "plan.parquet",
+    )  # fmt: skip
+    assert "none of" in message
+
+
+@pytest.mark.parametrize("verb", ["status", "pull", "check", "search", "plan", "backfill", "shadow",
+                                  "switch", "rollback", "log", "clean", "retire"])  # fmt: skip
+def test_every_verb_has_help(verb):
+    assert run(verb, "--help").exit_code == 0

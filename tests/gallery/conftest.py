@@ -1,0 +1,54 @@
+"""The same items in every kind of database that is installed: real engines, no mocks."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nobackfill.gallery.stores import CLIENTS, STORES, open_store
+from nobackfill.vectors import Vectors
+
+DIM = 8
+
+
+def fill(name, folder, ids, vectors, columns):
+    """Makes a gallery of a kind, as its owner would; returns its line."""
+    if name == "flat":
+        path = folder / "items.safetensors"
+        Vectors(ids, vectors, columns=columns).save(path)
+        return f"flat://{path}"
+    pytest.importorskip(CLIENTS[name])
+    path = Path(__file__).parent / f"engine_{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.fill(folder, ids, vectors, columns)
+
+
+@pytest.fixture(scope="session")
+def items():
+    """Ids that are whole numbers as text (some engines know no others), vectors, what else."""
+    generator = np.random.default_rng(0)
+    ids = [str(number) for number in generator.permutation(500)[:200] + 1]
+    vectors = generator.normal(size=(200, DIM)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return ids, vectors, {"colour": [f"colour {number % 7}" for number in range(200)]}
+
+
+@pytest.fixture(params=sorted(STORES))
+def line(request, tmp_path, items):
+    """Where a gallery of some kind is, filled with the items."""
+    return fill(request.param, tmp_path, *items)
+
+
+@pytest.fixture
+def store(line):
+    with open_store(line) as opened:
+        yield opened
+
+
+@pytest.fixture
+def fill_with(tmp_path, items):
+    """Makes a gallery of a kind, filled with the items."""
+    return lambda kind: fill(kind, tmp_path, *items)

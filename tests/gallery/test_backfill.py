@@ -1,0 +1,172 @@
+"""A backfill writes what was planned, once, and can be stopped anywhere."""
+
+import hashlib
+import multiprocessing
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
+from nobackfill.gallery.base import ours
+from nobackfill.gallery.guard import declared
+from nobackfill.gallery.route import entries
+from nobackfill.gallery.stores import open_store
+from nobackfill.space import Space
+from nobackfill.vectors import Vectors
+
+SPACE = Space(dim=5, weights="new")
+KILLS = 50
+
+
+@pytest.fixture(scope="session")
+def fresh(items):
+    rows = np.random.default_rng(9).normal(size=(len(items[0]), 5)).astype(np.float32)
+    return Vectors(items[0], rows, space=SPACE)
+
+
+def checksum(store, collection):
+    """Of all ids and vectors, whatever their order."""
+    digest, after, rows = hashlib.sha256(), None, []
+    while (page := store.scan(collection, after=after, limit=50)).ids:
+        rows += [(one, v.tobytes()) for one, v in zip(page.ids, page.vectors, strict=True)]
+        after = page.ids[-1]
+    assert len({one for one, _ in rows}) == len(rows)
+    for one, vector in sorted(rows):
+        digest.update(one.encode() + vector)
+    return digest.hexdigest()
+
+
+def test_it_writes_in_order_and_says_what_made_it(store, items, fresh):
+    ids, new = items[0], ours(store.main, "v2")
+    before = checksum(store, store.main)
+    source = FromFile(fresh)
+    assert foresee(store, new, ids, 5, rate=10.0).seconds == pytest.approx(20.0)
+    seen = []
+    work = backfill(store, new, ids[:60], source, batch=25, progress=seen.append)
+    assert seen == [25, 50, 60]
+    assert (work.planned, work.done, work.gone, work.left) == (60, 60, 0, 0)
+    assert store.count(new) == 60
+    assert declared(store, new) == SPACE
+    got = store.get(new, ids[:60])
+    place = {one: row for row, one in enumerate(ids)}
+    wanted = fresh.vectors.numpy()[[place[one] for one in got.ids]]
+    stored = got.vectors / np.linalg.norm(got.vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        stored, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), atol=1e-6
+    )
+    ahead = foresee(store, new, ids, 5)
+    assert (ahead.done, ahead.left, ahead.numbers) == (60, 140, 700)
+    again = backfill(store, new, ids, source)
+    assert again.done == len(ids)
+    assert checksum(store, store.main) == before
+    assert [one["action"] for one in entries(store)] == ["backfill", "backfill"]
+    assert [one["written"] for one in entries(store)] == [60, 140]
+
+
+def test_nothing_is_written_twice(store, items, fresh, monkeypatch):
+    new, source = ours(store.main, "v2"), FromFile(fresh)
+    backfill(store, new, items[0][:30], source)
+    written = []
+    upsert = type(store).upsert
+    monkeypatch.setattr(
+        type(store),
+        "upsert",
+        lambda self, c, ids, v: (written.extend(ids), upsert(self, c, ids, v)),
+    )
+    backfill(store, new, items[0][:40], source)
+    assert written == items[0][30:40]
+
+
+def test_items_that_are_gone_are_left_out(store, items, fresh):
+    new = ours(store.main, "v2")
+    work = backfill(store, new, ["987654", *items[0][:3]], FromFile(fresh))
+    assert (work.done, work.gone) == (3, 1)
+
+
+def test_a_rate_is_kept(store, items, fresh):
+    start = time.monotonic()
+    backfill(store, ours(store.main, "v2"), items[0][:20], FromFile(fresh), rate=50.0, batch=5)
+    assert time.monotonic() - start >= 0.4
+
+
+def test_another_model_or_none_is_refused(store, items, fresh):
+    new = ours(store.main, "v2")
+    backfill(store, new, items[0][:3], FromFile(fresh))
+    other = Vectors(fresh.ids, fresh.vectors, space=replace(SPACE, weights="other"))
+    with pytest.raises(SpaceMismatch, match="another name"):
+        backfill(store, new, items[0], FromFile(other))
+    with pytest.raises(GalleryError, match=r"space\.json"):
+        backfill(store, new, items[0], FromFile(Vectors(fresh.ids, fresh.vectors)))
+    with pytest.raises(DataError, match="the first being"):
+        backfill(store, new, items[0], FromFile(fresh.select(np.arange(50))))
+
+
+def test_vectors_of_items_that_are_gone_are_swept(tmp_path, items, fresh):
+    path = tmp_path / "items.safetensors"
+    Vectors(items[0], items[1]).save(path)
+    with open_store(f"flat://{path}") as store:
+        new = ours(store.main, "v2")
+        backfill(store, new, items[0], FromFile(fresh))
+    Vectors(items[0][:150], items[1][:150]).save(path)  # the owner has removed fifty
+    with open_store(f"flat://{path}") as store:
+        assert sweep(store, new) == 50
+        assert store.count(new) == 150
+        assert sweep(store, new) == 0
+
+
+def _work(line, ids, fresh):
+    with open_store(line) as store:
+        backfill(store, ours(store.main, "v2"), ids, FromFile(fresh), batch=5)
+
+
+@pytest.mark.parametrize("kind", ["flat", "pgvector"])
+def test_kills_at_random_moments_lose_nothing(kind, tmp_path, items, fresh, request):
+    line = request.getfixturevalue("fill_with")(kind)
+    context, chance = multiprocessing.get_context("fork"), random.Random(0)
+    with open_store(line) as store:
+        before = checksum(store, store.main)
+    killed = 0
+    for _ in range(KILLS):
+        process = context.Process(target=_work, args=(line, items[0], fresh))
+        process.start()
+        process.join(chance.uniform(0.0, 0.12))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.join()
+        with open_store(line) as store:
+            new = ours(store.main, "v2")
+            if store.exists(new) and store.count(new) == len(items[0]):
+                store.drop(new)  # finished: once more from the start
+    assert killed >= KILLS // 2
+    _work(line, items[0], fresh)
+    with open_store(line) as store:
+        new = ours(store.main, "v2")
+        assert checksum(store, store.main) == before
+        assert store.count(new) == len(items[0])
+        alone = ours(store.main, "alone")
+        backfill(store, alone, items[0], FromFile(fresh))  # never stopped
+        assert checksum(store, new) == checksum(store, alone)
+
+
+@pytest.mark.parametrize("kind", ["flat", "pgvector"])
+def test_two_at_once_write_what_one_writes(kind, items, fresh, request):
+    line = request.getfixturevalue("fill_with")(kind)
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=_work, args=(line, items[0], fresh)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    with open_store(line) as store:
+        new, alone = ours(store.main, "v2"), ours(store.main, "alone")
+        assert store.count(new) == len(items[0])
+        backfill(store, alone, items[0], FromFile(fresh))
+        assert checksum(store, new) == checksum(store, alone)

@@ -1,0 +1,95 @@
+"""Switching, going back, taking back and taking away: recorded, and refused where it would hurt."""
+
+import numpy as np
+import pytest
+
+from nobackfill.errors import GalleryError
+from nobackfill.gallery.backfill import FromFile, backfill
+from nobackfill.gallery.base import ours
+from nobackfill.gallery.rollout import remove_new, retire_old
+from nobackfill.gallery.route import before, current, entries, log, rollback, switch
+from nobackfill.gallery.status import share_of, status_of
+from nobackfill.space import Space
+from nobackfill.vectors import Vectors
+
+SPACE = Space(dim=8, weights="new")
+
+
+@pytest.fixture
+def new(store, items):
+    """A collection in which all items have new vectors."""
+    name = ours(store.main, "v2")
+    rows = np.random.default_rng(2).normal(size=(len(items[0]), 8)).astype(np.float32)
+    backfill(store, name, items[0], FromFile(Vectors(items[0], rows, space=SPACE)))
+    return name
+
+
+def test_at_first_the_owners_collection_is_served(store):
+    assert current(store).collection == store.main
+    with pytest.raises(GalleryError, match="never switched"):
+        rollback(store)
+    with pytest.raises(GalleryError, match="no such collection"):
+        switch(store, ours(store.main, "v2"), query_space=None, share=0.0)
+
+
+def test_switches_can_be_taken_back_one_by_one(store, new):
+    switch(store, store.main, query_space="a" * 16, share=1.0)
+    switch(store, new, query_space="b" * 16, share=share_of(store, new))
+    assert current(store).collection == new
+    assert current(store).share == 1.0
+    assert before(store).query_space == "a" * 16
+    assert current(store).collection == new  # looking changed nothing
+    assert rollback(store).query_space == "a" * 16
+    assert rollback(store).query_space is None
+    assert current(store).collection == store.main
+    actions = [one["action"] for one in entries(store)]
+    assert actions == ["backfill", "switch", "switch", "rollback", "rollback"]
+    times = [one["time"] for one in entries(store)]
+    assert times == sorted(times)
+    assert all(one["by"] for one in entries(store))
+
+
+def test_every_entry_of_the_log_is_kept(store):
+    for number in range(20):
+        log(store, "test", number=number)
+    assert [one["number"] for one in entries(store)] == list(range(20))
+
+
+def test_what_is_served_cannot_be_removed(store, new, items):
+    assert remove_new(store, new, dry_run=True) == len(items[0])
+    assert store.count(new) == len(items[0])
+    switch(store, new, query_space=None, share=1.0)
+    with pytest.raises(GalleryError, match="rollback"):
+        remove_new(store, new)
+    rollback(store)
+    assert remove_new(store, new) == len(items[0])
+    assert not store.exists(new)
+    assert remove_new(store, new) == 0
+    assert [held.name for held in status_of(store).collections] == [store.main]
+
+
+def test_old_vectors_go_only_when_nothing_needs_them(store, new, items):
+    with pytest.raises(GalleryError, match="Switch to"):
+        retire_old(store, new, confirm=store.main)
+    switch(store, new, query_space=None, share=1.0)
+    store.remove(new, items[0][:2])
+    with pytest.raises(GalleryError, match="2 have none"):
+        retire_old(store, new, confirm=store.main)
+    rows = np.ones((2, 8), dtype=np.float32)
+    store.upsert(new, items[0][:2], rows)
+    assert retire_old(store, new, confirm=None, dry_run=True) == len(items[0])
+    for confirmed in (None, "yes", new):
+        with pytest.raises(GalleryError, match=f"--confirm {store.main}"):
+            retire_old(store, new, confirm=confirmed)
+    assert store.count(store.main) == len(items[0])
+
+
+def test_the_status_tells_what_is_where(store, new, items):
+    store.remove(new, items[0][:50])
+    status = status_of(store)
+    old, ours_ = status.collections
+    assert (old.name, old.items, old.dim, old.space) == (store.main, 200, 8, None)
+    assert (ours_.name, ours_.items, ours_.space) == (new, 150, SPACE.fingerprint)
+    assert (old.share, ours_.share) == (1.0, 0.75)
+    assert status.route.collection == store.main
+    assert status.summary()["collections"][1]["share"] == 0.75

@@ -1,0 +1,113 @@
+"""Where a gallery is: every form, and no credentials shown."""
+
+import pytest
+
+from nobackfill.errors import ConfigError
+from nobackfill.gallery.stores import CLIENTS, STORES, open_store
+from nobackfill.gallery.uri import FORMS, Uri, check_options, read_uri
+
+SECRET = "pa%3Ass"
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "user", "path", "options"),
+    [
+        ("flat://items.safetensors", "", "", "items.safetensors", {}),
+        ("flat:///data/items.npy", "", "", "/data/items.npy", {}),
+        ("faiss://a/b.faiss", "", "", "a/b.faiss", {}),
+        ("usearch://../b.usearch", "", "", "../b.usearch", {}),
+        ("lancedb://galleries/photos?id=key", "", "", "galleries/photos", {"id": "key"}),
+        ("lancedb:///data/galleries/photos", "", "", "/data/galleries/photos", {}),
+        ("qdrant://db:6333/photos", "db:6333", "", "/photos", {}),
+        ("qdrant://db/photos", "db", "", "/photos", {}),
+        ("qdrant:stored?collection=photos", "", "", "stored", {"collection": "photos"}),
+        ("qdrant:/data/stored", "", "", "/data/stored", {}),
+        ("pgvector://ann:pw@db:5433/shop/items", "db:5433", "ann", "/shop/items", {}),
+        ("pgvector:///shop/items", "", "", "/shop/items", {}),
+        ("milvus:items.db", "", "", "items.db", {}),
+    ],
+)
+def test_every_form(text, host, user, path, options):
+    uri = read_uri(text)
+    assert uri.scheme == text.partition(":")[0]
+    assert (uri.host, uri.user, uri.path, dict(uri.options)) == (host, user, path, options)
+
+
+def test_every_kind_has_a_form():
+    assert set(STORES) == set(FORMS) == set(CLIENTS) | {"flat"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flat:///data/items.npy",
+        "lancedb://galleries/photos?id=key",
+        "qdrant://db:6333/photos",
+        "qdrant:stored?collection=photos",
+        "milvus:items.db",
+        "pgvector://ann@db:5433/shop/items",
+    ],
+)
+def test_what_is_shown_leads_to_the_same_place(text):
+    assert read_uri(text).shown == text
+    assert read_uri(read_uri(text).shown) == read_uri(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"pgvector://ann:{SECRET}@db/shop/items",
+        f"pgvector://ann@db/shop/items?password={SECRET}",
+        f"pgvector://ann@db/shop/items?sslpassword={SECRET}",
+        f"qdrant://db/photos?api_key={SECRET}",
+        f"qdrant://db/photos?API_KEY={SECRET}",
+        f"milvus:items.db?token={SECRET}",
+    ],
+)
+def test_credentials_are_kept_and_never_shown(text):
+    uri = read_uri(text)
+    assert "pa:ss" in (uri.password, *uri.options.values())
+    for told in (uri.shown, repr(uri), str(uri), f"{uri}", repr([uri]), repr({"uri": uri})):
+        assert SECRET not in told
+        assert "pa:ss" not in told
+        assert "***" in told
+
+
+@pytest.mark.parametrize(
+    "text", ["qdrnt://db/x", "photos", "", ":", "http://ann:pa%3Ass@db/x", "s3://bucket/x"]
+)
+def test_an_unknown_kind(text):
+    with pytest.raises(ConfigError, match="wanted where the gallery is, as one of flat://") as told:
+        read_uri(text)
+    assert SECRET not in str(told.value)
+
+
+def test_a_close_miss_is_told():
+    with pytest.raises(ConfigError, match="qdrant"):
+        read_uri("qdrnt://db/x")
+
+
+@pytest.mark.parametrize("port", ["no", "99999", "-1", "63 33"])
+def test_a_port_is_a_number(port):
+    with pytest.raises(ConfigError, match="port") as told:
+        read_uri(f"qdrant://ann:{SECRET}@db:{port}/photos")
+    assert SECRET not in str(told.value)
+
+
+def test_unknown_options_are_refused():
+    uri = read_uri("lancedb://galleries/photos?vecter=v")
+    with pytest.raises(ConfigError, match=r"unknown option `vecter`.*`vector`"):
+        check_options(uri, "id", "vector")
+    check_options(read_uri("lancedb://galleries/photos?vector=v"), "id", "vector")
+
+
+@pytest.mark.parametrize("scheme", ["flat", "faiss", "usearch", "lancedb"])
+def test_files_refuse_options_that_they_do_not_know(scheme, tmp_path):
+    pytest.importorskip(CLIENTS.get(scheme, "numpy"))
+    with pytest.raises(ConfigError, match="unknown option `colour`"):
+        open_store(f"{scheme}://{tmp_path}/items?colour=red")
+
+
+def test_two_are_alike_by_what_they_say():
+    assert read_uri("flat://a") == Uri("flat", "", "", "", "a", {})
+    assert read_uri("flat://a") != read_uri("flat://b")
