@@ -11,7 +11,7 @@ import pyarrow as pa  # noqa: E402
 
 from nobackfill.errors import ConfigError, DataError, GalleryError  # noqa: E402
 from nobackfill.gallery import lance_tables  # noqa: E402
-from nobackfill.gallery.base import ours  # noqa: E402
+from nobackfill.gallery.base import MARK, ours  # noqa: E402
 from nobackfill.gallery.stores import open_store  # noqa: E402
 
 DIM = 8
@@ -228,7 +228,7 @@ def test_what_cannot_be_written(make, vectors):
     _, line = make(as_table([1, 2], vectors[:2]))
     with open_store(line) as store:
         with pytest.raises(GalleryError, match="another name"):
-            store.create(ours(store.main, "notes"), DIM)
+            store.create(f"{store.main}{MARK}notes", DIM)
         new = ours(store.main, "v2")
         with pytest.raises(GalleryError, match="wanted to read at lancedb:.*not found"):
             store.upsert(new, ["1"], vectors[:1])

@@ -83,7 +83,7 @@ def test_ids_that_are_uuids():
 
 @pytest.mark.parametrize("kind", ["smallint", "int", "bigint"])
 def test_an_id_that_the_column_cannot_have_is_not_there(kind):
-    strange = ["abc", "007", "1.0", "1 ", "-0", "99999999999999999999999", "١", ""]
+    strange = ["abc", "002", "1.0", "1 ", "-0", "99999999999999999999999", "١", ""]
     with open_store(make(kind=kind)) as store:
         walk(store)
         new = ours(store.main, "v3")
@@ -230,7 +230,7 @@ def test_many_vectors_are_written_all_or_none(monkeypatch):
     ("index", "exact"),
     [
         ("hnsw (vector vector_cosine_ops)", False),
-        ("ivfflat (vector vector_cosine_ops) with (lists = 2)", False),
+        ("ivfflat (vector vector_cosine_ops) with (lists = 1)", False),
         ("hnsw (vector vector_l2_ops)", True),  # of no use for cosines
     ],
 )
@@ -249,7 +249,7 @@ def test_an_index_of_the_owner_is_used_and_told(index, exact):
         for names, cosines, all_of_them in zip(*found, wanted.ids, strict=True):
             assert len(names) == 100
             assert cosines == sorted(cosines, reverse=True)
-            assert len({*names} & {*all_of_them}) > 50  # ivfflat looks at one list of two
+            assert len({*names} & {*all_of_them}) > 80
 
 
 def test_read_only_is_kept_by_the_server_as_well():
