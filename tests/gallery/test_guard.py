@@ -8,6 +8,7 @@ import pytest
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.base import ours
 from nobackfill.gallery.guard import check_model, declare, declared, fingerprint_of, space_of
+from nobackfill.gallery.stores import open_store
 from nobackfill.space import CompatibleWith, Space
 from nobackfill.vectors import Vectors
 
@@ -71,3 +72,12 @@ def test_spaces_are_read_from_runs_heads_files_and_records(tmp_path):
     for nothing in (tmp_path / "b.parquet", tmp_path / "nowhere", tmp_path):
         with pytest.raises(DataError, match="space.json"):
             space_of(nothing)
+
+
+def test_a_file_tells_itself_what_made_it(tmp_path, items):
+    Vectors(items[0], items[1], space=OLD).save(tmp_path / "items.safetensors")
+    with open_store(f"flat://{tmp_path / 'items.safetensors'}") as store:
+        assert declared(store, store.main) == OLD
+        assert "by ndpp" in check_model(store, store.main, NEW)  # nothing need be assumed
+        with pytest.raises(SpaceMismatch, match="what is declared counts"):
+            check_model(store, store.main, NEW, NEW.fingerprint)

@@ -111,19 +111,18 @@ def test_what_is_near_its_class_is_clear_and_what_lies_between_is_uncertain():
 
 
 def test_gain_is_its_formula_written_as_loops():
-    old, new = torch.tensor([0.1, 0.5, -0.2, 0.3]), torch.tensor([0.4, 0.2, torch.nan, 0.6])
-    traffic = torch.tensor([1.0, 2.0, 0.5, 0.0])
-    mean, deviation = old.mean(), old.std()
-    known = new[[0, 1, 3]]
+    old, new, traffic = torch.rand(3, 30, generator=torch.Generator().manual_seed(0))
+    new[[2, 11]] = torch.nan
+    known = new[~new.isnan()]
     values = []
-    for i in range(4):
-        z = (old[i] - mean) / deviation
-        if i == 2:
+    for i in range(30):
+        z = (old[i] - old.mean()) / old.std()
+        if i in (2, 11):
             values.append(float(-0.25 * z))
         else:
             values.append(float((new[i] - known.mean()) / known.std() - z / 2))
     expected = [
-        traffic[i].item() * sum(other <= one for other in values) / 4
+        traffic[i].item() * sum(other <= one for other in values) / 30
         for i, one in enumerate(values)
     ]
     found = expected_gain(old, new, lean=UNCLEAR_FIRST, traffic=traffic)

@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psycopg
@@ -156,7 +157,10 @@ def test_the_pauses_grow_and_end_after_half_a_minute():
     assert 25 < sum(postgres.PAUSES) <= 30
 
 
-def test_two_writers_of_the_same_items(store, line):
+def test_two_writers_of_the_same_items(store, line, monkeypatch):
+    pauses = []
+    sleep = SimpleNamespace(sleep=lambda seconds: pauses.append(seconds) or time.sleep(seconds))
+    monkeypatch.setattr(postgres, "time", sleep)
     backwards = VECTORS[::-1].copy()
     order = np.random.default_rng(1).permutation(NUMBER)
 
@@ -167,6 +171,7 @@ def test_two_writers_of_the_same_items(store, line):
                 other.upsert(ours(other.main, "v2"), some, backwards[order])
 
     while_working(lambda: time.sleep(3), lambda s: write(store, s, page=NUMBER), write_in_any_order)
+    assert len(pauses) < 5  # they wait for each other, but not in a circle
     new = ours(store.main, "v2")
     assert store.count(new) == NUMBER
     rows = store.get(new, IDS)
@@ -205,6 +210,15 @@ def test_items_that_the_owner_deletes_while_we_write_stay_deleted(store):
     left = sorted({*range(NUMBER)} - {*gone})
     assert store.count(store.main) == len(left)
     assert store.scan(ours(store.main, "v2"), limit=NUMBER).ids == [str(one) for one in left]
+
+
+def test_of_two_who_wait_for_each_other_the_owner_is_not_ended(store):
+    question = "select setting::int from pg_settings where name = %s"
+    ours_ends, servers_ends = (
+        store.database.link().execute(question, (name,)).fetchone()[0]
+        for name in ("lock_timeout", "deadlock_timeout")
+    )
+    assert 0 < ours_ends < servers_ends
 
 
 def test_an_owner_who_holds_a_lock_for_a_while_is_waited_for(store):

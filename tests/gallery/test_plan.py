@@ -12,7 +12,9 @@ from nobackfill.bootstrap import Interval
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.gallery.curve import Curve, crossed, fewer_items, reached, stop_at
 from nobackfill.gallery.measure import mixed
+from nobackfill.gallery.order import margin
 from nobackfill.gallery.plan import advise, fingerprint_of, load_plan, plan_backfill
+from nobackfill.gallery.plan_inputs import Items, search_of
 from nobackfill.report.backfill import backfill_section
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Page
@@ -162,6 +164,17 @@ def test_a_gain_that_may_be_chance_is_no_reason():
     )
 
 
+def test_advice_says_where_to_stop():
+    nothing, some, all_ = (Interval(one, one, one, 0.95, 9) for one in (0.0, 0.095, 0.1))
+    shares, gains = (0.0, 0.5, 1.0), (nothing, some, all_)
+    stop, said = advise(Curve(shares, (0.5, 0.595, 0.6), gains))
+    assert stop == 0.5
+    assert said.startswith("embed 50 % of the gallery again: that brings +9.50")
+    stop, said = advise(Curve(shares, (0.5, 0.52, 0.6), gains))
+    assert stop == 1.0
+    assert said.startswith("embed the whole gallery again")
+
+
 def test_with_few_classes_there_are_no_intervals_but_an_order():
     old, new = world("core", classes=4)
     plan = plan_backfill(old, new, compatible=True, seeds=2, shares=FEW)
@@ -180,7 +193,7 @@ def test_nine_tenths_are_found_between_the_points():
 
 
 def test_the_end_is_where_hardly_anything_is_to_come():
-    assert stop_at((0.0, 0.3, 0.6, 1.0), (0.1, 0.15, 0.7, 0.6)) == 0.6  # the best is before the end
+    assert stop_at((0.0, 0.3, 0.6, 1.0), (0.1, 0.55, 0.7, 0.6)) == 0.6  # the best is before the end
     assert stop_at((0.0, 0.5, 1.0), (0.0, 0.1, 1.0)) == 1.0
     assert stop_at((0.0, 0.5, 1.0), (0.0, 0.9, 1.0)) == 0.5
 
@@ -266,6 +279,16 @@ def test_a_sample_of_new_vectors_is_measured_and_all_items_get_a_place():
     assert any("the order is of all 120" in note for note in plan.notes)
 
 
+def test_new_margins_belong_to_the_items_of_the_sample():
+    old, new = world("core")
+    sample = new.select(np.arange(len(new)) % 4 != 1)
+    search, _ = search_of(old, sample, sample, intersect=True, queries=999)
+    items = Items.of(old, sample, search, traffic=None, device="cpu")
+    assert items.new.isnan().tolist() == [number % 4 == 1 for number in range(len(old))]
+    expected = margin(sample.vectors, torch.from_numpy(sample.labels))
+    torch.testing.assert_close(items.new[~items.new.isnan()], expected)
+
+
 def test_a_new_file_without_gallery_is_refused():
     columns = {
         "is_query": lambda labels: np.arange(len(labels)) // CLASSES % 3 == 0,
@@ -298,6 +321,9 @@ def test_files_that_say_so_are_of_one_space():
     assert mapped.scales is not None  # the halves are asked with queries of their own
     undeclared = plan_backfill(*world("core"), seeds=1, shares=FEW)
     assert any("nothing says that" in note for note in undeclared.notes)
+    told = plan_backfill(*world("core"), compatible=False, seeds=1, shares=FEW)
+    assert told.scales is not None
+    assert not any("nothing says that" in note for note in told.notes)
 
 
 def test_new_vectors_that_look_nearer_than_old_ones_are_noted():

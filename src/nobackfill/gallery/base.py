@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import ConfigError, GalleryError
+from nobackfill.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that is ours
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
@@ -124,6 +125,10 @@ class Store(ABC):
     def note(self, key: str, text: str | None) -> None:
         """Writes a note at once and whole; None removes it."""
 
+    def own_space(self) -> Space | None:
+        """What made the owner's vectors, where their database tells; none but files do."""
+        return None
+
     def retire(self) -> None:
         """Removes the owner's old vectors, and nothing else of theirs. There is no way back."""
         raise GalleryError(
@@ -131,8 +136,8 @@ class Store(ABC):
             f"else is stored. Remove them yourself, once nothing asks them any more."
         )
 
-    def close(self) -> None:
-        """Ends the connection."""
+    def close(self) -> None:  # noqa: B027 - files have nothing to end
+        """Ends the connection, where there is one."""
 
     def __enter__(self) -> "Store":
         return self

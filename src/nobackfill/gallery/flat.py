@@ -11,6 +11,7 @@ from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.base import Found, Matrix, Rows, Store
 from nobackfill.gallery.side import SideFile, search_exactly
 from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.space import Space
 from nobackfill.vectors import load_vectors
 
 
@@ -142,6 +143,10 @@ class FlatStore(FileStore):
         super().__init__(Path(uri.path), uri.shown, read_only=read_only)
         self.vectors = load_vectors(uri.path)
         self._ids = [str(one) for one in self.vectors.ids.tolist()]
+
+    def own_space(self) -> Space | None:
+        """See `Store`: what the file, or the record beside it, tells."""
+        return self.vectors.space
 
     def main_ids(self) -> Sequence[str]:
         """See `FileStore`."""

@@ -13,6 +13,8 @@ VECTORS = ("validation_query.parquet", "validation.parquet")  # of a run; what a
 
 def declared(store: Store, collection: str) -> Space | None:
     """What made a collection, as the note beside it tells; None where nothing does."""
+    if collection == store.main and (space := store.own_space()) is not None:
+        return space
     text = store.notes().get(space_key(collection))
     return None if text is None else Space.from_json(text, where=f"the note of `{collection}`")
 

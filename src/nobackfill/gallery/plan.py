@@ -199,6 +199,7 @@ def plan_backfill(
     old, new = (grouped(one, group, (old, new)) for one in (old, new))
     asks = new if query_for_old is None else query_for_old
     search, notes = search_of(old, new, asks, intersect=intersect, queries=queries)
+    is_told = compatible is not None or query_for_old is not None
     if compatible is None:
         compatible = query_for_old is None and says_one_space(old, new)
     if compatible and new.dim != old.dim:
@@ -265,7 +266,7 @@ def plan_backfill(
         cost_per_item=cost_per_item,
         notes=(
             *notes,
-            *_space_notes(scales, query_for_old),
+            *_space_notes(scales, is_told=is_told),
             *([] if scales else _bias_notes(search, halves, seed)),
             *items.notes(traffic),
             *_order_notes(curves, order, direction, agreed, len(np.unique(groups))),
@@ -288,6 +289,8 @@ def advise(curve: Curve) -> tuple[float | None, str]:
         sure = "" if full.mean <= 0 else ", which may be chance"
         return None, f"do not backfill: {said}{sure}."
     stop = stop_at(curve.shares, curve.values)
+    if stop == 1:
+        return stop, f"embed the whole gallery again: every part of it counts; {said}."
     gain = curve.gains[list(curve.shares).index(stop)]
     return stop, (
         f"embed {100 * stop:.0f} % of the gallery again: that brings {in_points(gain.summary())} "
@@ -329,7 +332,7 @@ def _random_scores(number: int, seed: int) -> Float[Tensor, " items"]:
     return scores
 
 
-def _space_notes(scales: tuple[Scale, Scale] | None, query_for_old: Vectors | None) -> list[str]:
+def _space_notes(scales: tuple[Scale, Scale] | None, *, is_told: bool) -> list[str]:
     """How scores of both halves were compared."""
     if scales is None:
         return []
@@ -337,7 +340,7 @@ def _space_notes(scales: tuple[Scale, Scale] | None, query_for_old: Vectors | No
         "scores on both halves are compared in deviations from those of strangers: a search of the "
         "mixed gallery must do the same"
     ]
-    if query_for_old is None:
+    if not is_told:
         notes.append(
             "nothing says that the new vectors are of the old space: new queries asked the old "
             "gallery as they are. If they are, say so (`compatible`)"
