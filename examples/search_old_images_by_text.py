@@ -41,6 +41,7 @@ def unit(vectors):
 
 
 def main(work, changes=()):
+    """The whole way; returns how often the old and the new text encoder find what they ask for."""
     old, new = work / "old", work / "ndpp"
     train("old", old, list(changes))
     train("ndpp", new, [*changes, f"old.run={old}"])
