@@ -177,3 +177,13 @@ def test_a_plan_of_other_items_is_noticed(place, uri):
                                   "switch", "rollback", "log", "clean", "retire"])  # fmt: skip
 def test_every_verb_has_help(verb):
     assert run(verb, "--help").exit_code == 0
+
+
+def test_new_vectors_come_from_one_place(place, uri):
+    plan = place / "plan.parquet"
+    told("plan", uri, "--old", place / "old.parquet", "--new", place / "new.parquet", "-o", plan)
+    both = ("--vectors", place / "new.parquet", "--model", place)
+    for wrong in ((), both):
+        result = run("backfill", uri, "--plan", plan, *wrong)
+        assert result.exit_code == 2
+        assert "from one place" in result.output

@@ -10,18 +10,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from nobackfill.config import build_recipe
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
 from nobackfill.gallery.base import ours
+from nobackfill.gallery.from_model import FromModel
 from nobackfill.gallery.guard import declared
 from nobackfill.gallery.route import entries
 from nobackfill.gallery.stores import open_store
 from nobackfill.space import Space
-from nobackfill.vectors import Vectors
+from nobackfill.upgrade import train_run
+from nobackfill.vectors import Vectors, load_vectors
 
 SPACE = Space(dim=5, weights="new")
 KILLS = 50
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="session")
@@ -170,3 +175,22 @@ def test_two_at_once_write_what_one_writes(kind, items, fresh, request):
         assert store.count(new) == len(items[0])
         backfill(store, alone, items[0], FromFile(fresh))
         assert checksum(store, new) == checksum(store, alone)
+
+
+def test_a_model_embeds_what_is_to_be_written(tmp_path):
+    data = {"name": "glyphs", "train_classes": 8, "test_classes": 3, "images_per_class": 2}
+    recipe = build_recipe({"data": data, "train": {"epochs": 1, "batch_size": 4}})
+    for _ in train_run(recipe, tmp_path / "run", device=CPU):
+        pass
+    stored = load_vectors(tmp_path / "run" / "validation.parquet")
+    Vectors(stored.ids, stored.vectors).save(tmp_path / "items.npz")
+    source = FromModel(tmp_path / "run", tmp_path / "run", device=CPU)
+    with open_store(f"flat://{tmp_path / 'items.npz'}") as store:
+        new, ids = ours(store.main, "v2"), [str(one) for one in stored.ids.tolist()]
+        assert backfill(store, new, ids[::-1], source, batch=7).done == len(ids)
+        assert declared(store, new).fingerprint == stored.space.fingerprint
+        got = store.get(new, ids)
+        order = [ids.index(one) for one in got.ids]
+        np.testing.assert_allclose(got.vectors, stored.vectors.numpy()[order], atol=1e-5)
+        with pytest.raises(DataError, match="not in the collection"):
+            source.make(["nobody"])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed
+from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed, Workers
 
 gallery = typer.Typer(
     no_args_is_help=True,
@@ -193,24 +193,44 @@ def plan(
 def backfill(
     uri: Uri,
     plan: Annotated[Path, typer.Option(help="What `gallery plan` wrote: which items come first.")],
-    vectors: Annotated[Path, typer.Option(help="A file of new vectors of these items.")],
+    vectors: Annotated[
+        Path | None, typer.Option(help="A file of new vectors of these items.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A run whose model embeds them, in place of a file.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="With --model: a recipe or a run, whose [data] has them.")
+    ] = None,
     name: Name = "new",
     share: Annotated[float, typer.Option(help="Stop at this share of the plan.")] = 1.0,
     rate: Annotated[float | None, typer.Option(help="At most so many items in a second.")] = None,
+    workers: Workers = None,
+    device: Device = "auto",
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Write new vectors beside the old ones, in the planned order; can be stopped anywhere."""
     from nobackfill.cli.progress import counting_progress
     from nobackfill.cli.show_gallery import print_work
-    from nobackfill.gallery.backfill import FromFile, foresee
+    from nobackfill.gallery.backfill import FromFile, Source, foresee
     from nobackfill.gallery.backfill import backfill as write
     from nobackfill.gallery.base import ours
+    from nobackfill.gallery.from_model import FromModel
     from nobackfill.gallery.plan import load_plan
     from nobackfill.gallery.stores import open_store
+    from nobackfill.upgrade import choose_device, decode_with
     from nobackfill.vectors import load_vectors
 
-    source = FromFile(load_vectors(vectors))
+    source: Source
+    if vectors is not None and model is None:
+        source = FromFile(load_vectors(vectors))
+    elif vectors is None and model is not None:
+        source = FromModel(
+            model, data or model, device=choose_device(device), decoding=decode_with(workers)
+        )
+    else:
+        raise typer.BadParameter("wanted new vectors from one place: --vectors, or --model.")
     with open_store(uri, read_only=dry_run) as store:
         order = load_plan(plan).first(share)
         collection = ours(store.main, name)
