@@ -42,6 +42,18 @@ def line(request, tmp_path, items):
     return fill(request.param, tmp_path, *items)
 
 
+def agree(store, names, wanted):
+    """Whether a search found what it should: all of it in order, or nearly all where it guesses."""
+    if store.exact:
+        return names == wanted
+    return len(set(names) & set(wanted)) >= 0.9 * len(wanted)
+
+
+@pytest.fixture
+def agrees():
+    return agree
+
+
 @pytest.fixture
 def store(line):
     with open_store(line) as opened:

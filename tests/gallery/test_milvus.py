@@ -273,7 +273,7 @@ def test_items_that_their_owner_removed_are_not_written_again(owner):
             store.upsert(new, ["1", "2"], rows(1, 6))
         assert store.get(new, ["shoe", "007", "7"]).ids == ["7"]
         with pytest.raises(GalleryError, match="notes"):
-            store.create(ours("photos", "notes"), 3)
+            store.create("photos__nobackfill_notes", 3)
         with pytest.raises(GalleryError, match="65535"):
             store.note("long", "ü" * 40_000)
         with pytest.raises(GalleryError, match="keeps them together"):

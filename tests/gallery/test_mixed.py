@@ -33,7 +33,7 @@ def migrate(store, items, share, dim=8):
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("k", [1, 10])
-def test_one_space_is_searched_as_one_gallery(store, items, queries, share, k):
+def test_one_space_is_searched_as_one_gallery(store, items, queries, share, k, agrees):
     ids, vectors, _ = items
     new, moved, fresh = migrate(store, items, share)
     mixed = MixedGallery(store, new, same_space=True)
@@ -44,12 +44,13 @@ def test_one_space_is_searched_as_one_gallery(store, items, queries, share, k):
     found = mixed.search(queries, k)
     for row, (names, scores) in enumerate(zip(found.ids, found.cosines, strict=True)):
         order = (-cosines[row]).argsort()[:k]
-        assert names == [ids[place] for place in order]
-        np.testing.assert_allclose(scores, cosines[row][order], atol=1e-5)
+        assert agrees(store, names, [ids[place] for place in order])
+        if store.exact:
+            np.testing.assert_allclose(scores, cosines[row][order], atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_two_spaces_are_merged_by_deviations_from_strangers(store, items, queries, share):
+def test_two_spaces_are_merged_by_deviations_from_strangers(store, items, queries, share, agrees):
     ids, vectors, _ = items
     new, moved, fresh = migrate(store, items, share, dim=5)
     asking = np.random.default_rng(6).normal(size=(7, 5)).astype(np.float32)
@@ -64,15 +65,17 @@ def test_two_spaces_are_merged_by_deviations_from_strangers(store, items, querie
     found = mixed.search(queries, 10, query_new=asking)
     for row, (names, scores) in enumerate(zip(found.ids, found.cosines, strict=True)):
         order = (-score[row]).argsort()[:10]
-        assert names == [ids[place] for place in order]
-        np.testing.assert_allclose(scores, score[row][order], atol=1e-3)
+        assert agrees(store, names, [ids[place] for place in order])
+        if store.exact:
+            np.testing.assert_allclose(scores, score[row][order], atol=1e-3)
 
 
-def test_an_item_is_found_once_and_no_more_than_there_are(store, items, queries):
+def test_an_item_is_found_once_and_no_more_than_there_are(store, items, queries, agrees):
     new, _, _ = migrate(store, items, 0.5)
     found = MixedGallery(store, new, same_space=True).search(queries, 1000)
     for names in found.ids:
-        assert len(names) == len(set(names)) == len(items[0])
+        assert len(names) == len(set(names))
+        assert agrees(store, sorted(names), sorted(items[0]))
 
 
 def test_what_cannot_be_asked_is_refused(line, items, queries):

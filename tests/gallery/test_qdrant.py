@@ -183,7 +183,7 @@ def test_items_that_their_owner_removed_are_not_written_again(tmp_path):
             store.upsert(new, ["1", "2"], rows(1, 6))
         assert store.get(new, ["shoe", "007", "7"]).ids == ["7"]
         with pytest.raises(GalleryError, match="notes"):
-            store.create(ours("photos", "notes"), 3)
+            store.create("photos__nobackfill_notes", 3)
 
 
 def test_named_vectors_are_read_and_retired_and_all_else_stays(tmp_path):

@@ -31,12 +31,13 @@ def test_queries_are_compared_one_by_one(store, items, both):
     (old, old_cosines), (new, new_cosines) = (best(query, items, 5) for query in both)
     shares = [len(set(a) & set(b)) / 5 for a, b in zip(old, new, strict=True)]
     assert (found.queries, found.k) == (9, 5)
-    assert found.overlap == pytest.approx(np.mean(shares))
-    assert found.first_changed == np.mean([a[0] != b[0] for a, b in zip(old, new, strict=True)])
+    assert found.overlap == pytest.approx(np.mean(shares), abs=1e-9 if store.exact else 0.1)
+    changed = np.mean([a[0] != b[0] for a, b in zip(old, new, strict=True)])
+    assert found.first_changed == pytest.approx(changed, abs=1e-9 if store.exact else 0.25)
     assert found.score_shift == pytest.approx(
         (new_cosines[:, 0] - old_cosines[:, 0]).mean(), abs=1e-5
     )
-    assert (found.old_recall, found.new_recall) == (1.0, 1.0)
+    assert min(found.old_recall, found.new_recall) >= (1.0 if store.exact else 0.9)
     assert store.notes() == {}
 
 

@@ -142,7 +142,7 @@ def _duration(seconds: float) -> str:
     """For people.
 
     Example:
-        >>> _duration(4.2), _duration(4000)
+        >>> _duration(4.2), _duration(4000.0)
         ('4.2 s', '1 h 7 min')
     """
     if seconds < 120:
