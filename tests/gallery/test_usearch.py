@@ -26,7 +26,7 @@ def build(folder, vectors, change=None, **options):
     if len(ids):
         ids[0] = 2**63 + 5
     index = Index(ndim=DIM, **options)
-    index.add(ids, vectors)
+    index.add(ids, vectors, threads=1)
     if change is not None:
         change(index, ids)
     index.save(str(folder / "items.usearch"))
