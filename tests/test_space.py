@@ -72,6 +72,15 @@ def test_storage_lineage_and_measurements_leave_the_fingerprint(change):
     assert replace(SPACE, **change).fingerprint == SPACE.fingerprint
 
 
+def test_a_measurement_replaces_that_on_the_same_space_and_no_other():
+    other, better = (CompatibleWith(name, "mAP@100", 0.6) for name in ("ff", "0123456789abcdef"))
+    both = SPACE.with_measured(other)
+    assert both.compatible_with == (*SPACE.compatible_with, other)
+    assert set(both.with_measured(better).compatible_with) == {other, better}
+    assert replace(both, compatible_with=SPACE.compatible_with) == SPACE
+    assert both.fingerprint == SPACE.fingerprint
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -321,6 +321,26 @@ def test_a_file_without_a_space_takes_the_one_beside(suffix, tmp_path):
 
 
 @every_format
+def test_what_was_measured_later_stands_beside_the_file(suffix, tmp_path):
+    path = tmp_path / f"file{suffix}"
+    Vectors(range(10), rows(), space=SPACE).save(path)
+    later = SPACE.with_measured(CompatibleWith("ef", "mAP", 0.75))
+    write_space(path, later)
+    assert load_vectors(path).space == later
+    write_space(path, replace(SPACE, compatible_with=()))  # taken back
+    assert load_vectors(path).space.compatible_with == ()
+
+
+@every_table
+def test_what_was_measured_of_other_vectors_is_not_taken_over(suffix, tmp_path):
+    path = tmp_path / f"file{suffix}"
+    Vectors(range(10), rows(), space=SPACE).save(path)
+    other = replace(SPACE, weights="other").with_measured(CompatibleWith("ef", "mAP", 0.75))
+    write_space(path, other)
+    assert load_vectors(path).space == SPACE
+
+
+@every_format
 def test_no_old_space_is_left_beside_new_vectors(suffix, tmp_path):
     path = tmp_path / f"file{suffix}"
     Vectors(range(10), rows(), space=SPACE).save(path)

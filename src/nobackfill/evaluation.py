@@ -20,6 +20,7 @@ from nobackfill.metrics import Retrieval, retrieval
 from nobackfill.pairvectors import PairVectors
 from nobackfill.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.scores import PScores, compatibility, p_scores
+from nobackfill.space import Space
 from nobackfill.vectors import Vectors
 
 __all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
@@ -63,6 +64,8 @@ class Evaluation:
         notes: What a reader should know about these numbers.
         seed: Of the drawing that intervals come from.
         modalities: Of those that asked and those that were searched; None where all did.
+        old_space: What made the old gallery, if its file tells.
+        query_space: What made the queries that asked it in new/old, if theirs does.
     """
 
     old_old: Retrieval
@@ -79,6 +82,8 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     seed: int = 0
     modalities: tuple[str, str] | None = None
+    old_space: Space | None = None
+    query_space: Space | None = None
 
     @property
     def compatible(self) -> bool:
@@ -310,6 +315,8 @@ def evaluate(
         ),
         seed=seed,
         modalities=modalities,
+        old_space=old.space,
+        query_space=asks_old.space,
     ).explained()
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -105,6 +105,17 @@ class Space:
         canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
+    def with_measured(self, measured: CompatibleWith) -> "Space":
+        """Returns the same space with one more measurement, in place of an older one there.
+
+        Example:
+            >>> space = Space(dim=2).with_measured(CompatibleWith("ab", "mAP", 0.5))
+            >>> space.with_measured(CompatibleWith("ab", "mAP", 0.6)).compatible_with
+            (CompatibleWith(fingerprint='ab', metric='mAP', value=0.6),)
+        """
+        others = [one for one in self.compatible_with if one.fingerprint != measured.fingerprint]
+        return replace(self, compatible_with=(*others, measured))
+
     def to_json(self) -> str:
         """Returns the record as JSON text, every key written out."""
         return json.dumps(asdict(self), indent=2, allow_nan=False)
@@ -133,20 +144,28 @@ def path_beside(path: Path | str) -> Path:
 def read_space(path: Path | str) -> Space | None:
     """Reads the space of the artefact at `path` from the file beside it; None if there is none."""
     beside = path_beside(path)
-    if not beside.exists():
-        return None
+    return read_record(beside) if beside.exists() else None
+
+
+def read_record(record: Path) -> Space:
+    """Reads the file that describes a space."""
     try:
-        text = beside.read_text(encoding="utf-8")
+        text = record.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise unreadable(str(beside), error) from error
-    return Space.from_json(text, where=str(beside))
+        raise unreadable(str(record), error) from error
+    return Space.from_json(text, where=str(record))
 
 
 def write_space(path: Path | str, space: Space) -> Path:
     """Describes the artefact at `path` in a file beside it, and returns that file's path."""
     beside = path_beside(path)
-    write_text(beside, space.to_json() + "\n")
+    write_record(beside, space)
     return beside
+
+
+def write_record(record: Path, space: Space) -> None:
+    """Writes the file that describes a space, whole or not at all."""
+    write_text(record, space.to_json() + "\n")
 
 
 def parse(text: str, where: str) -> dict[str, Any]:

@@ -71,7 +71,12 @@ def test_the_whole_way_there_and_back(place, uri):
     half = told("backfill", uri, *aside, "--share", 0.5)
     assert (half["done"], half["planned"]) == (30, 30)
     assert told("backfill", uri, *aside)["done"] == 60
+    for options in ((), ("--dry-run",)):
+        index = told("index", uri, "--name", "v2", *options)
+        assert (index["by_itself"], index["kind"], index["vectors"]) == (True, None, 60)
+    assert "Backfill it first" in refused("index", uri, "--name", "v3")
     status = told("status", uri)
+    assert [one["index"] for one in status["collections"]] == [None, None]
     assert [one["share"] for one in status["collections"]] == [1.0, 1.0]
     assert told("switch", uri, "--model", new, "--name", "v2", "--dry-run")["dry_run"]
     assert told("status", uri)["route"]["collection"] == "stored"
@@ -103,6 +108,10 @@ def test_people_can_read_it(place, uri):
     assert "undeclared" in status
     assert NEW.fingerprint in status
     assert "Served: stored." in status
+    assert "stored__nobackfill_new: no index, each vector is looked at." in status
+    indexed = run("index", uri)
+    assert indexed.exit_code == 0
+    assert "Nothing has to be built: each of the 60 vectors" in indexed.stdout
     assert "may search `stored`" in run("check", uri, "--model", new, "--assume-space", old).stdout
     assert "queries: of the first 10" in (
         run("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old).stdout
@@ -173,8 +182,9 @@ def test_a_plan_of_other_items_is_noticed(place, uri):
     assert "none of" in message
 
 
-@pytest.mark.parametrize("verb", ["status", "pull", "check", "search", "plan", "backfill", "shadow",
-                                  "switch", "rollback", "log", "clean", "retire"])  # fmt: skip
+@pytest.mark.parametrize("verb", ["status", "pull", "check", "search", "plan", "backfill", "index",
+                                  "shadow", "switch", "rollback", "log", "clean",
+                                  "retire"])  # fmt: skip
 def test_every_verb_has_help(verb):
     assert run(verb, "--help").exit_code == 0
 

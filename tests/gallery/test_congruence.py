@@ -122,6 +122,7 @@ def test_only_collections_of_our_own_can_be_written(store, items):
         lambda: store.remove(store.main, ids[:1]),
         lambda: store.drop(store.main),
         lambda: store.drop("another"),
+        lambda: store.index(store.main),
     ):
         with pytest.raises(GalleryError, match="never written"):
             write()
@@ -137,6 +138,7 @@ def test_read_only_means_no_write_at_all(line, items):
             lambda: store.upsert(new, ids[:1], vectors[:1]),
             lambda: store.remove(new, ids[:1]),
             lambda: store.drop(new),
+            lambda: store.index(new),
             lambda: store.note("route", "x"),
         ):
             with pytest.raises(GalleryError, match="read only"):

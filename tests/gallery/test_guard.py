@@ -7,8 +7,9 @@ import pytest
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.base import ours
-from nobackfill.gallery.guard import check_model, declare, declared, fingerprint_of, space_of
+from nobackfill.gallery.guard import check_model, declare, declared, fingerprint_of
 from nobackfill.gallery.stores import open_store
+from nobackfill.records import space_of
 from nobackfill.space import CompatibleWith, Space
 from nobackfill.vectors import Vectors
 
@@ -29,8 +30,15 @@ def test_a_model_may_ask_what_it_made_was_made_for_or_was_measured_on(store):
     assert "itself" in check_model(store, store.main, OLD, OLD.fingerprint)
     assert "by ndpp" in check_model(store, store.main, NEW, OLD.fingerprint)
     assert "mAP 0.5" in check_model(store, store.main, measured, OLD.fingerprint)
-    with pytest.raises(SpaceMismatch, match="scores there mean nothing"):
+    with pytest.raises(SpaceMismatch, match="scores there mean nothing.*evaluate --declare"):
         check_model(store, store.main, free, OLD.fingerprint)
+    both = replace(measured, parent=OLD.fingerprint)
+    assert "by ndpp; it was measured on them: mAP 0.5" in (
+        check_model(store, store.main, both, OLD.fingerprint)
+    )
+    elsewhere = replace(free, compatible_with=(CompatibleWith("f" * 16, "mAP", 0.9),))
+    with pytest.raises(SpaceMismatch, match="mean nothing"):
+        check_model(store, store.main, elsewhere, OLD.fingerprint)
 
 
 def test_our_collections_tell_what_made_them(store):

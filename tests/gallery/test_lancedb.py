@@ -120,12 +120,51 @@ def test_a_scan_sees_what_its_owner_changes(make, vectors):
         assert store.count(store.main) == 50
 
 
+def test_a_search_sees_what_others_write(make, vectors, tmp_path):
+    table, line = make(as_table([0], vectors[:1]))
+    with open_store(line) as store, open_store(line) as other:
+        new = ours(store.main, "v2")
+        other.create(new, DIM)
+        for one in range(1, 40):  # some of them in one tick of the file system's clock
+            table.add(as_table([one], vectors[one : one + 1]))
+            assert store.search(store.main, vectors[one : one + 1], 1).ids == [[str(one)]]
+            other.upsert(new, [str(one)], vectors[one : one + 1])
+            assert store.search(new, vectors[one : one + 1], 1).ids == [[str(one)]]
+        table.delete("id = 7")
+        assert store.search(store.main, vectors[7:8], 1).ids != [["7"]]
+        other.drop(new)
+        with pytest.raises(GalleryError, match="wanted to search at lancedb:.*not found"):
+            store.search(new, vectors[:1], 1)
+        other.create(new, 4)
+        other.upsert(new, ["7", "8"], vectors[:2, :4])
+        assert store.search(new, vectors[1:2, :4], 1).ids == [["8"]]
+        lancedb.connect(tmp_path).drop_table("items")
+        make(as_table([5, 4], vectors[5:7]))
+        assert store.search(store.main, vectors[6:7], 5).ids == [["4", "5"]]
+
+
+def test_a_table_is_not_opened_for_each_search(make, vectors, monkeypatch):
+    table, line = make(as_table(list(range(50)), vectors[:50]))
+    with open_store(line, read_only=True) as store:
+        opened, database = [], store._tables._database
+        open_table = database.open_table
+        monkeypatch.setattr(database, "open_table", lambda n: opened.append(n) or open_table(n))
+        for _ in range(5):
+            store.search(store.main, vectors[:1], 3)
+        assert opened == ["items"]
+        table.add(as_table([50], vectors[50:51]))
+        store.search(store.main, vectors[:1], 3)
+        assert opened == ["items", "items"]
+
+
 def test_a_table_made_anew_has_the_number_of_an_earlier_version(make, vectors, tmp_path):
     _, line = make(as_table([1, 2, 3], vectors[:3]))
     with open_store(line) as store:
         assert store.scan(store.main).ids == ["1", "2", "3"]
+        assert store.search(store.main, vectors[:1], 1).ids == [["1"]]
         lancedb.connect(tmp_path).drop_table("items")
         make(as_table([5, 4, 3, 2], vectors[10:14]))
+        assert store.search(store.main, vectors[10:11], 9).ids[0][0] == "5"
         rows = store.scan(store.main, after="2")
         assert rows.ids == ["3", "4", "5"]
         np.testing.assert_array_equal(rows.vectors, vectors[[12, 11, 10]])

@@ -12,6 +12,8 @@ from nobackfill.data.collections import make_collection
 from nobackfill.embed import to_vectors
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
+from nobackfill.records import record_of
+from nobackfill.space import CompatibleWith, read_record, write_record
 from nobackfill.train.known import check_old, know_old_space, old_model_for
 from nobackfill.train.loop import seen_by
 from nobackfill.train.run import Run, resolve
@@ -614,6 +616,20 @@ def test_mapped_queries_are_a_space_of_their_own_even_in_the_same_dimension(old_
     assert (gallery.dim, query.dim) == (8, 8)
     assert not torch.equal(gallery.vectors, query.vectors)
     assert gallery.space.fingerprint != query.space.fingerprint
+
+
+@pytest.mark.parametrize("side", ["query", "gallery"])
+@pytest.mark.parametrize("name", ["ndpp", "rm"])
+def test_what_was_measured_of_a_run_goes_with_all_that_it_embeds(old_run, tmp_path, name, side):
+    run, measured = tmp_path / "new", CompatibleWith("0123456789abcdef", "mAP", 0.5)
+    list(train_run(new_recipe(old_run, name), run, device=CPU))
+    record = record_of(run)
+    before = read_record(record)
+    write_record(record, before.with_measured(measured))
+    later = embed_collection(run, run, split="train", side=side, device=CPU).space
+    is_of_it = name == "ndpp" or side == "query"  # what RM stores is of another space
+    assert (later.fingerprint == before.fingerprint) is is_of_it
+    assert later.compatible_with == ((measured,) if is_of_it else ())
 
 
 @pytest.mark.parametrize("name", ["ndpp", "rm", "bt2", "independent"])

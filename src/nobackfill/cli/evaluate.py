@@ -1,5 +1,6 @@
 """`nobackfill evaluate`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,17 +63,25 @@ def evaluate(
             "--require-compatible", help="Exit with 1 if new/old is not better, 3 if undecided."
         ),
     ] = False,
+    declare: Annotated[
+        Path | None,
+        typer.Option(
+            help="If compatible, write so into the space.json of this run, head or file of new "
+            "vectors: `gallery check` then lets it ask. Else exit as --require-compatible does."
+        ),
+    ] = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
     from nobackfill.cli.progress import searching_progress
-    from nobackfill.cli.show import print_evaluation
+    from nobackfill.cli.show import print_declared, print_evaluation
     from nobackfill.cli.show_comparison import Asked, in_json, print_asked
     from nobackfill.cli.show_modalities import print_modalities
     from nobackfill.comparison import compare
     from nobackfill.data.ground_truth import check_level, read_ground_truth
+    from nobackfill.declaration import check_declarable, declare_compatible
     from nobackfill.evaluation import evaluate as run
     from nobackfill.modalities import evaluate_modalities
     from nobackfill.reporting import check_page, report_modalities, report_vectors
@@ -80,15 +89,18 @@ def evaluate(
     from nobackfill.vectors import load_vectors
 
     if by_modality:
-        check_alone(slices, flips, false_accept, save_queries, ground_truth)
+        check_alone(slices, flips, false_accept, save_queries, ground_truth, declare)
     check_level(level, ground_truth)
     if report is not None:
         check_page(report)  # before anything is done
     files = [load_vectors(old), load_vectors(new)]
+    mapped = load_vectors(query_for_old) if query_for_old else None
+    if declare is not None:
+        check_declarable(declare, files[0].space, (files[1] if mapped is None else mapped).space)
     title = f"May {new.stem} go live on the vectors of {old.stem}?"
     with searching_progress() as progress:
         given: dict[str, Any] = {
-            "query_for_old": load_vectors(query_for_old) if query_for_old else None,
+            "query_for_old": mapped,
             "independent": load_vectors(independent) if independent else None,
             "protocol": protocol,
             "seed": seed,
@@ -116,8 +128,15 @@ def evaluate(
         comparison.save_queries(save_queries)
     if report is not None:
         report_vectors(result, files, title=title).save(report)
+    measured = None
+    if declare is not None and result.verdict == "compatible":
+        measured = declare_compatible(declare, result)
+    if declare is not None:
+        more["declared"] = asdict(measured) if measured else None
     print_evaluation(result, as_json=json, more=more)
-    exit_by(result.verdict, asked=require_compatible)
+    if declare is not None:
+        print_declared(declare, result, measured, as_json=json)
+    exit_by(result.verdict, asked=require_compatible or declare is not None)
 
 
 def exit_by(verdict: str, *, asked: bool) -> None:
@@ -132,6 +151,7 @@ def check_alone(
     false_accept: float | None,
     save_queries: Path | None,
     ground_truth: Path | None,
+    declare: Path | None,
 ) -> None:
     """Refuses what cannot be told direction by direction."""
     from nobackfill.errors import ConfigError
@@ -142,6 +162,7 @@ def check_alone(
         "--false-accept": false_accept,
         "--save-queries": save_queries,
         "--ground-truth": ground_truth,
+        "--declare": declare,
     }
     if also := [name for name, value in options.items() if value not in (None, [])]:
         raise ConfigError(

@@ -77,8 +77,9 @@ def check(
     """May this model's queries search these vectors? Exit code 2 where they may not."""
     from nobackfill.cli.show import print_object
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_model, space_of
+    from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.stores import open_store
+    from nobackfill.records import space_of
 
     with open_store(uri, read_only=True) as store:
         collection = store.main if name is None else ours(store.main, name)
@@ -102,8 +103,9 @@ def search(
     """Search with a file of query vectors, if these may ask."""
     from nobackfill.cli.show_gallery import print_found
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_model, space_of
+    from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.stores import open_store
+    from nobackfill.records import space_of
     from nobackfill.vectors import load_vectors
 
     asked = load_vectors(queries)
@@ -243,6 +245,20 @@ def backfill(
 
 
 @gallery.command()
+def index(uri: Uri, name: Name = "new", dry_run: DryRun = False, json: Json = False) -> None:
+    """Build on the new vectors the index that the old ones have; can be stopped anywhere."""
+    from nobackfill.cli.progress import doing
+    from nobackfill.cli.show_gallery import print_indexing
+    from nobackfill.gallery.base import ours
+    from nobackfill.gallery.indexing import index_new
+    from nobackfill.gallery.stores import open_store
+
+    with open_store(uri, read_only=dry_run) as store, doing() as watch:
+        done = index_new(store, ours(store.main, name), dry_run=dry_run, watch=watch)
+    print_indexing(done, dry_run=dry_run, as_json=json)
+
+
+@gallery.command()
 def shadow(
     uri: Uri,
     old_queries: Annotated[Path, typer.Option(help="Query vectors by the model that is served.")],
@@ -253,10 +269,11 @@ def shadow(
 ) -> None:
     """Old and new side by side on queries without labels; nothing is written."""
     from nobackfill.cli.show_gallery import print_shadow
-    from nobackfill.gallery.guard import check_model, space_of
+    from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.shadow import compare_queries
     from nobackfill.gallery.stores import open_store
     from nobackfill.matching import rows_of
+    from nobackfill.records import space_of
     from nobackfill.vectors import load_vectors
 
     old, new = load_vectors(old_queries), load_vectors(queries)
@@ -283,9 +300,10 @@ def switch(
     from nobackfill.cli.show_gallery import print_route
     from nobackfill.gallery import route
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_model, space_of
+    from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.status import share_of
     from nobackfill.gallery.stores import open_store
+    from nobackfill.records import space_of
 
     with open_store(uri, read_only=dry_run) as store:
         collection = store.main if name is None else ours(store.main, name)

@@ -12,6 +12,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from nobackfill.demo import Demo
     from nobackfill.evaluation import Evaluation
+    from nobackfill.space import CompatibleWith
 
 console = Console(highlight=False)
 
@@ -91,6 +92,24 @@ def print_evaluation(
         f"{summary['num_gallery']:,} gallery items)",
         soft_wrap=True,
     )
+
+
+def print_declared(
+    model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
+) -> None:
+    """Prints what the record of a model says from now on, or, on stderr, why it does not."""
+    from nobackfill.declaration import why_not
+    from nobackfill.records import record_of
+
+    if measured is None:
+        print(f"nobackfill: {why_not(evaluation)}", file=sys.stderr)
+    elif not as_json:
+        console.print(
+            f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
+            f"{measured.metric} {measured.value:.4f}.",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _interval(one: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from nobackfill.gallery.backfill import Work
     from nobackfill.gallery.base import Found
+    from nobackfill.gallery.indexing import Indexing
     from nobackfill.gallery.plan import BackfillPlan
     from nobackfill.gallery.route import Route
     from nobackfill.gallery.shadow import Shadow
@@ -28,6 +29,9 @@ def print_status(status: "Status", *, as_json: bool) -> None:
         space = one.space or "undeclared"
         table.add_row(one.name, f"{one.items:,}", f"{one.dim:,}", f"{one.share:.1%}", space)
     console.print(table)
+    for one in status.collections:
+        index = f"index {one.index}" if one.index else "no index, each vector is looked at"
+        console.print(f"{one.name}: {index}.", markup=False, soft_wrap=True)
     asks = f", asked by {status.route.query_space}" if status.route.query_space else ""
     console.print(f"Served: {status.route.collection}{asks}.", markup=False, soft_wrap=True)
 
@@ -89,6 +93,30 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
         text = f"{work.done:,} of {work.planned:,} planned items have a new vector in " + (
             f"`{work.collection}`; it took {_duration(work.seconds or 0.0)}.{gone}"
         )
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def print_indexing(done: "Indexing", *, dry_run: bool, as_json: bool) -> None:
+    """What was built on new vectors, or would be, or why nothing has to be."""
+    if as_json:
+        emit({**done.summary(), "dry_run": dry_run})
+        return
+    if done.by_itself and done.kind is None:
+        text = (
+            f"Nothing has to be built: each of the {done.vectors:,} vectors in "
+            f"`{done.collection}` is looked at, and search is exact."
+        )
+    elif done.by_itself:
+        text = f"Nothing has to be built: the database indexes `{done.collection}` by itself."
+    elif not done.to_do:
+        text = f"Nothing to do: `{done.collection}` has {done.kind} over {done.vectors:,} vectors."
+    elif dry_run:
+        text = (
+            f"Nothing was built. {done.kind} would be, on `{done.collection}`, over "
+            f"{done.to_do:,} vectors."
+        )
+    else:
+        text = f"`{done.collection}` has {done.kind} now; it took in {done.to_do:,} vectors."
     console.print(text, markup=False, soft_wrap=True)
 
 

@@ -6,7 +6,7 @@ whose names tell so, and no other can be written by mistake.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,18 @@ class Found(NamedTuple):
 
     ids: list[list[str]]
     cosines: list[list[float]]
+
+
+class Index(NamedTuple):
+    """By what vectors are found without looking at each.
+
+    Attributes:
+        kind: As its database tells it, such as `hnsw (vector_cosine_ops, m=16)`.
+        lacks: How many vectors it does not have.
+    """
+
+    kind: str
+    lacks: int = 0
 
 
 class Store(ABC):
@@ -114,6 +126,30 @@ class Store(ABC):
     @abstractmethod
     def drop(self, collection: str) -> None:
         """Removes a collection; nothing where there is none."""
+
+    # An index of new vectors. By default there is none to build: an engine that looks at every
+    # vector needs none, and one that indexes what it is given does so by itself.
+
+    def index_of(self, collection: str) -> Index | None:
+        """By what its vectors are found; None where every one is looked at."""
+        return None if self.exact else Index("its own")
+
+    def wanted_index(self, collection: str) -> Index | None:
+        """What `index` would build on a collection of ours, and over how many vectors.
+
+        It is of the kind that the owner's vectors have; refused where they have none. None where
+        the engine sees to it by itself.
+        """
+        return None
+
+    def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
+        """Builds what `wanted_index` tells; nothing where it is there. May be stopped anywhere.
+
+        Args:
+            collection: Of ours.
+            watch: Is told how far it is.
+        """
+        self.check_writable(collection)
 
     # Notes: small texts by key, such as which space a collection is of, and which one is served.
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.base import Found, Matrix, Rows, Store
+from nobackfill.gallery.base import Found, Index, Matrix, Rows, Store
 from nobackfill.gallery.side import SideFile, search_exactly
 from nobackfill.gallery.uri import Uri, check_options
 from nobackfill.space import Space
@@ -119,6 +119,10 @@ class FileStore(Store):
         """See `Store`."""
         self.check_writable(collection)
         self.side.drop(collection)
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`; new vectors are in a file beside, in which every one is looked at."""
+        return super().index_of(collection) if collection == self.main else None
 
     def notes(self) -> dict[str, str]:
         """See `Store`."""

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.errors import GalleryError, SpaceMismatch
 from nobackfill.gallery.base import Store
-from nobackfill.space import Space, read_space
-from nobackfill.vectors import load_vectors
+from nobackfill.records import space_of
+from nobackfill.space import Space
 
 HEXADECIMAL = set("0123456789abcdef")
-VECTORS = ("validation_query.parquet", "validation.parquet")  # of a run; what asks comes first
 
 
 def declared(store: Store, collection: str) -> Space | None:
@@ -63,23 +62,6 @@ def assumed_fingerprint(told: str) -> str:
     return space_of(Path(told)).fingerprint
 
 
-def space_of(path: Path) -> Space:
-    """What made an artefact: a run, a head, a file of vectors, or a space record itself."""
-    record = path / "space.json" if path.is_dir() else path
-    if record.name.endswith("space.json") and record.exists():
-        return Space.from_json(record.read_text(encoding="utf-8"), where=str(record))
-    files = [path / name for name in VECTORS] if path.is_dir() else [path]
-    space = next((found for file in files if (found := read_space(file)) is not None), None)
-    if space is None and path.is_file():
-        space = load_vectors(path).space  # some formats tell it themselves
-    if space is None:
-        raise DataError(
-            f"wanted to know what made {path}, but there is no space.json in or beside it. Pass a "
-            f"run, a head, or a file of vectors that nobackfill wrote."
-        )
-    return space
-
-
 def check_model(store: Store, collection: str, model: Space, assumed: str | None = None) -> str:
     """Refuses a model whose queries were not made for a collection; returns why one may ask.
 
@@ -92,15 +74,23 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
     gallery = fingerprint_of(store, collection, assumed)
     if model.fingerprint == gallery:
         return "the model made these vectors itself"
+    reasons = []
     if model.parent == gallery:
-        return f"the model was made compatible with them by {model.method or 'some method'}"
-    measured = next((one for one in model.compatible_with if one.fingerprint == gallery), None)
-    if measured is not None:
-        return f"it was measured on them: {measured.metric} {measured.value:.4f}"
+        reasons.append(
+            f"the model was made compatible with them by {model.method or 'some method'}"
+        )
+    reasons += [
+        f"it was measured on them: {one.metric} {one.value:.4f}"
+        for one in model.compatible_with
+        if one.fingerprint == gallery
+    ]
+    if reasons:
+        return "; ".join(reasons)
     made_for = f", and was made compatible with {model.parent}" if model.parent else ""
     raise SpaceMismatch(
         f"wanted a model that may search `{collection}` of {store.shown}, whose vectors are of the "
         f"space {gallery}, but this one is of {model.fingerprint}{made_for}: its scores there mean "
         f"nothing. Train or fit a model against these vectors (`nobackfill train`, `nobackfill "
-        f"fit`), or search a collection that it was made for."
+        f"fit`), declare this one where it is measured to be compatible (`nobackfill evaluate "
+        f"--declare`), or search a collection that it was made for."
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Found, Matrix, Rows, as_matrix, unit
+from nobackfill.gallery.base import Found, Index, Matrix, Rows, as_matrix, unit
 from nobackfill.gallery.flat import FileStore
 from nobackfill.gallery.owned import check_dim
 
@@ -70,6 +70,10 @@ class IndexFile(FileStore):
                 f"{length.min():.3g} to {length.max():.3g}. Divide the vectors by their lengths "
                 f"and build the index anew."
             )
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`."""
+        return None if super().index_of(collection) is None else Index(self.kind)
 
     def main_ids(self) -> Sequence[str]:
         """See `FileStore`."""

@@ -56,16 +56,16 @@ def read_order(table: Any, name: str, version: tuple[int, int]) -> Order:
     """
     question = table.search().select([name]).with_row_id(True)
     found = question.limit(max(table.count_rows(), 1)).to_arrow()
-    ids = found[name].combine_chunks()
-    unlike = pc.count_distinct(ids).as_py() if len(ids) else 0
-    if ids.null_count or unlike < len(ids):
+    order = pc.sort_indices(found[name])
+    ids = found[name].take(order).combine_chunks()
+    if ids.null_count or pc.any(pc.equal(ids[1:], ids[:-1])).as_py():  # doubles are neighbours
+        unlike = pc.count_distinct(ids).as_py()
         raise GalleryError(
             f"wanted an id for each row of the table `{table.name}`, each another one, but its "
             f"column `{name}` has {len(ids)} rows, {ids.null_count} of them without, and {unlike} "
             f"different ids. Name another column by `?id=`, or remove the doubles."
         )
-    order = pc.sort_indices(ids)
-    return Order(version, ids.take(order), found["_rowid"].combine_chunks().take(order))
+    return Order(version, ids, found["_rowid"].take(order).combine_chunks())
 
 
 def own_id(one: str, kind: pa.DataType) -> int | str | None:

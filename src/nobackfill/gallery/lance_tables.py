@@ -1,17 +1,18 @@
 """A database of LanceDB in a folder: tables as they are now, and writes beside other writers."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lancedb
 import pyarrow as pa
 
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import ConfigError, DataError, GalleryError
 from nobackfill.gallery.owned import Asking
 from nobackfill.gallery.uri import Uri
 
@@ -21,6 +22,22 @@ KEPT = timedelta(minutes=10)  # earlier versions of our tables, for whoever read
 # of the column by which rows are known: without it two writers at once insert the same row twice
 KEY = {"lance-schema:unenforced-primary-key:position": "1"}
 FASTER = ("conflict", "concurrent")  # words of LanceDB, where another writer was faster
+
+Seen = tuple[int, int, list[str]]  # the folder of a table's versions: itself, its time, its files
+
+
+class Kept(NamedTuple):
+    """A table that stays open between searches.
+
+    Attributes:
+        seen: Its versions, before it was opened.
+        table: Of LanceDB.
+        told: What was looked up when it was opened.
+    """
+
+    seen: Seen | None
+    table: Any
+    told: Any
 
 
 class Tables:
@@ -34,6 +51,7 @@ class Tables:
         self._ask = Asking(uri, f"lancedb {version('lancedb')}")
         self._folder = folder_of(uri)
         self._database = self._ask(lancedb.connect, self._folder)
+        self._kept: dict[str, Kept] = {}
         self._writes, self._tidy_at = 0, TIDY_AFTER
 
     def exists(self, name: str) -> bool:
@@ -54,13 +72,50 @@ class Tables:
 
         return self._ask(read)
 
+    def search(self, name: str, look: Callable[[Any], Any], what: Callable[[Any, Any], Any]) -> Any:
+        """What is asked of a table as it is now, without opening it each time.
+
+        It is opened anew where its folder has other versions, or is another one.
+
+        Args:
+            name: Of the table.
+            look: What to look up once it is open.
+            what: Is given the table, and what was looked up.
+        """
+
+        def search() -> Any:
+            kept, seen = self._kept.get(name), self._seen(name)
+            if kept is None or seen is None or kept.seen != seen:
+                table = self._database.open_table(name)
+                kept = self._kept[name] = Kept(seen, table, look(table))
+            return what(kept.table, kept.told)
+
+        try:
+            return self._ask(search)
+        except GalleryError:
+            self._kept.pop(name, None)  # somebody may have changed the table
+            raise
+
+    def _seen(self, name: str) -> Seen | None:
+        """What is another after each change; None where there is no such table.
+
+        File systems tell times coarsely or not at all, and a table that was made anew has the
+        names of earlier versions again: only both together tell.
+        """
+        history = f"{self._folder}/{name}.lance/_versions"
+        try:
+            told = os.stat(history)
+            return told.st_ino, told.st_mtime_ns, os.listdir(history)
+        except OSError:
+            return None
+
     def version(self, table: Any) -> tuple[int, int]:
         """What is another after each change: the version, and the time of the last one.
 
         A table that was removed and made anew counts its versions from one again.
         """
-        history = self._folder / f"{table.name}.lance" / "_versions"
-        return table.version, history.stat().st_mtime_ns if history.exists() else 0
+        seen = self._seen(table.name)
+        return table.version, seen[1] if seen else 0
 
     def make(self, name: str, fields: dict[str, pa.DataType]) -> None:
         """Makes a table whose rows are known by its first column; nothing where it is there."""

@@ -102,7 +102,7 @@ def precision_when(
         for case in is_new:
             score = mixed(on_old, on_new, case, scales)
             ranks, count = sorted_ranks(score, *relevance.pairs(first, last))
-            part.append(average_precision(ranks, count))
+            part.append(average_precision(ranks.cpu(), count.cpu()))
         found.append(torch.stack(part))
         watch(last)
     return torch.cat(found, dim=1).numpy()

@@ -1,6 +1,8 @@
 """Milvus' own forms: a client at a line, keys in filters, and what a collection is made of."""
 
+import logging
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +11,17 @@ from typing import Any, NamedTuple
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
+from nobackfill.gallery.base import MARK
 from nobackfill.gallery.owned import check_free, flag, seconds, the_only
 from nobackfill.gallery.uri import Uri
 
 VECTORS = re.compile("VECTOR")  # in the name of every type of vector
 ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+LOGS = ("milvus_lite", "grpc")  # of the engine in this process; errors come to us as well
+CALLS = "pymilvus.decorators"  # the log of errors that are raised anyway
 
 _stores: Counter[str] = Counter()  # open in this process, by file; the last one ends the engine
+_silent = logging.NullHandler()  # on a log that nobody reads: else it goes to the terminal
 
 
 class Schema(NamedTuple):
@@ -40,6 +46,7 @@ class Schema(NamedTuple):
 
 def open_client(uri: Uri) -> Any:
     """A client for a server, or for an engine that is started for a file."""
+    logging.getLogger(CALLS).setLevel(logging.CRITICAL)  # else it prints them, with a traceback
     if uri.host:
         scheme = "https" if flag(uri, "https") else "http"
         host = uri.host if ":" in uri.host else f"{uri.host}:19530"
@@ -55,6 +62,8 @@ def open_client(uri: Uri) -> Any:
     started = _engines().get(str(path))
     if started is None:
         check_free(path / "LOCK", uri.shown)
+    for name in LOGS:
+        logging.getLogger(name).addHandler(_silent)
     client = MilvusClient(uri=str(path), timeout=seconds(uri))
     if started is None or _stores[str(path)]:  # else it is of another part of this process
         _stores[str(path)] += 1
@@ -72,6 +81,18 @@ def close_client(client: Any, uri: Uri) -> None:
         from milvus_lite.server_manager import server_manager_instance
 
         server_manager_instance.release_server(path)
+
+
+def remove_wreck(uri: Uri, collection: str) -> None:
+    """Removes what is left of one of ours where a kill or a full disk came while it was made.
+
+    Milvus Lite makes a folder, then the schema in it. Without that it knows no such collection,
+    but makes none in that folder either.
+    """
+    folder = Path(uri.path) / "collections" / collection
+    began = folder.is_dir() and not (folder / "schema.json").exists()
+    if not uri.host and MARK in collection and began:
+        shutil.rmtree(folder)
 
 
 def _engines() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from nobackfill.gallery.uri import HIDDEN, Uri, is_secret
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # how far from 1 a length may be
 NOTES = "notes"  # behind MARK: the collection of our notes
+FULL = ("no space left", "disk is full", "os error 28")  # words of engines
 
 T = TypeVar("T")
 
@@ -83,6 +84,20 @@ def check_not_notes(collection: str) -> None:
     """Refuses vectors where our notes are."""
     if collection.endswith(f"{MARK}{NOTES}"):
         raise GalleryError(f"wanted another name for vectors than `{NOTES}`: notes are kept there.")
+
+
+def no_index(main: str, shown: str) -> GalleryError:
+    """What is raised where the owner's vectors have no index that could be built on ours, too.
+
+    Args:
+        main: The owner's collection.
+        shown: Where it is.
+    """
+    return GalleryError(
+        f"wanted the index that the vectors of `{main}` have, to build the same on the new ones, "
+        f"but {shown} has none there. Search is exact then, on old and new vectors: there is "
+        f"nothing to do."
+    )
 
 
 def check_free(lock: Path, shown: str) -> None:
@@ -172,7 +187,9 @@ class Asking:
             for secret in self._secrets:
                 told = told.replace(secret, HIDDEN)
             verb = getattr(call, "__name__", "ask").replace("_", " ")
+            full = any(word in told.lower() for word in FULL)
+            remedy = "the disk is full: make room" if full else "see that the database runs"
             raise GalleryError(
                 f"wanted to {verb} at {self.shown} by {self.client}, but {told[:500]}. What was "
-                f"written before is kept; see that the database runs and go on."
+                f"written before is kept; {remedy} and go on."
             ) from None

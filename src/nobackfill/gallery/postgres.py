@@ -135,6 +135,10 @@ class Database:
             if info is not None:  # read as bytes: a whole page becomes one matrix at once
                 link.adapters.register_loader(info.oid, ByteaBinaryLoader)
 
+    def another(self) -> "Database":
+        """A connection to the same, of its own."""
+        return Database(self._parameters, self.shown, read_only=self.read_only)
+
     def close(self) -> None:
         """Ends the connection."""
         if self._link is not None:

@@ -23,6 +23,7 @@ class Held:
         dim: Of its vectors.
         space: Fingerprint of what made them; None where nothing declares it.
         share: How much of the owner's collection it covers.
+        index: By what its vectors are found; None where every one is looked at.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Held:
     dim: int
     space: str | None
     share: float
+    index: str | None
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,14 @@ def status_of(store: Store) -> Status:
 
 def held(store: Store, name: str) -> Held:
     """One collection."""
-    space = declared(store, name)
+    space, index = declared(store, name), store.index_of(name)
     return Held(
         name,
         store.count(name),
         store.dim(name),
         None if space is None else space.fingerprint,
         share_of(store, name),
+        None if index is None else index.kind,
     )
 
 

@@ -1,16 +1,16 @@
 """A gallery in LanceDB, in a folder."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.base import MARK, Found, Matrix, Rows, Store, unit
+from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store, unit
+from nobackfill.gallery.lance_index import LanceIndex, of_dimensions, read_index
 from nobackfill.gallery.lance_rows import (
     Names,
     Order,
@@ -21,12 +21,13 @@ from nobackfill.gallery.lance_rows import (
     read_order,
     vectors_of,
 )
-from nobackfill.gallery.lance_tables import Tables, delete
+from nobackfill.gallery.lance_tables import KEPT, Tables, delete
 from nobackfill.gallery.owned import (
     NOTES,
     check_dim,
     check_not_notes,
     check_unit_length,
+    no_index,
     squared_distance_as_cosine,
 )
 from nobackfill.gallery.uri import Uri, check_options
@@ -35,6 +36,18 @@ OURS = Names("id", "vector")
 SAMPLE = 100  # vectors whose lengths are looked at
 IDS = 1000  # in one filter
 QUERIES = 50  # in one search
+
+
+class Look(NamedTuple):
+    """What is to be known of a table to search it.
+
+    Attributes:
+        dim: Of its vectors; 0 where they were removed.
+        metric: What its index measures; None where there is none that tells cosines.
+    """
+
+    dim: int
+    metric: str | None
 
 
 class LanceStore(Store):
@@ -56,8 +69,7 @@ class LanceStore(Store):
         self._notes = f"{self.main}{MARK}{NOTES}"
         self._orders: dict[str, Order] = {}
         self.id_type = self._check_owner()
-        self._metric = self._tables.read(self.main, self._metric_of_index)
-        self.exact = self._metric is None
+        self.exact = self._tables.read(self.main, self._look).metric is None
 
     def _check_owner(self) -> pa.DataType:
         """Refuses a table that is not there or lacks a column; returns the type of its ids."""
@@ -80,19 +92,20 @@ class LanceStore(Store):
             )
         return kind
 
-    def _metric_of_index(self, table: Any) -> str | None:
-        """What the owner's index of vectors measures; None where it can tell no cosines."""
-        name = self.names.vector
-        for index in table.list_indices():
-            if list(index.columns) == [name]:
-                metric = str(table.index_stats(index.name).distance_type)
-                if metric == "cosine":
-                    return metric
-                sample = table.search().select([name]).limit(SAMPLE).to_arrow()
-                with suppress(GalleryError):  # then all vectors are looked at
-                    check_unit_length(vectors_of(sample, name), metric, self.shown)
-                    return metric if metric in ("l2", "dot") else None
-        return None
+    def _look(self, table: Any) -> Look:
+        """What is to be known of a table to search it."""
+        names = self._names(table.name)
+        dim = dim_of(table.schema, names, self.shown)
+        index = read_index(table, names.vector) if dim else None
+        if index is None or index.metric not in ("cosine", "l2", "dot"):
+            return Look(dim, None)
+        if index.metric != "cosine":
+            sample = table.search().select([names.vector]).limit(SAMPLE).to_arrow()
+            try:
+                check_unit_length(vectors_of(sample, names.vector), index.metric, self.shown)
+            except GalleryError:  # then all vectors are looked at
+                return Look(dim, None)
+        return Look(dim, index.metric)
 
     def _names(self, collection: str) -> Names:
         return self.names if collection == self.main else OURS
@@ -164,30 +177,29 @@ class LanceStore(Store):
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
         """See `Store`."""
-        found: Found = self._tables.read(collection, lambda table: self._search(table, query, k))
+        found: Found = self._tables.search(
+            collection, self._look, lambda table, look: self._search(table, look, query, k)
+        )
         return found
 
-    def _search(self, table: Any, query: Matrix, k: int) -> Found:
-        dim = dim_of(table.schema, self._names(table.name), self.shown)
-        if not dim:
+    def _search(self, table: Any, look: Look, query: Matrix, k: int) -> Found:
+        if not look.dim:
             raise GalleryError(f"wanted to search {self.shown}, but its vectors were removed.")
-        check_dim(query, dim, table.name)
+        check_dim(query, look.dim, table.name)
         ids: list[list[str]] = []
         cosines: list[list[float]] = []
         for first in range(0, len(query), QUERIES):
-            found = self._nearest(table, unit(query[first : first + QUERIES]), k)
+            found = self._nearest(table, look.metric, unit(query[first : first + QUERIES]), k)
             ids += found.ids
             cosines += found.cosines
         return Found(ids, cosines)
 
-    def _nearest(self, table: Any, query: Matrix, k: int) -> Found:
-        names, metric = self._names(table.name), "cosine"
+    def _nearest(self, table: Any, by_index: str | None, query: Matrix, k: int) -> Found:
+        names, metric = self._names(table.name), by_index or "cosine"
         asked = query[0] if len(query) == 1 else query
         question = table.search(asked, vector_column_name=names.vector)
-        if table.name == self.main and self._metric is None:
+        if by_index is None:
             question = question.bypass_vector_index()  # if any, it tells no cosines
-        elif table.name == self.main:
-            metric = self._metric
         question = question.distance_type(metric).select([names.id, "_distance"]).limit(k)
         found = question.to_arrow()
         ids = [str(one) for one in found[names.id].to_pylist()]
@@ -233,13 +245,55 @@ class LanceStore(Store):
         self._tables.drop(collection)
         self._orders.pop(collection, None)
 
+    # An index.
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`."""
+        index = self._index(collection)
+        return None if index is None else Index(str(index), index.lacks)
+
+    def _index(self, collection: str) -> LanceIndex | None:
+        name = self._names(collection).vector
+        index: LanceIndex | None = self._tables.read(
+            collection, lambda table: read_index(table, name)
+        )
+        return index
+
+    def wanted_index(self, collection: str) -> Index | None:
+        """See `Store`; vectors that were written since it was built are put in."""
+        wanted, there = self._like_owners(collection), self._index(collection)
+        built = there is not None and there.like(wanted)
+        return Index(str(wanted), there.lacks if there and built else self.count(collection))
+
+    def _like_owners(self, collection: str) -> LanceIndex:
+        index = self._index(self.main)
+        if index is None:
+            raise no_index(self.main, self.shown)
+        return of_dimensions(index, self.dim(collection))
+
+    def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
+        """See `Store`; one that was not finished leaves nothing that is ever read."""
+        self.check_writable(collection)
+        wanted = self._like_owners(collection)
+        config = wanted.config()
+
+        def build(table: Any) -> None:
+            there = read_index(table, OURS.vector)
+            if there is None or not there.like(wanted):
+                watch(f"building {wanted} over {table.count_rows():,} vectors")
+                table.create_index(OURS.vector, config=config)
+            elif there.lacks:
+                watch(f"putting {there.lacks:,} vectors into {wanted}")
+                table.optimize(cleanup_older_than=KEPT)
+
+        self._tables.write(collection, build)
+
     def retire(self) -> None:
         """See `Store`; the disk has room again once the owner's older versions are removed."""
         self.check_may_write()
         if self.dim(self.main):
             self._make_notes()  # by which a table is known that may be without vectors
             self._tables.write(self.main, lambda table: table.drop_columns([self.names.vector]))
-        self._metric = None
 
     # Notes.
 

@@ -7,7 +7,7 @@ from typing import Any
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Found, Matrix, Rows, Store, as_matrix, unit
+from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store, as_matrix, unit
 from nobackfill.gallery.milvus_rows import (
     Schema,
     among,
@@ -17,6 +17,7 @@ from nobackfill.gallery.milvus_rows import (
     need_key,
     open_client,
     read_schema,
+    remove_wreck,
 )
 from nobackfill.gallery.owned import (
     NOTES,
@@ -64,8 +65,8 @@ class MilvusStore(Store):
             main = the_only("collection", "collection", asked, known, uri.shown)
             super().__init__(main, uri.shown, read_only=read_only)
             self._schemas = {main: self._describe(main, uri.options.get("vector", ""))}
-            self.index, self.metric = self._choose_index()
-            self.exact = not uri.host and self.index in EXACT
+            self.kind, self.metric = self._choose_index()
+            self.exact = not uri.host and self.kind in EXACT
             self._loaded: set[str] = set()
             self._checked = self.metric == "COSINE"
             self._check_cosines()
@@ -170,7 +171,7 @@ class MilvusStore(Store):
         schema, metric, index = self._schema(collection), "COSINE", "FLAT"
         if collection == self.main:
             self._check_cosines()
-            metric, index = self.metric, self.index
+            metric, index = self.metric, self.kind
         k, ids, cosines = min(k, MOST, self.count(collection)), [], []
         if k < 1:
             return Found([[] for _ in query], [[] for _ in query])
@@ -209,15 +210,25 @@ class MilvusStore(Store):
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         self._make(collection, schema)
 
+    @property
+    def _ours(self) -> str:
+        """The kind of index that our collections are made with."""
+        return "AUTOINDEX" if self._uri.host else "FLAT"
+
     def _make(self, collection: str, schema: Any) -> None:
-        """Makes a collection and its index, also where a kill came between the two."""
+        """Makes a collection and its index, also where a kill came before or between the two."""
         index = self.client.prepare_index_params()
-        kind = "AUTOINDEX" if self._uri.host else "FLAT"
-        index.add_index("vector", index_type=kind, metric_type="COSINE")
+        index.add_index("vector", index_type=self._ours, metric_type="COSINE")
         if not self.exists(collection):
+            remove_wreck(self._uri, collection)
             self._ask(self.client.create_collection, collection, schema=schema, **STRONG)
         if not self._ask(self.client.list_indexes, collection):
             self._ask(self.client.create_index, collection, index)
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`; ours are made with an index, which Milvus keeps."""
+        kind = self.kind if collection == self.main else self._ours
+        return None if kind in EXACT else Index(kind)
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
         """See `Store`; items that the owner has removed meanwhile are left out."""

@@ -14,7 +14,8 @@ from psycopg import Cursor, errors, sql
 
 from nobackfill.config import suggest
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Found, Matrix, Rows, Store
+from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.owned import no_index
 from nobackfill.gallery.pgvector_line import LIBPQ, read_parameters, read_place
 from nobackfill.gallery.pgvector_statements import (
     COUNT,
@@ -37,6 +38,13 @@ from nobackfill.gallery.pgvector_statements import (
     statement,
 )  # fmt: skip
 from nobackfill.gallery.postgres import Answer, Database, Link
+from nobackfill.gallery.postgres_index import (
+    PostgresIndex,
+    build,
+    of_vectors,
+    read_indexes,
+    telling,
+)
 from nobackfill.gallery.postgres_table import (
     TABLE,
     Column,
@@ -213,6 +221,10 @@ class PgvectorStore(Store):
                 return ask_all(link)
 
         found = self._ask("search", ask_for_many if vector.indexed and k > MANY else ask_all)
+        if k > MANY and not vector.indexed and any(len(rows) < k for rows in found):
+            self._known.pop(collection, None)  # somebody may have built an index meanwhile
+            if self._table(collection)[1].indexed:
+                return self.search(collection, query, k)
         if vector.indexed:  # which may have them nearly in order
             found = [sorted(rows, key=lambda row: row[1]) for rows in found]
         return Found(
@@ -284,6 +296,45 @@ class PgvectorStore(Store):
         order = sql.SQL("drop table if exists {}").format(quoted(self.owner.schema, name))
         self._ask(f"remove the table `{name}`", lambda link: link.execute(order, ()))
         self._known.pop(collection, None)
+
+    # An index.
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`."""
+        whole = [one for one in self._indexes(collection) if one.valid]
+        return Index(str(whole[0])) if whole else None
+
+    def _indexes(self, collection: str) -> list[PostgresIndex]:
+        table = self._find(collection)
+        if table is None or table.vector is None:
+            return []
+        vector = table.vector
+        return self._ask("look at the indexes", lambda link: read_indexes(link, table, vector))
+
+    def wanted_index(self, collection: str) -> Index | None:
+        """See `Store`."""
+        wanted = self._like_owners()
+        built = any(one.valid and one.like(wanted) for one in self._indexes(collection))
+        return Index(str(wanted), 0 if built else self.count(collection))
+
+    def _like_owners(self) -> PostgresIndex:
+        whole = [one for one in self._indexes(self.main) if one.valid]
+        if not whole:
+            raise no_index(self.main, self.shown)
+        return of_vectors(whole[0])
+
+    def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
+        """See `Store`; others read and write meanwhile."""
+        self.check_writable(collection)
+        wanted, (table, vector) = self._like_owners(), self._table(collection)
+        watch(f"building {wanted}")
+        building = self.database.another()
+        try:
+            with telling(self.database, table, watch):
+                building.ask("build the index", lambda link: build(link, table, vector, wanted))
+        finally:
+            building.close()
+            self._known.pop(collection, None)
 
     def retire(self) -> None:
         """See `Store`."""

@@ -44,6 +44,7 @@ from nobackfill.models import DualEncoder, Embedder, make_dual, make_model, reso
 from nobackfill.models.dual import OneSide, resolve_text
 from nobackfill.oldspace import OldSpace
 from nobackfill.randomness import seeded
+from nobackfill.records import measured_in
 from nobackfill.space import Space
 from nobackfill.train.loop import Epoch, make_optimizer, train
 from nobackfill.train.precision import scaler_for
@@ -362,16 +363,17 @@ class Run:
     def space(
         self, collection: Collection, parent: str | None, *, dim: int, side: str = "gallery"
     ) -> Space:
-        """The fingerprint of what this model makes of a collection, given its parent's."""
+        """What this model makes of a collection, given its parent's; with all that was measured."""
         as_query = ", mapped for the old gallery" if side == "query" else ""
         texts = "" if self.recipe.text is None else f"; texts: {read_by(self.recipe.text)}"
-        return Space(
+        space = Space(
             dim=dim,
             weights=sha256(self.weights),
             preprocessing=collection.preprocessing + texts + as_query,
             parent=parent,
             method=self.recipe.method.name,
         )
+        return replace(space, compatible_with=measured_in(self.folder, space.fingerprint))
 
     def _make_method(self, old: OldSpace, num_classes: int) -> Method:
         with seeded(self.recipe.train.seed + 1):

@@ -1,7 +1,7 @@
 """Vectors: what a model made of a collection, one row per item, checked once and then trusted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,9 @@ def load_vectors(path: Path | str) -> Vectors:
     """Reads a file that `Vectors.save` or someone else wrote, in the format that its suffix names.
 
     The space is taken from the file's own metadata or, failing that, from `NAME.space.json` beside
-    it. Vectors in .npy and .safetensors are memory-mapped: looked through once, never copied, and
-    changing the tensor does not change the file.
+    it; what was measured after the file was written stands beside it only. Vectors in .npy and
+    .safetensors are memory-mapped: looked through once, never copied, and changing the tensor does
+    not change the file.
     """
     path = Path(path)
     try:
@@ -160,9 +161,20 @@ def from_contents(contents: Contents, path: Path) -> Vectors:
         contents.vector,
         columns.pop("label", None),
         columns=columns,
-        space=Space.from_json(notes[SPACE]) if SPACE in notes else read_space(path),
+        space=told_space(notes, path),
         compatible_dim=read_compatible_dim(notes),
     )
+
+
+def told_space(notes: dict[str, str], path: Path) -> Space | None:
+    """What made the vectors, with the measurements of the record beside, if that is of them."""
+    beside = read_space(path)
+    if SPACE not in notes:
+        return beside
+    own = Space.from_json(notes[SPACE])
+    if beside is None or beside.fingerprint != own.fingerprint:
+        return own
+    return replace(own, compatible_with=beside.compatible_with)
 
 
 def read_compatible_dim(notes: dict[str, str]) -> int | None:
