@@ -2,6 +2,7 @@
 
     python benchmarks/render.py
 
+SPEED.md is the page of `nobackfill bench speed --render`, with the sections of the scripts here;
 RESULTS.md is made by `nobackfill bench quality --render`. No number enters their tables by hand;
 where the text beside them has one, it names the command.
 """
@@ -9,14 +10,15 @@ where the text beside them has one, it names the command.
 import json
 from pathlib import Path
 
-from speed_page import render_speed_page, table
+from nobackfill.bench.speed.page import render_page
+from nobackfill.bench.table import table
 
 HERE = Path(__file__).parent
 
 
 def main():
     (HERE / "CHECKS.md").write_text(render_checks(), encoding="utf-8")
-    (HERE / "SPEED.md").write_text(render_speed_page(read), encoding="utf-8")
+    render_page(HERE)
 
 
 def read(name):

@@ -1,5 +1,6 @@
 """Settings of the whole test run, and a suite of the benchmark that trains nothing."""
 
+import os
 import sys
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
@@ -10,6 +11,10 @@ import torch
 
 # Tests work on tiny tensors: one thread is as fast, and does not stall on a busy machine.
 torch.set_num_threads(1)
+
+# Kernels for GPUs are interpreted where there is none.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A torchvision built for CUDA does not import beside a torch for CPUs, as two operators are then
 # unknown; timm and transformers import it. Declared and never called, they are enough for tests.

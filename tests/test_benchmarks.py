@@ -13,6 +13,8 @@ import torch
 from nobackfill.bench import SUITES
 from nobackfill.bench.lines import read_lines
 from nobackfill.bench.page import render as render_quality
+from nobackfill.bench.speed.page import render as render_speed
+from nobackfill.bench.speed.scripts import flops_of_an_epoch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -27,7 +29,6 @@ def load(name):
 
 
 render, nulls, flops = load("render"), load("null_upgrades"), load("flops")
-speed = load("speed_page")
 
 
 def test_verdicts_are_counted_by_kind():
@@ -80,14 +81,20 @@ def test_operations_are_counted_two_for_each_multiplication():
 
 def test_an_epoch_is_its_steps_its_start_and_its_pass():
     line = {"images": 800, "batch": 8, "image": 30, "forward": 10, "terms": 16, "start": 7}
-    assert speed.flops_of_an_epoch(line | {"passes": False}) == 800 * 30 + 100 * 16 + 7
-    assert speed.flops_of_an_epoch(line | {"passes": True}) == 800 * 40 + 100 * 16 + 7
+    assert flops_of_an_epoch(line | {"passes": False}) == 800 * 30 + 100 * 16 + 7
+    assert flops_of_an_epoch(line | {"passes": True}) == 800 * 40 + 100 * 16 + 7
 
 
-def test_the_lines_that_are_there_can_be_rendered():
-    for page in (render.render_checks(), render.render_speed_page(render.read)):
+def test_the_lines_that_are_there_can_be_rendered(tmp_path):
+    for page in (render.render_checks(), render_speed(BENCHMARKS, tmp_path)):
         assert page.startswith("# ")
         assert page.count("\n|") > 3
+
+
+def test_every_script_has_its_section_of_the_page_of_speed(tmp_path):
+    page = render_speed(BENCHMARKS, tmp_path)
+    for script in ("step_time", "flops", "throughput", "streaming", "head_size"):
+        assert f"\n    python benchmarks/{script}.py" in page
 
 
 def test_the_results_that_are_there_can_be_rendered(tmp_path):

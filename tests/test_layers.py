@@ -6,12 +6,12 @@ from pathlib import Path
 import nobackfill
 
 ROOMS = """
-    errors config randomness distributed files space vectors
+    errors config randomness distributed files space vectors records
     data models embed
-    search merge quantize ranking relevance metrics prototypes oldspace adapters
-    perturb losses given itemclasses methods train
+    kernels products search merge quantize ranking relevance metrics prototypes oldspace adapters
+    perturb allclasses losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
-    evaluation matrix comparison modalities similarities analysis confusion findings
+    evaluation declaration matrix comparison modalities similarities analysis confusion findings
     report upgrade sentences reporting gallery jobs sequence plan demo demo_report bench doctor cli
     __main__
 """.split()

@@ -18,6 +18,21 @@ def _each_way(request, monkeypatch):
     monkeypatch.setattr(ranking, "ranks_by_counting", request.param)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 127, 1025])
+@pytest.mark.parametrize("values", [1, 3, 10**6])
+def test_counted_ranks_are_those_of_a_sort(columns, values):
+    generator = torch.Generator().manual_seed(columns + values)
+    room = torch.full((9, columns + 15), 1e9, dtype=torch.float64)
+    score = room[:, :columns]  # with a gap after each row, as blocks of scores may have
+    score.copy_(torch.randint(values, score.shape, generator=generator))
+    score[torch.rand(score.shape, generator=generator) < 0.2] = -torch.inf
+    row, item = (
+        ((score > -torch.inf) & (torch.rand(score.shape, generator=generator) < 0.3)).nonzero().T
+    )
+    expected = ranking.ranks_by_sorting(score, row, item)
+    assert ranking.ranks_by_counting(score, row, item).equal(expected)
+
+
 def random_vectors(rows, generator):
     return torch.randn(rows, 3, generator=generator, dtype=torch.float64)
 

@@ -87,7 +87,7 @@ def test_an_item_in_two_lists_is_taken_out_once():
 
 def test_numbers_do_not_depend_on_blocks(monkeypatch):
     whole = found(ignored=IGNORED)
-    monkeypatch.setattr("nobackfill.metrics.rows_per_block", lambda _: 5)
+    monkeypatch.setattr("nobackfill.metrics.rows_per_block", lambda *_: 5)
     parts = found(ignored=IGNORED)
     assert np.array_equal(whole.num_ranked, parts.num_ranked)
     assert whole.in_order == parts.in_order

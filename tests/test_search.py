@@ -126,6 +126,7 @@ def test_rows_are_shared_out_among_threads(monkeypatch):
     score = whole_numbers(50, 9, seed=0)
     on_one_thread = best_by_partition(score, 4)
     monkeypatch.setattr(search, "LONG_ROW", 1)
+    monkeypatch.setattr(search, "CACHE_BYTES", 1)  # so that each row is a part
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert best_by_partition(score, 4).tolist() == on_one_thread.tolist()
 
@@ -136,3 +137,107 @@ def test_what_a_thread_raises_is_raised():
 
     with pytest.raises(ValueError, match="0"):
         search.for_each_row(fail, (3, 3))
+
+
+def random_scores(rows, columns, seed):
+    return vectors(rows, columns, seed=seed, dtype=torch.float32)
+
+
+def tied_scores(rows, columns, seed):
+    return whole_numbers(rows, columns, seed=seed)
+
+
+def equal_scores(rows, columns, seed):
+    return torch.full((rows, columns), 0.25 + seed)
+
+
+def mostly_left_out(rows, columns, seed):
+    """Of ten items nine are not in the ranking; some rows may have none left."""
+    left_out = random_scores(rows, columns, seed + 1) < 1.28
+    return random_scores(rows, columns, seed).masked_fill(left_out, -torch.inf)
+
+
+def alike_next_to_each_other(rows, columns, seed):
+    centre = vectors(rows, -(-columns // 20), seed=seed).repeat_interleave(20, dim=1)
+    return centre[:, :columns] + 0.1 * vectors(rows, columns, seed=seed + 1)
+
+
+def best_in_one_group(rows, columns, seed):
+    """The largest values are as far apart as groups are many: each shares a group with others."""
+    scores = random_scores(rows, columns, seed)
+    scores[:, seed :: search.FEWEST_GROUPS] += 100
+    return scores
+
+
+def duplicates(rows, columns, seed):
+    return random_scores(rows, -(-columns // 3), seed).repeat(1, 3)[:, :columns]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 127, 1025, 2047, 2048, 5003])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        random_scores,
+        tied_scores,
+        equal_scores,
+        mostly_left_out,
+        alike_next_to_each_other,
+        best_in_one_group,
+        duplicates,
+    ],
+)
+def test_best_of_rows_of_any_length_are_those_of_a_stable_sort(scores, columns):
+    for seed, k in enumerate((1, 2, 17, 100, 999, columns - 1, columns)):
+        if 1 <= k <= columns:
+            score = scores(9, columns, seed)
+            expected = score.sort(dim=1, descending=True, stable=True).indices[:, :k]
+            assert best_by_partition(score, k).equal(expected)
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 100])
+def test_rows_are_sorted_a_few_at_a_time(rows_at_once, monkeypatch):
+    score = random_scores(8, 2500, seed=0)
+    monkeypatch.setattr(search, "CACHE_BYTES", rows_at_once * 2500 * 4)
+    expected = score.sort(dim=1, descending=True, stable=True).indices[:, :7]
+    assert [len(range(8)[part]) for part in search.row_parts(score)][0] == min(rows_at_once, 8)
+    assert best_by_partition(score, 7).equal(expected)
+
+
+def test_a_gap_after_each_row_is_not_looked_at():
+    room = torch.full((5, 3000), 1e9)
+    score = room[:, :2999].copy_(random_scores(5, 2999, seed=0))
+    expected = score.sort(dim=1, descending=True, stable=True).indices[:, :50]
+    assert best_by_partition(score, 50).equal(expected)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 255])
+@pytest.mark.parametrize("number", [1, 2, 127, 1025, 2501])
+@pytest.mark.parametrize("exclude_self", [False, True])
+def test_nearest_at_odd_sizes_are_those_of_a_stable_sort(dim, number, exclude_self):
+    gallery = whole_numbers(number, dim, seed=dim)
+    score = gallery @ gallery.T
+    if exclude_self:
+        score.fill_diagonal_(-torch.inf)
+    order = score.sort(dim=1, descending=True, stable=True)
+    for k, dtype in ((1, torch.float16), (30, torch.float32), (number, torch.float64)):
+        found = min(k, number - exclude_self)
+        indices, scores = nearest(gallery.to(dtype), gallery, k, exclude_self=exclude_self)
+        assert indices.equal(order.indices[:, :found])
+        assert scores.equal(order.values[:, :found])
+
+
+@pytest.mark.parametrize("columns", [1, 127, 2047, 2048, 5003])
+@pytest.mark.parametrize("k", [1, 100])
+def test_at_least_k_reach_the_floor_and_few_more(columns, k):
+    k = min(k, columns)
+    rows = random_scores(20, columns, seed=columns).numpy()
+    reaching = (rows >= search.floor_of_best(rows, k)[:, None]).sum(axis=1)
+    assert (reaching >= k).all()
+    assert (reaching <= 1.5 * k + 5).all()
+
+
+@pytest.mark.parametrize("columns", [4, 5, 7, 8, 11])
+def test_each_group_has_its_own_maximum(columns):
+    rows = random_scores(3, columns, seed=columns).numpy()
+    expected = [[max(row[group::4]) for group in range(4)] for row in rows]
+    assert search.group_maxima(rows, 4).tolist() == expected

@@ -18,6 +18,7 @@ OPTIONAL = {
     "torchvision": ("vision", "backbones of torchvision"),
     "transformers": ("transformers", "backbones and text models of transformers"),
     "accelerate": ("multi", "training on many GPUs"),
+    "triton": ("triton", "faster search on GPUs; torch for CUDA brings it"),
     "tensorboard": ("tensorboard", "curves while training"),
     "scipy": ("cars196", "the lists of Cars196"),
     "openTSNE": ("tsne", "maps in reports by t-SNE, not PCA"),

@@ -5,7 +5,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.allclasses import SHARPEST, contrast_with_all
 from nobackfill.prototypes import check_labels
+
+MANY = 2**20  # products of a batch with all classes, from which on they are made in blocks
 
 
 def known_class_loss(
@@ -44,7 +47,8 @@ def prototype_loss(
         -\frac{1}{B} \sum_i \log \frac{\exp(\cos(e_i, \tilde p_{y_i}) / \tau)}
         {\exp(\cos(e_i, \tilde p_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(\cos(e_i, p_c) / \tau)}
 
-    The paper's Eq. 6; with `moved` equal to `old` its Eq. 2.
+    The paper's Eq. 6; with `moved` equal to `old` its Eq. 2. Where batch times classes are many,
+    classes pass by in blocks, see `ContrastWithAll`.
 
     Args:
         new: New embeddings, :math:`e`, of any length.
@@ -61,8 +65,12 @@ def prototype_loss(
     if labels.device.type == "cpu":  # on a GPU, looking would stop it
         check_labels(labels, len(old))
     e = F.normalize(new, dim=-1)
+    own = F.normalize(moved[labels].to(e.dtype), dim=-1)
+    learned = old.requires_grad or own.requires_grad
+    if len(e) * len(old) >= MANY and temperature >= SHARPEST and not learned:
+        return contrast_with_all(e, labels, own, old, temperature)
     cosines = e @ F.normalize(old.to(e.dtype), dim=-1).T
-    to_own = (e * F.normalize(moved[labels].to(e.dtype), dim=-1)).sum(dim=-1, keepdim=True)
+    to_own = (e * own).sum(dim=-1, keepdim=True)
     return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)
 
 

@@ -152,7 +152,7 @@ def retrieval(
     query, gallery = unit(query, "query"), unit(gallery, "gallery")
     labels = both_sides(query_labels, gallery_labels, sizes, "labels")
     cameras = both_sides(query_camera, gallery_camera, sizes, "camera")
-    relevance = what_is_relevant(labels, relevant, sizes)
+    relevance = what_is_relevant(labels, relevant, sizes, gallery.device)
     hidden = []
     if ignored is not None:
         hidden.append(lists_by_index(ignored, sizes, "ignored"))
@@ -162,20 +162,22 @@ def retrieval(
         hidden.append(Lists.one_each(np.arange(len(query))))
 
     parts = []
-    block = rows_per_block(len(gallery) * gallery.element_size() + 48 * relevance.longest)
+    bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest
+    block = rows_per_block(bytes_per_row, gallery.device)
     for first, score in score_blocks(query, gallery, block):
         last = first + len(score)
         taken_out = [lists.pairs(first, last) for lists in hidden]
         for row, item in taken_out:
             score[row.to(score.device), item.to(score.device)] = -torch.inf
         ranks, num_relevant = sorted_ranks(score, *relevance.pairs(first, last))
-        precision = average_precision(ranks, num_relevant, at=at, area=area)
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
-        best = first_hit(ranks, num_relevant, at=at)
-        parts.append((precision, best, num_relevant, ranks, num_ranked))
+        parts.append((num_relevant, ranks, num_ranked))
         if progress is not None:
             progress(last)
-    return Retrieval(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    num_relevant, ranks, num_ranked = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+    precision = average_precision(ranks, num_relevant, at=at, area=area)
+    best = first_hit(ranks, num_relevant, at=at)
+    return Retrieval(precision, best, num_relevant, ranks, num_ranked)
 
 
 def average_precision(

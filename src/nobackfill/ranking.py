@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.kernels import usable
 from nobackfill.search import for_each_row
 
 
@@ -21,10 +22,13 @@ def sorted_ranks(
         score: Higher is better; minus infinity is not in the ranking.
         row: Of each item whose rank is wanted its row of `score`, ascending.
         item: Its column. Those that are not in the ranking are dropped.
+
+    Both come back on the device of the scores.
     """
-    kept = (score[row.to(score.device), item.to(score.device)] > -torch.inf).cpu()
+    row, item = row.to(score.device), item.to(score.device)
+    kept = score[row, item] > -torch.inf
     row, item = row[kept], item[kept]
-    rank = ranks_by_counting if score.device.type == "cpu" else ranks_by_sorting
+    rank = ranks_by_counting if score.device.type == "cpu" else ranks_on_gpu
     key = row * (score.shape[1] + 1)  # larger than any rank, so that rows stay apart
     ranks = (key + rank(score, row, item)).sort().values - key
     return ranks.to(torch.int32), torch.bincount(row, minlength=len(score))
@@ -83,6 +87,18 @@ def equal_before(
     return before
 
 
+def ranks_on_gpu(
+    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+) -> Int[Tensor, " pairs"]:
+    """Rank of each item in its row, ties by position: by the fastest way."""
+    if usable(score) and len(row):
+        from nobackfill.kernels.ranks import fits, ranks
+
+        if fits(score, int(torch.bincount(row).max())):
+            return ranks(score, row, item)
+    return ranks_by_sorting(score, row, item)
+
+
 def ranks_by_sorting(
     score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
 ) -> Int[Tensor, " pairs"]:
@@ -90,4 +106,4 @@ def ranks_by_sorting(
     order = score.sort(dim=1, descending=True, stable=True).indices
     rank = torch.arange(1, score.shape[1] + 1, device=score.device).expand_as(order)
     ranks = torch.empty_like(order).scatter_(1, order, rank)
-    return ranks[row.to(score.device), item.to(score.device)].cpu()
+    return ranks[row, item]

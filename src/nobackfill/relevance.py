@@ -13,6 +13,7 @@ from nobackfill.errors import DataError
 
 Integers = Tensor | np.ndarray | Sequence[Any]  # what else it holds is for `whole_numbers` to say
 IndexLists = Tensor | np.ndarray | Sequence[Integers]
+CPU = torch.device("cpu")
 Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
 
 
@@ -43,7 +44,10 @@ class Lists:
 
 
 def what_is_relevant(
-    labels: Sides | None, relevant: IndexLists | None, sizes: tuple[int, int]
+    labels: Sides | None,
+    relevant: IndexLists | None,
+    sizes: tuple[int, int],
+    device: torch.device = CPU,
 ) -> Lists:
     """Lists for each query what is relevant to it, by labels or as told."""
     if (labels is None) == (relevant is None):
@@ -55,7 +59,7 @@ def what_is_relevant(
     if relevant is not None:
         return lists_by_index(relevant, sizes, "relevant")
     assert labels is not None
-    return lists_by_label(*labels)
+    return lists_by_label(*labels, device)
 
 
 def same_label_and_camera(labels: Sides | None, cameras: Sides) -> Lists:
@@ -72,10 +76,18 @@ def same_label_and_camera(labels: Sides | None, cameras: Sides) -> Lists:
 
 
 def lists_by_label(
-    query_labels: Int[np.ndarray, " query"], gallery_labels: Int[np.ndarray, " gallery"]
+    query_labels: Int[np.ndarray, " query"],
+    gallery_labels: Int[np.ndarray, " gallery"],
+    device: torch.device = CPU,
 ) -> Lists:
-    """Lists for each query the gallery items of its label, in the order of the gallery."""
-    items = np.argsort(gallery_labels, kind="stable")
+    """Lists for each query the gallery items of its label, in the order of the gallery.
+
+    A GPU sorts a million labels in the time that a CPU takes for its first ten thousand.
+    """
+    if device.type == "cpu":
+        items = np.argsort(gallery_labels, kind="stable")
+    else:
+        items = torch.from_numpy(gallery_labels).to(device).argsort(stable=True).cpu().numpy()
     in_order = gallery_labels[items]
     return Lists(
         np.searchsorted(in_order, query_labels, side="left"),

@@ -66,7 +66,7 @@ def precision_of(part: Part, scores: Scores) -> Float[np.ndarray, " queries"]:
         score = scores(rows)
         score[torch.arange(len(rows)), rows] = -torch.inf
         ranks, number = sorted_ranks(score, *relevance.pairs(first, first + len(rows)))
-        found.append(average_precision(ranks, number))
+        found.append(average_precision(ranks.cpu(), number.cpu()))
         first += len(rows)
     return torch.cat(found).numpy()
 

@@ -1,5 +1,6 @@
 """What holds for every method, so that a new one is tested the day it is written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,27 @@ def test_who_does_not_compare_items_does_not_look_at_their_view(name):
     method(new, labels, items=items)
     other = method(new, labels, items=items, old=torch.randn(len(new), DIM))
     assert method(new, labels, items=items) == other
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.waits])
+def test_who_does_not_wait_looks_at_no_value(name):
+    method = make(name)
+    for epoch in range(5):
+        start(method, epoch)
+    new, labels, items = batch()
+    method(new, labels, items=items)  # the first may find things out
+    to_nowhere(method)
+    new = new.to("meta").requires_grad_()
+    sum(method(new, labels.to("meta"), items=items.to("meta")).values()).backward()
+
+
+def to_nowhere(method):
+    """Leaves shapes alone: tensors of the meta device have no values that could be looked at."""
+    method.to("meta")
+    for part in method.modules():
+        if (index := getattr(part, "index", None)) is not None:
+            moved = {key: value.to("meta") for key, value in vars(index).items()}
+            part.index = replace(index, **moved)
 
 
 @every_method

@@ -36,6 +36,16 @@ def test_gradient_among_themselves_is_twice_that_of_one_side():
     same(2 * crowding_gradient(x.detach(), x.detach(), 0.3, block=3), expected)
 
 
+@pytest.mark.parametrize("block", [None, 1, 3, 7, 100])
+@pytest.mark.parametrize(("classes", "dim"), [(1, 1), (2, 3), (7, 4), (127, 5)])
+def test_who_meets_itself_is_met_from_both_sides(block, classes, dim):
+    x = torch.nn.functional.normalize(
+        torch.randn(classes, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
+        dim=1,
+    )
+    same(crowding_gradient(x, x, 0.1, block=block), crowding_gradient(x, x.clone(), 0.1))
+
+
 def test_gradient_of_given_pairs_is_that_of_the_loops():
     x, others = random(6, 4, seed=0).requires_grad_(), random(6, 4, seed=1)
     rows, other_rows = torch.tensor([0, 0, 3, 5, 0]), torch.tensor([1, 2, 4, 0, 1])

@@ -35,11 +35,25 @@ def test_near_pairs_are_those_of_the_loops(block):
         assert pairs == pairs_by_hand(x, rows, threshold) != []
 
 
+@pytest.mark.parametrize("number", [1, 2, 127, 1025])
+@pytest.mark.parametrize("dim", [1, 3, 255])
+@pytest.mark.parametrize("block", [1, 50, None])
+def test_pairs_of_rows_with_themselves_are_found_from_both_sides(number, dim, block):
+    x = unit(number, dim, seed=number)
+    product = x @ x.T
+    expected = (product.fill_diagonal_(-1) > 0.5).nonzero().int()
+    for others in (x, x.clone()):  # each pair looked for once, or twice
+        rows, other_rows = near_pairs(x, others, 0.5, most=number**2, block=block)
+        assert rows.equal(expected[:, 0])
+        assert other_rows.equal(expected[:, 1])
+
+
 def test_near_pairs_stop_where_they_are_too_many():
     x = unit(20, 8, seed=0)
     number = len(pairs_by_hand(x, x, 0.5))
-    assert near_pairs(x, x, 0.5, most=number) is not None
-    assert near_pairs(x, x, 0.5, most=number - 1) is None
+    for others in (x, x.clone()):
+        assert near_pairs(x, others, 0.5, most=number) is not None
+        assert near_pairs(x, others, 0.5, most=number - 1) is None
 
 
 def test_listed_pairs_count_only_where_they_are_too_near(monkeypatch):

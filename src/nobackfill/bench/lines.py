@@ -1,12 +1,14 @@
 """The results, one JSON line per run: appended as they come, never twice."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nobackfill.errors import DataError
 
 Line = dict[str, Any]
+Key = Callable[[Line], tuple[Any, ...]]  # two lines with one key tell of the same run
 KEY = ("suite", "way", "seed", "changes")
 
 
@@ -16,7 +18,7 @@ def key_of(line: Line) -> tuple[Any, ...]:
     return suite, way, seed, tuple(changes)
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(path: Path, *, key: Key = key_of) -> list[Line]:
     """All lines of a file; none where it is not there. Of two with one key the later counts.
 
     A last line that a kill cut short is left out: its run will be made again.
@@ -30,7 +32,7 @@ def read_lines(path: Path) -> list[Line]:
             continue
         try:
             line = json.loads(text)
-            found[key_of(line)] = line
+            found[key(line)] = line
         except (ValueError, KeyError) as error:
             if number == len(texts):  # no line break behind it
                 break
@@ -41,21 +43,21 @@ def read_lines(path: Path) -> list[Line]:
     return list(found.values())
 
 
-def mend(path: Path) -> None:
+def mend(path: Path, *, key: Key = key_of) -> None:
     """Ends a last line that lacks only its line break, and cuts off one that lacks more."""
     if not path.exists():
         return
     content = path.read_bytes()
     whole, last = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
     if last:
-        kept = last + b"\n" if is_whole(last) else b""
+        kept = last + b"\n" if is_whole(last, key=key) else b""
         path.write_bytes(whole + kept)
 
 
-def is_whole(text: bytes) -> bool:
+def is_whole(text: bytes, *, key: Key = key_of) -> bool:
     """Whether a text is a whole result."""
     try:
-        key_of(json.loads(text))
+        key(json.loads(text))
     except (ValueError, KeyError, TypeError):
         return False
     return True

@@ -7,12 +7,12 @@ import typer
 
 from nobackfill.cli.options import Device, Json
 
-bench = typer.Typer(no_args_is_help=True, help="Measure: every method on whole upgrades.")
+bench = typer.Typer(no_args_is_help=True, help="Measure: methods on whole upgrades, and speed.")
 
 
 @bench.callback()
 def _verbs() -> None:
-    """Measure: every method on whole upgrades."""
+    """Measure: methods on whole upgrades, and speed."""
 
 
 @bench.command()
@@ -68,6 +68,55 @@ def quality(
         device=device,
     )
     run_and_print(asked, only_render=render, as_json=json)
+
+
+@bench.command()
+def speed(
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Which suites; all if none. `--list` shows them.")
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="Only cases with this in their name or size, such as tf32 or 24,393."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of ours and of its peer.")] = 5,
+    large: Annotated[
+        bool, typer.Option("--large", help="On a CPU, also what takes minutes or much memory.")
+    ] = False,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds a case, after which no turn begins; 60, on a GPU 5."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of the CPU; as many as torch takes if not given.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder of speed.jsonl and SPEED.md.")
+    ] = Path("benchmarks"),
+    render: Annotated[
+        bool, typer.Option("--render", "--only-render", help="Only make SPEED.md anew.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="Only list suites and cases.")] = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Measure speed and memory, each figure beside its peer or its floor, as a ratio."""
+    from nobackfill.cli.show_speed import AskedSpeed, measure_and_print, print_cases
+
+    asked = AskedSpeed(
+        suites=tuple(suite or ()),
+        only=tuple(case or ()),
+        repeats=repeats,
+        large=large,
+        limit=limit,
+        threads=threads,
+        output=output,
+        device=device,
+    )
+    if show:
+        print_cases(asked, as_json=json)
+        return
+    measure_and_print(asked, only_render=render, as_json=json)
 
 
 def _listed(text: str) -> list[str]:

@@ -42,6 +42,12 @@ class Examples:
         assert self.classes is not None
         return int(self.classes.max()) + 1
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether all of it is."""
+        parts = (self.new, self.old, self.classes, self.rows, self.modality)
+        return all(part is None or part.is_cuda for part in parts)
+
     def new_of(self, places: Int[Tensor, " some"]) -> Float[Tensor, "some new_dim"]:
         """New vectors of some items in single precision, beside the old ones."""
         rows = places if self.rows is None else self.rows[places.to(self.rows.device)]

@@ -14,6 +14,7 @@ from nobackfill.head.examples import Examples
 from nobackfill.head.heldout import asked, mapped
 from nobackfill.head.modalities import Network
 from nobackfill.head.progress import Progress
+from nobackfill.head.recorded import RecordedStep
 from nobackfill.head.schedule import Round, Schedule, rounds
 from nobackfill.head.settings import FitConfig
 from nobackfill.methods import METHODS, Method
@@ -100,30 +101,46 @@ class Learner:
     ):
         self.network, self.examples, self.config = network, examples, config
         self.method = make_method(method, options, examples, config)
+        device = examples.old.device
+        records = examples.is_on_gpu and not self.method.waits
+        rate = config.learning_rate
         self.optimizer = torch.optim.AdamW(
             [*network.parameters(), *self.method.parameters()],
-            lr=config.learning_rate,
+            lr=torch.tensor(rate, device=device) if records else rate,
             weight_decay=config.weight_decay,
             fused=True,
+            capturable=records,
         )
         self.schedule = Schedule(config, len(examples), begun)
+        self.recorded = RecordedStep(self.step, config.batch_size, device) if records else None
 
     def train(self, one: Round, number: int) -> int:
         """Learns from a round, as far as time goes; returns how many steps were made."""
         with seeded(self.config.seed + number):
             if one.begins_epoch:
                 start_epoch(self.method, self.network, self.examples, one.epoch, self.config.epochs)
+                if self.recorded is not None:
+                    self.recorded.forget()
             self.network.train()
             steps = 0
             for places in one.batches:
                 if (done := self.schedule.done) >= 1:
                     break
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self.config.learning_rate * (1 + cos(pi * done)) / 2
-                steps += self.step(places.to(self.examples.old.device))
+                self._set_rate(self.config.learning_rate * (1 + cos(pi * done)) / 2)
+                if self.recorded is not None:
+                    steps += self.recorded(places)
+                else:
+                    steps += self.step(places.to(self.examples.old.device))
                 self.schedule.steps += 1
             self.network.eval()
         return steps
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)  # where a recording reads it
+            else:
+                group["lr"] = rate
 
     def step(self, places: Int[Tensor, " batch"]) -> bool:
         """One step on some items; none where the method has nothing to learn by, as at first."""

@@ -68,6 +68,7 @@ class AdvBCT(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    waits: ClassVar[bool] = True
     paper: ClassVar[str] = "Pan et al., CVPR"
     year: ClassVar[int | None] = 2023
     known_only: ClassVar[bool] = True

@@ -53,6 +53,8 @@ class Method(nn.Module):
         maps_queries: Whether the old gallery is asked with other vectors than are stored.
         same_kind: Whether the old model must have been trained by this very method.
         moves_only: Terms that leave the embedding alone, and the parameter that they move.
+        waits: Whether a step may look at values, such as how many there are of something, or do
+            other things than the one before, so that a GPU cannot record and repeat it.
 
     Args:
         old: What is known of the old model.
@@ -70,6 +72,7 @@ class Method(nn.Module):
     maps_queries: ClassVar[bool] = False
     same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
+    waits: ClassVar[bool] = False
     embeddings: Float[Tensor, "items old_dim"]
 
     def __init__(self, old: OldSpace, num_classes: int):

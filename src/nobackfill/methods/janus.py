@@ -69,6 +69,7 @@ class Janus(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    waits: ClassVar[bool] = True
     at_inference: ClassVar[str] = "a linear map on each query"
     maps_queries: ClassVar[bool] = True
     dimension: ClassVar[str] = "any"

@@ -55,6 +55,7 @@ class NDPP(PrototypeAlignment):
         accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
         include_self: Whether the new prototype of a class may push the class itself.
         normalize: Whether prototypes are made unit first.
+        precision: In which neighbours are sought: "float32", or for GPUs "tf32" or "bfloat16".
         warmup_epochs: How many epochs the new model is left alone before it pushes.
     """
 
@@ -73,6 +74,7 @@ class NDPP(PrototypeAlignment):
         accumulate: bool = True,
         include_self: bool = False,
         normalize: bool = True,
+        precision: str = "float32",
         warmup_epochs: int = 0,
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
@@ -85,6 +87,7 @@ class NDPP(PrototypeAlignment):
             accumulate=accumulate,
             include_self=include_self,
             normalize=normalize,
+            precision=precision,
         )
 
     def start_epoch(

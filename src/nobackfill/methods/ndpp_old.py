@@ -43,6 +43,7 @@ class NDPPOld(PrototypeAlignment):
         neighbors: How many classes push, :math:`k`.
         old_strength: How far they push, :math:`\alpha_1`.
         normalize: Whether prototypes are made unit first.
+        precision: In which neighbours are sought: "float32", or for GPUs "tf32" or "bfloat16".
     """
 
     def __init__(
@@ -55,8 +56,13 @@ class NDPPOld(PrototypeAlignment):
         neighbors: int = 100,
         old_strength: float = 0.01,
         normalize: bool = True,
+        precision: str = "float32",
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
         self.perturb = NeighborPerturbation(
-            self.old, neighbors=neighbors, old_strength=old_strength, normalize=normalize
+            self.old,
+            neighbors=neighbors,
+            old_strength=old_strength,
+            normalize=normalize,
+            precision=precision,
         )

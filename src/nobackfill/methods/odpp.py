@@ -64,6 +64,7 @@ class ODPP(PrototypeAlignment):
         batch_size: Of sampled pairs, or of classes in a batch.
         keep_state: Whether the optimiser's moments live on over the epochs.
         normalize: Whether prototypes are made unit first.
+        precision: Of comparing pairs that are too many to be listed: "float32", or for GPUs "tf32".
         warmup_epochs: How many epochs the new prototypes are left out.
     """
 
@@ -88,6 +89,7 @@ class ODPP(PrototypeAlignment):
         batch_size: int = 1024,
         keep_state: bool = True,
         normalize: bool = True,
+        precision: str = "float32",
         warmup_epochs: int = 0,
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
@@ -106,6 +108,7 @@ class ODPP(PrototypeAlignment):
             batch_size=batch_size,
             keep_state=keep_state,
             normalize=normalize,
+            precision=precision,
         )
 
     def start_epoch(

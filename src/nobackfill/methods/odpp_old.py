@@ -48,6 +48,7 @@ class ODPPOld(PrototypeAlignment):
         pairs_per_epoch: For sampled and in-batch pairs; the paper takes the number of images.
         batch_size: Of sampled pairs, or of classes in a batch.
         normalize: Whether prototypes are made unit first.
+        precision: Of comparing pairs that are too many to be listed: "float32", or for GPUs "tf32".
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ODPPOld(PrototypeAlignment):
         pairs_per_epoch: int | None = None,
         batch_size: int = 1024,
         normalize: bool = True,
+        precision: str = "float32",
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
         self.perturb = OptimizedPerturbation(
@@ -79,4 +81,5 @@ class ODPPOld(PrototypeAlignment):
             pairs_per_epoch=pairs_per_epoch,
             batch_size=batch_size,
             normalize=normalize,
+            precision=precision,
         )

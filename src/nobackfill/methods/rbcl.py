@@ -46,6 +46,7 @@ class RBCL(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    waits: ClassVar[bool] = True
     paper: ClassVar[str] = "Pan et al., arXiv"
     year: ClassVar[int | None] = 2022
 

@@ -68,6 +68,7 @@ class UniBCTSPR(ClassifyingMethod):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    waits: ClassVar[bool] = True
     paper: ClassVar[str] = "Zhang et al., IJCAI"
     year: ClassVar[int | None] = 2022
     compares_items: ClassVar[bool] = False

@@ -5,13 +5,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.products import inner_products, room_for_products, sums_of_rows
+
 
 def crowding_gradient(
     x: Float[Tensor, "classes dim"],
     others: Float[Tensor, "classes dim"],
     threshold: float,
     *,
-    block: int = 1024,
+    block: int | None = None,
 ) -> Float[Tensor, "classes dim"]:
     r"""The gradient in `x` of the summed hinge, as if `others` did not move with `x`.
 
@@ -19,7 +21,8 @@ def crowding_gradient(
         \frac{\partial}{\partial x_c} \sum_{c} \sum_{j \ne c} [x_c^\top o_j - \theta]_+
         = \sum_{j \ne c} \mathbb{1}[x_c^\top o_j > \theta]\; o_j
 
-    Where the `others` are `x` itself, every pair is met from both sides: take it twice.
+    Where the `others` are `x` itself, every pair is met from both sides: take it twice. Then each
+    product is computed once, and serves both rows.
 
     A block of rows is compared at a time, so that no classes x classes tensor ever exists.
 
@@ -30,12 +33,33 @@ def crowding_gradient(
                 [1.0000, 0.0000],
                 [0.0000, 0.0000]])
     """
-    gradient = torch.empty_like(x)
+    block = block or (4096 if x.is_cuda else 1024)
+    if others is x:
+        return _among_themselves(x, threshold, block)
+    gradient = torch.zeros_like(x)
+    products = room_for_products(x, min(block, len(x)), len(others))
     for start in range(0, len(x), block):
-        rows = slice(start, start + block)
-        too_near = (x[rows] @ others.T).gt_(threshold)  # 1 where it is, 0 where not
+        rows = x[start : start + block]
+        product = inner_products(rows, others, products[: len(rows)])
+        too_near = product.gt_(threshold)  # 1 where it is, 0 where not
         too_near.diagonal(offset=start).zero_()  # a class is not its own neighbour
-        torch.mm(too_near, others, out=gradient[rows])
+        sums_of_rows(too_near, others, gradient[start : start + block])
+    return gradient
+
+
+def _among_themselves(
+    x: Float[Tensor, "classes dim"], threshold: float, block: int
+) -> Float[Tensor, "classes dim"]:
+    """The same for `x` and itself: a block of rows meets itself and what comes after it."""
+    gradient = torch.zeros_like(x)
+    products = room_for_products(x, min(block, len(x)), len(x))
+    for start in range(0, len(x), block):
+        rows, after = x[start : start + block], x[start:]
+        product = inner_products(rows, after, products[: len(rows), : len(after)])
+        too_near = product.gt_(threshold)
+        too_near[:, : len(rows)].triu_(1)  # of a pair within the block, the first meets the second
+        sums_of_rows(too_near, after, gradient[start : start + block])
+        gradient[start:].addmm_(too_near.T, rows)
     return gradient
 
 

@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.perturb.crowding import crowding_gradient
+from nobackfill.products import inner_products, room_for_products
 
 BLOCK_BYTES = 256 * 2**20  # of products looked through at once
 MARGIN = 0.2  # how far below the threshold a pair is still listed
@@ -100,24 +101,49 @@ def near_pairs(
     """All pairs of different rows above a threshold, in order; None where they exceed `most`.
 
     On a GPU they are looked for in bfloat16, and a few more are found than asked for, never fewer.
+    On a CPU, where the `others` are `x` itself, each pair is looked for once, and turned round.
     `block` rows are compared at a time, by default what fits into 256 MB.
     """
+    once = others is x and x.device.type == "cpu"
     if x.is_cuda:
         longest = float(x.norm(dim=1).max() * others.norm(dim=1).max())
         threshold -= ROUNDING * longest
         x, others = x.bfloat16(), others.bfloat16()
     block = block or max(1, BLOCK_BYTES // (len(others) * x.element_size()))
+    products = room_for_products(x, min(block, len(x)), len(others))
     rows, other_rows, found = [], [], 0
     for start in range(0, len(x), block):
-        near = x[start : start + block] @ others.T > threshold
-        near.diagonal(offset=start).zero_()  # a class is not its own neighbour
+        part, first = x[start : start + block], start if once else 0
+        to_compare = others[first:]
+        room = products[: len(part), : len(to_compare)]
+        near = inner_products(part, to_compare, room) > threshold
+        if once:
+            near[:, : len(part)].triu_(1)  # the first of two classes meets the second
+        else:
+            near.diagonal(offset=start).zero_()  # a class is not its own neighbour
         row, other = near.nonzero().int().unbind(1)
-        found += len(row)
+        found += len(row) * (2 if once else 1)
         if found > most:
             return None
         rows.append(row + start)
-        other_rows.append(other.clone())
-    return torch.cat(rows), torch.cat(other_rows)
+        other_rows.append(other + first)
+    pairs = torch.cat(rows), torch.cat(other_rows)
+    return both_ways(*pairs, number=len(x)) if once else pairs
+
+
+def both_ways(
+    rows: Int[Tensor, " pairs"], other_rows: Int[Tensor, " pairs"], *, number: int
+) -> tuple[Int[Tensor, " both"], Int[Tensor, " both"]]:
+    """Each pair and its reverse, in order, of rows below `number`.
+
+    Example:
+        >>> both_ways(torch.tensor([0, 1]), torch.tensor([2, 2]), number=3)
+        (tensor([0, 1, 2, 2], dtype=torch.int32), tensor([2, 2, 0, 1], dtype=torch.int32))
+    """
+    row, other = rows.long(), other_rows.long()
+    pair = torch.cat([row * number + other, other * number + row])
+    pair.numpy().sort()  # in place
+    return (pair // number).int(), (pair % number).int()
 
 
 def listed_gradient(
@@ -144,6 +170,9 @@ def listed_gradient(
     """
     size = AT_A_TIME.get(x.device.type, 2**16)
     pieces = zip(rows.split(size), other_rows.split(size), strict=True)
-    inner = [(x[row] * others[other]).sum(dim=1) for row, other in pieces]
+    inner = [  # `index_select` takes a fifth of the time of brackets
+        x.index_select(0, row).mul_(others.index_select(0, other)).sum(dim=1)
+        for row, other in pieces
+    ]
     too_near = (torch.cat(inner) > threshold).to(x.dtype)
     return F.embedding_bag(other_rows, others, first, mode="sum", per_sample_weights=too_near)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 from nobackfill.perturb.checks import check_prototypes, check_same_classes
+from nobackfill.products import check_precision
 from nobackfill.search import nearest
 
 
@@ -16,6 +17,7 @@ def repulsion(
     *,
     k: int,
     include_self: bool = False,
+    precision: str = "float32",
 ) -> Float[Tensor, "classes dim"]:
     r"""Where the neighbours of each class push it.
 
@@ -28,9 +30,14 @@ def repulsion(
     pushed.
 
     Memory is linear in the number of classes: similarities exist for a block of rows at a time.
+    They are computed in `precision`, see `inner_products`; the weights are theirs too.
     """
     neighbor, cosine = nearest(
-        F.normalize(p, dim=-1), F.normalize(n, dim=-1), k, exclude_self=not include_self
+        F.normalize(p, dim=-1),
+        F.normalize(n, dim=-1),
+        k,
+        exclude_self=not include_self,
+        precision=precision,
     )
     w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8).to(n.dtype)
     pull = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)  # sum_j w_cj n_j
@@ -58,6 +65,8 @@ class NeighborPerturbation(nn.Module):
         include_self: Whether the new prototype of a class may push the class itself, as in
             left-over code of the authors.
         normalize: Whether prototypes are made unit first.
+        precision: In which neighbours are sought: "float32", or for GPUs "tf32" or "bfloat16",
+            which may mistake the last neighbours for others as near.
     """
 
     old: Float[Tensor, "classes dim"]
@@ -74,9 +83,11 @@ class NeighborPerturbation(nn.Module):
         accumulate: bool = True,
         include_self: bool = False,
         normalize: bool = True,
+        precision: str = "float32",
     ):
         super().__init__()
         check_prototypes(old)
+        check_precision(precision)
         if neighbors < 1:
             raise ConfigError(
                 f"wanted at least one neighbour, but got neighbors={neighbors}. The paper takes "
@@ -84,9 +95,11 @@ class NeighborPerturbation(nn.Module):
             )
         self.neighbors, self.new_strength = neighbors, new_strength
         self.accumulate, self.include_self, self.normalize = accumulate, include_self, normalize
+        self.precision = precision
         p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
         self.register_buffer("old", p)
-        self.register_buffer("start", p + old_strength * repulsion(p, p, p, k=neighbors))
+        push = repulsion(p, p, p, k=neighbors, precision=precision)
+        self.register_buffer("start", p + old_strength * push)
         self.register_buffer("moved", self.start.clone())
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
@@ -94,5 +107,12 @@ class NeighborPerturbation(nn.Module):
         check_same_classes(self.old, new)
         q = F.normalize(new.detach(), dim=-1) if self.normalize else new.detach()
         x = self.moved if self.accumulate else self.start
-        push = repulsion(x, self.old, q, k=self.neighbors, include_self=self.include_self)
+        push = repulsion(
+            x,
+            self.old,
+            q,
+            k=self.neighbors,
+            include_self=self.include_self,
+            precision=self.precision,
+        )
         self.moved = x + self.new_strength * push

@@ -12,6 +12,7 @@ from nobackfill.errors import ConfigError
 from nobackfill.perturb.checks import check_prototypes, check_same_classes
 from nobackfill.perturb.crowding import crowding_gradient, pair_gradient, project_out_length
 from nobackfill.perturb.near import NearPairs
+from nobackfill.products import matrix_products
 
 Rows = Int[Tensor, " rows"]
 Crowding = Callable[[Tensor, Tensor], Tensor]  # places and their neighbours' in, gradient out
@@ -69,6 +70,8 @@ class OptimizedPerturbation(nn.Module):
         keep_state: Whether the optimiser's moments live on from one update to the next. The
             perturbation itself always does.
         normalize: Whether prototypes are made unit first.
+        precision: In which all pairs are compared where they are too many to be listed: "float32",
+            or for GPUs "tf32".
         generator: Draws the pairs. By default each update draws from a generator seeded with the
             number of updates so far, so that a resumed training draws the same ones.
     """
@@ -95,6 +98,7 @@ class OptimizedPerturbation(nn.Module):
         batch_size: int = 1024,
         keep_state: bool = True,
         normalize: bool = True,
+        precision: str = "float32",
         generator: torch.Generator | None = None,
     ):
         super().__init__()
@@ -102,6 +106,7 @@ class OptimizedPerturbation(nn.Module):
         _check_choice("optimizer", optimizer, ("adam", "sgd"))
         _check_choice("hinge", hinge, ("inner", "cosine"))
         _check_choice("pairs", pairs, ("all", "sampled", "inbatch"))
+        _check_choice("precision", precision, ("float32", "tf32"))
         _check_positive("steps", steps)
         _check_positive("batch_size", batch_size)
         _check_positive("pairs_per_epoch", len(old) if pairs_per_epoch is None else pairs_per_epoch)
@@ -110,7 +115,7 @@ class OptimizedPerturbation(nn.Module):
         self.optimizer, self.hinge, self.pairs = optimizer, hinge, pairs
         self.pairs_per_epoch = pairs_per_epoch or len(old)
         self.batch_size, self.keep_state, self.normalize = batch_size, keep_state, normalize
-        self.generator = generator
+        self.precision, self.generator = precision, generator
         p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
         self.register_buffer("old", p)
         self.register_buffer("perturbation", torch.zeros_like(p))
@@ -139,11 +144,12 @@ class OptimizedPerturbation(nn.Module):
             self.second_moment.zero_()
             self.counts[0] = 0
         step = int(self.counts[0])
-        for gradient in self._gradients(new):
-            step += 1
-            if self.optimizer == "adam":
-                gradient = adam_step(gradient, self.first_moment, self.second_moment, step)
-            self.perturbation.sub_(gradient, alpha=self.learning_rate)
+        with matrix_products(self.precision):
+            for gradient in self._gradients(new):
+                step += 1
+                if self.optimizer == "adam":
+                    gradient = adam_step(gradient, self.first_moment, self.second_moment, step)
+                self.perturbation.sub_(gradient, alpha=self.learning_rate)
         self.counts[0] = step
         self.counts[1] += 1
 

@@ -18,8 +18,9 @@ from nobackfill.data.collection import Collection
 from nobackfill.embed import Watch
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
+from nobackfill.products import matrix_products
 from nobackfill.prototypes import class_means
-from nobackfill.train.precision import in_precision, matrix_products, scaler_for
+from nobackfill.train.precision import in_precision, scaler_for
 from nobackfill.train.running import RunningMeans
 from nobackfill.train.sight import WHOLE, Images, Sight
 

@@ -1,7 +1,5 @@
 """In which precision a model works. The loss is always in float32."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,16 +38,3 @@ def in_precision(model: nn.Module, precision: str) -> nn.Module:
 def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
     """Keeps gradients in float16 from vanishing; does nothing in other precisions."""
     return torch.amp.GradScaler(device.type, enabled=precision == "float16")
-
-
-@contextmanager
-def matrix_products(precision: str) -> Iterator[None]:
-    """For a while, GPUs may take 10 bits for matrix products, if that is asked for."""
-    before = torch.get_float32_matmul_precision()
-    if precision == "tf32":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        if precision == "tf32":
-            torch.set_float32_matmul_precision(before)

@@ -1,105 +1,30 @@
-"""SPEED.md, from the JSON lines of the benchmarks of speed."""
+"""The sections of SPEED.md that the scripts in benchmarks/ feed, each from its own lines."""
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from nobackfill.bench.lines import Line
+from nobackfill.bench.table import table
 
-def render_speed_page(read):
-    """The whole page.
+Read = Callable[[str], list[Line]]  # the name of a benchmark in, its lines out
 
-    Args:
-        read: The name of a benchmark in, its lines out.
-    """
-    return (
-        render_speed(read("retrieval_speed"))
-        + render_perturbation(read("perturbation"))
-        + render_steps(read("step_time"))
-        + render_flops(read("flops"))
-        + render_throughput(read("throughput"))
-        + render_streaming(read("streaming"))
-        + render_head_sizes(read("head_size"))
+
+def render_scripts(read: Read) -> list[str]:
+    """All sections that have lines, each a text."""
+    sections = (
+        render_steps(read("step_time")),
+        render_flops(read("flops")),
+        render_throughput(read("throughput")),
+        render_streaming(read("streaming")),
+        render_head_sizes(read("head_size")),
     )
+    return [section.strip() for section in sections if section]
 
 
-def render_speed(lines):
-    """One table per run: the best repeat of each peer, as a ratio to ours in that run.
-
-    Consecutive lines of one size are one run; repeats of different runs are never mixed.
-    """
-    parts = [
-        "# Speed",
-        "",
-        "Rendered by `python benchmarks/render.py` from the JSON lines beside it.",
-        "",
-        "## Mean average precision from vectors",
-        "",
-        "From vectors in memory to the value, each peer in its own process, one after the other on",
-        "the same machine, best repeat. Absolute seconds wander on shared machines, and so do the",
-        "ratios a little: every run on the present code that was recorded is shown.",
-        "",
-        "    python benchmarks/retrieval_speed.py --size market gldv2",
-        "",
-    ]
-    for size, run in groupby(lines, key=lambda line: tuple(line["sizes"].values())):
-        best = {}
-        for line in run:
-            if (
-                line["seconds"]
-                < best.get(line["peer"], line | {"seconds": float("inf")})["seconds"]
-            ):
-                best[line["peer"]] = line
-        ours = best["nobackfill"]
-        rows = [
-            [
-                f"`{peer}`",
-                f"{line['seconds']:.2f}",
-                f"{line['seconds'] / ours['seconds']:.1f}×",
-                f"{line['peak_mb']:.0f}",
-                f"{line['map']:.8f}",
-            ]
-            for peer, line in sorted(best.items(), key=lambda item: item[1]["seconds"])
-        ]
-        parts += [
-            f"### {size[0]:,} × {size[1]:,}, {size[2]} dimensions, {ours['threads']} threads",
-            "",
-            *table(["", "seconds", "of ours", "peak MB", "mAP"], rows),
-            "",
-        ]
-    return "\n".join(parts)
-
-
-def render_perturbation(lines):
-    """The latest measurement of each setting."""
-    latest = {
-        (line["method"], line["classes"], line["dtype"], line["device"]): line for line in lines
-    }
-    rows = [
-        [
-            f"`{method}`" + (f", {line['steps']} steps" if line["steps"] else ""),
-            f"{classes:,}",
-            dtype,
-            device,
-            f"{line['constructor_s']:.2f}",
-            f"{line['update_s']:.2f}",
-            f"{line['peak_mb']:.0f}",
-            f"{line['process_peak_mb']:.0f}",
-        ]
-        for (method, classes, dtype, device), line in latest.items()
-    ]
-    head = ["", "classes", "", "device", "constructor s", "update s", "added MB", "process MB"]
-    return "\n".join(
-        [
-            "## Perturbations, 256 dimensions",
-            "",
-            "    python benchmarks/perturbation.py --classes 24393 --steps 2",
-            "",
-            *table(head, rows),
-            "",
-        ]
-    )
-
-
-def render_steps(lines):
+def render_steps(lines: Sequence[Line]) -> str:
     """The latest measurement of each method, precision and machine."""
+    if not lines:
+        return ""
     latest = {(line["device"], line["precision"], line["method"]): line for line in lines}
     parts = [
         "## A training step, relative to plain classification",
@@ -127,7 +52,7 @@ def render_steps(lines):
     return "\n".join(parts)
 
 
-def render_flops(lines):
+def render_flops(lines: Sequence[Line]) -> str:
     """What is counted: of a step, of the start of an epoch, and of a whole one."""
     if not lines:
         return ""
@@ -172,16 +97,16 @@ def render_flops(lines):
     )
 
 
-def flops_of_an_epoch(line):
+def flops_of_an_epoch(line: Line) -> float:
     """All its steps, its start, and the pass if there is one."""
-    return (
+    return float(
         line["images"] * (line["image"] + line["terms"] / line["batch"])
         + line["start"]
         + line["images"] * line["forward"] * line["passes"]
     )
 
 
-def render_throughput(lines):
+def render_throughput(lines: Sequence[Line]) -> str:
     """Our loop beside a bare one, and what an epoch of the paper's length begins with."""
     if not lines:
         return ""
@@ -220,7 +145,7 @@ def render_throughput(lines):
     )
 
 
-def render_head_sizes(lines):
+def render_head_sizes(lines: Sequence[Line]) -> str:
     """Time, memory and quality of heads on many items."""
     if not lines:
         return ""
@@ -255,7 +180,7 @@ def render_head_sizes(lines):
     )
 
 
-def render_streaming(lines):
+def render_streaming(lines: Sequence[Line]) -> str:
     """A whole evaluation of a large gallery: time, and the most memory that it held."""
     if not lines:
         return ""
@@ -284,11 +209,3 @@ def render_streaming(lines):
             "",
         ]
     )
-
-
-def table(head, rows):
-    return [
-        f"| {' | '.join(head)} |",
-        f"|{'|'.join('---' for _ in head)}|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]

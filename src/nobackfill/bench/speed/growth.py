@@ -1,0 +1,62 @@
+"""How time and memory grow with classes, gallery and dimension."""
+
+from collections.abc import Sequence
+
+from nobackfill.bench.speed.case import Case, Kind, Suite
+from nobackfill.bench.speed.loss import both_ways
+from nobackfill.bench.speed.ndpp import update
+from nobackfill.bench.speed.retrieval import RELEVANT, whole
+
+DIM, NOISE = 256, 2.1
+CLASSES: dict[Kind, tuple[int, ...]] = {
+    "cuda": (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+    "cpu": (30, 100, 300, 1_000, 3_000, 10_000, 30_000),
+}
+GALLERIES: dict[Kind, tuple[int, ...]] = {
+    "cuda": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000),
+    "cpu": (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+}
+DIMS: dict[Kind, tuple[int, ...]] = {
+    "cuda": (16, 32, 64, 128, 256, 512, 1_024, 2_048),
+    "cpu": (16, 32, 64, 128, 256, 512, 1_024, 2_048),
+}
+QUERIES: dict[Kind, int] = {"cuda": 1_000, "cpu": 100}
+BATCH: dict[Kind, int] = {"cuda": 1_024, "cpu": 256}
+AT: dict[Kind, tuple[int, int]] = {"cuda": (24_393, 300_000), "cpu": (3_997, 30_000)}
+
+
+def cases(kind: Kind) -> Sequence[Case]:
+    """A curve for each of what grows; sizes and names tell them apart."""
+    classes_at, gallery_at = AT[kind]
+    batch, queries = BATCH[kind], QUERIES[kind]
+
+    def searched(gallery: int, dim: int, axis: str) -> Case:
+        classes = max(1, gallery // RELEVANT)
+        return whole(queries, gallery, dim, classes, NOISE, "float32", axis=axis)
+
+    def pushed(classes: int, dim: int, axis: str) -> Case:
+        return update(classes, dim, "float32", kind, axis=axis, name=f"NDPP `update` by {axis}")
+
+    return [
+        *(pushed(number, DIM, "classes") for number in CLASSES[kind]),
+        *(
+            both_ways(batch, number, DIM, "float32", kind, axis="classes")
+            for number in CLASSES[kind]
+        ),
+        *(searched(number, DIM, "gallery") for number in GALLERIES[kind]),
+        *(pushed(classes_at, dim, "dim") for dim in DIMS[kind]),
+        *(searched(gallery_at, dim, "dim") for dim in DIMS[kind]),
+    ]
+
+
+GROWTH = Suite(
+    "How cost grows",
+    (
+        "Each curve is one of the figures above at other sizes, in float32, beside its product of "
+        "matrices. The exponent is that of the power law through the upper half of a curve, by "
+        "least squares on logarithms: what is counted says 2 for NDPP by classes and 1 for all "
+        "else; small sizes cost what a launch or a call costs. Memory is that of ours, inputs "
+        "included; where it is 1 or less by every size, nothing of the size of a product is held.",
+    ),
+    cases,
+)

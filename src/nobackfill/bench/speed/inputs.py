@@ -1,0 +1,99 @@
+"""Invented vectors, and products of matrices in blocks: what suites begin with and compare with."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from nobackfill.bench.speed.case import Work
+from nobackfill.products import inner_products, room_for_products
+
+BLOCK = {"cuda": 10**9, "cpu": 64 * 2**20}  # bytes of a product that are held at once
+ONE_GROUP = 20  # classes
+
+
+def crowded(
+    classes: int, dim: int, device: torch.device, *, seed: int = 0
+) -> Float[Tensor, "classes dim"]:
+    """Unit rows in clusters of twenty, as crowded as class means are."""
+    generator = torch.Generator(device).manual_seed(seed)
+    groups = -(-classes // ONE_GROUP)
+    centre = F.normalize(torch.randn(groups, dim, generator=generator, device=device), dim=-1)
+    own = F.normalize(torch.randn(classes, dim, generator=generator, device=device), dim=-1)
+    rows = 0.75 * centre.repeat_interleave(ONE_GROUP, dim=0)[:classes] + 0.6 * own
+    return F.normalize(rows, dim=-1)
+
+
+def dense(
+    classes: int, dim: int, device: torch.device, *, seed: int = 0
+) -> Float[Tensor, "classes dim"]:
+    """Unit rows with a direction in common: all cosines are about 0.6."""
+    generator = torch.Generator(device).manual_seed(seed)
+    own = F.normalize(torch.randn(classes, dim, generator=generator, device=device), dim=-1)
+    common = F.normalize(torch.randn(dim, generator=generator, device=device), dim=0)
+    return F.normalize(own + 1.5**0.5 * common, dim=-1)
+
+
+def product_in_blocks(
+    rows: Float[Tensor, "rows dim"],
+    columns: Float[Tensor, "columns dim"],
+    *,
+    back: bool = False,
+    block_bytes: int | None = None,
+    aligned: bool = False,
+) -> Work:
+    """All inner products of rows and columns, and nothing else: the floor of whatever needs them.
+
+    Those of bfloat16 are written in float32: rounded ones could not be told apart.
+
+    Returns, when called, the last block of products, or what came back of them.
+
+    Args:
+        rows: Of the left side.
+        columns: Of the right side.
+        back: Whether each block of products is multiplied with the columns again, as a gradient is.
+        block_bytes: Of a block; about 1 GB on a GPU.
+        aligned: Whether they are made as ours are, in rows that start at lines of the cache and in
+            numbers that tensor cores like, or as everybody's are.
+    """
+    block_bytes = block_bytes or BLOCK.get(rows.device.type, BLOCK["cpu"])
+    dtype = torch.float32 if rows.dtype == torch.bfloat16 else rows.dtype
+    number = min(len(rows), max(1, block_bytes // (len(columns) * dtype.itemsize)))
+    buffers = list[Tensor]()  # made at the first call, so that they are no inputs
+
+    def product() -> Tensor:
+        if not buffers:
+            like = rows if dtype == rows.dtype else rows[:0].to(dtype)
+            whole = room_for_products(like, number, len(columns))
+            buffers.append(whole if aligned else like.new_empty(number, len(columns)))
+            buffers.append(torch.empty_like(rows) if back else rows.new_empty(0))
+        for first in range(0, len(rows), number):
+            part = rows[first : first + number]
+            out = buffers[0][: len(part)]
+            if aligned:
+                precision = "float32" if dtype == rows.dtype else "bfloat16"
+                scores = inner_products(part, columns, out, precision)
+            elif dtype == rows.dtype:
+                scores = torch.mm(part, columns.T, out=out)
+            else:
+                scores = torch.mm(part, columns.T, out_dtype=dtype, out=out)
+            if back:
+                torch.mm(scores, columns, out=buffers[1][first : first + number])
+        return buffers[1] if back else scores
+
+    return product
+
+
+def accepted(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+    """Those of the options that a function knows.
+
+    Example:
+        >>> accepted(sorted, reverse=True, precision="tf32")
+        {'reverse': True}
+    """
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}

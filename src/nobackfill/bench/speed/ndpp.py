@@ -1,0 +1,171 @@
+"""One update of NDPP, against the product of all similarities alone."""
+
+import importlib
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
+from nobackfill.bench.speed.inputs import crowded, product_in_blocks
+from nobackfill.perturb.neighbor import NeighborPerturbation
+from nobackfill.search import nearest
+
+SIZES = (3_997, 24_393, 81_313, 300_000)
+MIDDLE = 24_393
+DIM, NEIGHBORS, SAMPLE = 256, 100, 512
+FASTEST_ON_CPU = 24_393  # classes; more take minutes there
+TARGETS: dict[Kind, tuple[float, float]] = {"cuda": (2.0, 8.0), "cpu": (1.3, 4.0)}  # ratio, GB
+GEMM = "all similarities alone, in blocks"
+FAISS = "`IndexFlatIP.search` of faiss, k=100"
+
+
+def cases(kind: Kind) -> Sequence[Case | Finding]:
+    """Every size in every precision; on a CPU in float32."""
+    every: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")
+    precisions = every if kind == "cuda" else every[:1]
+    found: list[Case | Finding] = [
+        update(classes, DIM, precision, kind) for classes in SIZES for precision in precisions
+    ]
+    found += [update(MIDDLE, DIM, "float64", kind), constructor(MIDDLE, DIM, kind)]
+    found += [
+        aligned_product(classes, DIM, precision, kind)
+        for classes in SIZES[1:3]
+        for precision in precisions
+    ]
+    return found + [
+        neighbors_found(classes, DIM, precision)
+        for classes in (MIDDLE, *([81_313] if kind == "cuda" else []))
+        for precision in every
+        if kind == "cuda" or precision != "tf32"
+    ]
+
+
+def update(
+    classes: int, dim: int, precision: Precision, kind: Kind, *, axis: str = "", name: str = ""
+) -> Case:
+    """One update; see `Case` for `axis`, which also takes the targets away."""
+    by_faiss = kind == "cpu" and precision == "float32" and not axis
+    return Case(
+        name or f"`update`, {precision}",
+        {"classes": classes, "dim": dim},
+        FAISS if by_faiss else GEMM,
+        partial(_make, classes, dim, precision, by_faiss=by_faiss),
+        target=None if axis or precision == "float64" else TARGETS[kind][0],
+        target_gb=None if axis or precision == "float64" else TARGETS[kind][1],
+        precision=precision,
+        operations=2.0 * classes * dim * (classes + NEIGHBORS),
+        bytes=4.0 * 4 * classes * dim,  # old, new and moved are read, moved is written
+        wants=("faiss",) if by_faiss else (),
+        large=kind == "cpu" and not axis and (classes > FASTEST_ON_CPU or precision == "float64"),
+        axis=axis,
+    )
+
+
+def aligned_product(classes: int, dim: int, precision: Precision, kind: Kind) -> Case:
+    """What the floor would be if it were made as ours is."""
+
+    def make(device: torch.device) -> Pair:
+        old, new = (crowded(classes, dim, device, seed=seed) for seed in range(2))
+        if precision == "bfloat16":
+            old, new = old.bfloat16(), new.bfloat16()
+        return Pair(product_in_blocks(old, new, aligned=True), product_in_blocks(old, new))
+
+    return Case(
+        f"similarities alone, aligned, {precision}",
+        {"classes": classes, "dim": dim},
+        GEMM,
+        make,
+        precision=precision,
+        operations=2.0 * classes**2 * dim,
+        bytes=4.0 * 2 * classes * dim,
+        large=kind == "cpu" and classes > FASTEST_ON_CPU,
+    )
+
+
+def constructor(classes: int, dim: int, kind: Kind) -> Case:
+    """The first push, by the old neighbours."""
+
+    def make(device: torch.device) -> Pair:
+        old = crowded(classes, dim, device)
+        return Pair(lambda: NeighborPerturbation(old), product_in_blocks(old, old))
+
+    return Case(
+        "constructor, float32",
+        {"classes": classes, "dim": dim},
+        GEMM,
+        make,
+        operations=2.0 * classes * dim * (classes + NEIGHBORS),
+        bytes=4.0 * 3 * classes * dim,
+        large=kind == "cpu",
+    )
+
+
+def neighbors_found(classes: int, dim: int, precision: Precision) -> Finding:
+    """How many of the neighbours a precision shares with float64."""
+    return Finding(
+        f"neighbours found, {precision}",
+        {"classes": classes, "dim": dim},
+        f"share of the {NEIGHBORS} nearest that float64 finds too, of {SAMPLE} classes",
+        partial(agreement, classes, dim, precision),
+        precision=precision,
+    )
+
+
+def agreement(classes: int, dim: int, precision: Precision, device: torch.device) -> float:
+    """The share of the neighbours of some classes that float64 finds too."""
+    new = crowded(classes, dim, device, seed=1)
+    step = max(1, classes // SAMPLE)
+    old = crowded(classes, dim, device)[::step][:SAMPLE]
+    k = min(NEIGHBORS, classes)
+    exact = (old.double() @ new.double().T).topk(k, dim=1).indices
+    found, _ = nearest(old, new, k, precision=precision)
+    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+    return sum(shared) / (k * len(shared))
+
+
+def _make(
+    classes: int, dim: int, precision: Precision, device: torch.device, *, by_faiss: bool
+) -> Pair:
+    old, new = (crowded(classes, dim, device, seed=seed) for seed in range(2))
+    if precision == "float64":
+        old, new = old.double(), new.double()
+        perturbation = NeighborPerturbation(old)
+    else:
+        perturbation = NeighborPerturbation(old, precision=precision)
+    if by_faiss:
+        peer = _faiss_search(old, new)
+    elif precision == "bfloat16":
+        peer = product_in_blocks(old.bfloat16(), new.bfloat16())
+    else:
+        peer = product_in_blocks(old, new)
+    return Pair(lambda: perturbation.update(new), peer)
+
+
+def _faiss_search(old: torch.Tensor, new: torch.Tensor) -> Work:
+    faiss = importlib.import_module("faiss")
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    index = faiss.IndexFlatIP(new.shape[1])
+    index.add(new.numpy())
+    rows = old.numpy()
+    return lambda: index.search(rows, NEIGHBORS)
+
+
+NDPP = Suite(
+    "NDPP: one update",
+    (
+        f"Each of C old class means finds its {NEIGHBORS} nearest new ones, D = {DIM}, and is "
+        "pushed away from them. Counted: 2 C² D operations for the similarities and 2 C k D for "
+        "the weighted sums; 16 C D bytes, if every matrix is read once. No method that looks at "
+        "all similarities can be faster than their product: that is the floor, written in blocks "
+        "(of 1 GB on a GPU) and never looked at. The perturbation also selects from C² numbers, "
+        "which the product only writes. Ours multiplies numbers of classes that tensor cores like "
+        "(24,384, then 9), into rows that start at lines of the cache; the floor is the product as "
+        "everybody writes it, `torch.mm`. How much that is, *similarities alone, aligned* tells: "
+        "held against those, ours has the quotient of both ratios.",
+        "*Neighbours found* says what a precision costs. Vectors are rounded before the product "
+        "(tf32 keeps 10 bits of the mantissa, bfloat16 7), sums are of float32, the peer's too; "
+        "neighbours that change are those whose similarities were about the same.",
+    ),
+    cases,
+)

@@ -1,0 +1,240 @@
+"""SPEED.md: rendered from the lines, never written by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from re import sub
+
+from nobackfill.bench.lines import Line, read_lines
+from nobackfill.bench.speed.case import Suite, in_words
+from nobackfill.bench.speed.curves import by_curve, growth_figure, memory_of, times_of
+from nobackfill.bench.speed.runner import LINES, speed_key
+from nobackfill.bench.speed.scale import exponent, extrapolate
+from nobackfill.bench.speed.scripts import render_scripts
+from nobackfill.bench.speed.suites import SPEED_SUITES
+from nobackfill.bench.table import table
+from nobackfill.files import write_text
+
+PAGE = "SPEED.md"
+HOW_TO_READ = """\
+Rendered by `nobackfill bench speed --render` from the JSON lines beside it. In the first sections
+ours and its peer take turns in one run (ours, peer, ours, …); the ratio is the median of the paired
+turns, with the lowest and the highest behind it, so that a busy or a faster machine changes both
+sides alike. Seconds are medians. *Memory* is the most that ours held, inputs included; *added* is
+what came on top of the inputs, of ours and of the peer: by torch's allocator on a GPU, by the whole
+process on a CPU. *Counted* are the operations and the bytes of the section's text. Of a figure that
+was measured twice on one device the later stands here; all are in [speed.jsonl](speed.jsonl)."""
+
+
+def render_page(folder: Path) -> Path:
+    """Writes SPEED.md and its figures from the lines in a folder; returns its path."""
+    path = folder / PAGE
+    write_text(path, render(folder, folder / "figures"))
+    return path
+
+
+def render(folder: Path, figures: Path) -> str:
+    """The page.
+
+    Args:
+        folder: Of the lines.
+        figures: The folder of the figures, which are drawn anew.
+    """
+    lines = read_lines(folder / LINES, key=speed_key)
+    sections = ["# Speed", *([targets(lines)] if lines else []), HOW_TO_READ]
+    for name, suite in SPEED_SUITES.items():
+        its = [line for line in lines if line["suite"] == name]
+        if its:
+            sections += suite_section(name, suite, its, figures)
+    sections += render_scripts(lambda name: all_lines(folder / f"{name}.jsonl"))
+    if lines:
+        sections += ["## Beyond one machine", *extrapolate(lines)]
+    return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
+
+
+def all_lines(path: Path) -> list[Line]:
+    """Every line of a file, whatever it tells of."""
+    numbers = iter(range(10**9))
+    return read_lines(path, key=lambda line: (next(numbers),))
+
+
+def targets(lines: Sequence[Line]) -> str:
+    """How many targets are met, and which are not."""
+    asked = [(line, text, met) for line in lines for text, met in targets_of(line)]
+    if not asked:
+        return ""
+    missed = [(line, text) for line, text, met in asked if not met]
+    said = f"{len(asked) - len(missed)} of {len(asked)} targets are met."
+    if not missed:
+        return said
+    each = "; ".join(
+        f"{line['suite']}, {line['case']}, {in_words(line['size'])}, {line['device']} ({text})"
+        for line, text in missed
+    )
+    return f"{said} Not met: {each}."
+
+
+def targets_of(line: Line) -> list[tuple[str, bool]]:
+    """What was asked of a figure, and whether it came to that.
+
+    Example:
+        >>> targets_of({"target": 2.0, "counts": "ours/peer", "ratio": 1.5})
+        [('≤ 2', True)]
+    """
+    found = []
+    if (wanted := line.get("target")) is not None:
+        small = line["counts"] == "ours/peer"
+        met = line["ratio"] <= wanted if small else line["ratio"] >= wanted
+        found.append((f"{'≤' if small else '≥'} {wanted:g}", met))
+    if (wanted := line.get("target_s")) is not None:
+        found.append((f"≤ {wanted:g} s", line["ours_s"] <= wanted))
+    if (wanted := line.get("target_gb")) is not None:
+        found.append((f"≤ {wanted:g} GB", gigabytes(line) <= wanted))
+    return found
+
+
+def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path) -> list[str]:
+    """A heading, what is done, and a table for each device."""
+    sections = [f"## {suite.title}", *suite.says, f"    nobackfill bench speed --suite {name}"]
+    for device in sorted({line["device"] for line in lines}, key=lambda one: (one == "cpu", one)):
+        its = [line for line in lines if line["device"] == device]
+        sections.append(f"### {heading(its)}")
+        plain = [line for line in its if "ratio" in line and not line["axis"]]
+        if plain:
+            sections += [peers(plain), "\n".join(timed_table(plain))]
+        found = [line for line in its if "found" in line]
+        if found:
+            sections += ["\n".join(found_table(found))]
+        if any(line.get("axis") for line in its):
+            file = f"speed-growth-{slug(device)}.svg"
+            write_text(figures / file, growth_figure(its))
+            sections += ["\n".join(growth_table(its)), f"![{suite.title}](figures/{file})"]
+    return sections
+
+
+def heading(lines: Sequence[Line]) -> str:
+    """A device, and when and with what it was measured, as its newest line says."""
+    last = max(lines, key=lambda line: line["date"])
+    name = last["device"]
+    if name == "cpu":
+        threads = "1 thread" if last["threads"] == 1 else f"{last['threads']} threads"
+        name = f"CPU ({last['processor']}), {threads}"
+    return f"{name}, torch {last['torch']}, {last['date'][:10]}"
+
+
+def peers(lines: Sequence[Line]) -> str:
+    """What ours is held against, where it is one and the same for most."""
+    known = dict.fromkeys(line["peer"] for line in lines)
+    return f"Peer: {'; '.join(known)}." if len(known) <= 2 else ""
+
+
+def timed_table(lines: Sequence[Line]) -> list[str]:
+    """A row for each figure."""
+    with_values = any(line["value"] is not None for line in lines)
+    head = ["", "size", lines[0]["counts"], "lowest to highest", "ours", "peer", "target",
+            "memory", "added", "peer adds", "counted", "TFLOP/s"]  # fmt: skip
+    rows = []
+    for line in lines:
+        asked = [f"{text}: {'met' if met else '**missed**'}" for text, met in targets_of(line)]
+        rate = f", {line['steps'] / line['ours_s']:,.0f} steps/s" if line["steps"] else ""
+        peer_rate = f", {line['steps'] / line['peer_s']:,.0f} steps/s" if line["steps"] else ""
+        row = [
+            line["case"],
+            in_words(line["size"]),
+            f"**{line['ratio']:.3g}**",
+            f"{line['lowest']:.3g} to {line['highest']:.3g} ({line['repeats']})",
+            time(line["ours_s"]) + rate,
+            time(line["peer_s"]) + peer_rate,
+            ", ".join(asked) or "–",
+            f"{gigabytes(line):.2f} GB",
+            amount(1e6 * line["added_mb"], "B"),
+            amount(1e6 * line["peer_added_mb"], "B"),
+            f"{amount(line['operations'], 'FLOP')}, {amount(line['bytes'], 'B')}",
+            f"{line['operations'] / line['ours_s'] / 1e12:.3g}",
+        ]
+        if with_values:
+            row += [", ".join(value(line[key]) for key in ("value", "peer_value"))]
+        rows.append(row)
+    return table([*head, "values"] if with_values else head, rows)
+
+
+def found_table(lines: Sequence[Line]) -> list[str]:
+    """A row for each finding."""
+    rows = [
+        [line["case"], in_words(line["size"]), f"{line['found']:.5f}", line["says"]]
+        for line in lines
+    ]
+    return table(["", "size", "found", ""], rows)
+
+
+def growth_table(lines: Sequence[Line]) -> list[str]:
+    """A row for each curve."""
+    rows = []
+    for name, curve in by_curve(lines).items():
+        axis = curve[0]["axis"]
+        first, last = curve[0], curve[-1]
+        others = {key: size for key, size in last["size"].items() if key != axis}
+        rows.append(
+            [
+                name,
+                in_words(others),
+                f"{first['size'][axis]:,} to {last['size'][axis]:,}",
+                f"{time(first['ours_s'])} to {time(last['ours_s'])}",
+                grown(exponent(times_of(curve))),
+                f"{gigabytes(first):.2g} to {gigabytes(last):.2g} GB",
+                grown(exponent(memory_of(curve))),
+                f"{last['ratio']:.3g}",
+            ]
+        )
+    head = ["", "at", "from … to", "time", "exponent", "memory", "exponent", "ours/peer at the end"]
+    return table(head, rows)
+
+
+def grown(power: float | None) -> str:
+    """An exponent, or a dash."""
+    return "–" if power is None else f"**{power:.2f}**"
+
+
+def gigabytes(line: Line) -> float:
+    """The most that ours held, inputs included."""
+    return float(line["held_mb"] + line["added_mb"]) / 1e3
+
+
+def value(one: float | None) -> str:
+    """What a work returned."""
+    return "–" if one is None else f"{one:.8f}"
+
+
+def time(seconds: float) -> str:
+    """Seconds with three digits.
+
+    Example:
+        >>> time(12.345), time(0.012345), time(0.0000123)
+        ('12.3 s', '12.3 ms', '12.3 µs')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:{'.0f' if seconds >= 1000 else '.3g'}} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def amount(number: float, unit: str) -> str:
+    """A large number with a prefix.
+
+    Example:
+        >>> amount(3.05e11, "FLOP"), amount(99_900_000.0, "B")
+        ('305 GFLOP', '99.9 MB')
+    """
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {prefix}{unit}"
+    return f"{number:.0f} {unit}"
+
+
+def slug(name: str) -> str:
+    """A part of a file's name.
+
+    Example:
+        >>> slug("NVIDIA H200")
+        'nvidia-h200'
+    """
+    return sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

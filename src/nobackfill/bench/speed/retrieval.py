@@ -1,0 +1,135 @@
+"""Exact mean average precision from vectors: against one product on a GPU, libraries on a CPU."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nobackfill.bench.speed.case import Case, Kind, Pair, Precision, Suite
+from nobackfill.bench.speed.inputs import accepted, product_in_blocks
+from nobackfill.bench.speed.retrieval_peers import PEERS
+from nobackfill.metrics import retrieval
+
+DIM, RELEVANT = 256, 20
+ON_CPU = ((3_368, 15_913, 750, 1.75), (1_129, 200_000, 10_000, 2.1))
+ON_GPU = (10_000, 1_000_000, 1_000_000 // RELEVANT, 2.1)  # query, gallery, classes, noise
+GPU_TARGET, CPU_GB = 1.5, 0.5
+Vectors = tuple[Tensor, Tensor, Tensor, Tensor]  # query, gallery and their labels
+
+
+def cases(kind: Kind) -> Sequence[Case]:
+    """On a GPU one large gallery; on a CPU two sizes, with each peer."""
+    if kind == "cuda":
+        precisions: tuple[Precision, ...] = ("float32", "tf32")
+        query, gallery, classes, noise = ON_GPU
+        return [
+            whole(query, gallery, DIM, classes, noise, precision, target=GPU_TARGET)
+            for precision in precisions
+        ]
+    return [beside(name, size) for size in ON_CPU for name in PEERS]
+
+
+def beside(name: str, size: tuple[int, int, int, float]) -> Case:
+    """Ours and one peer, both of which give the mAP."""
+    query, gallery, classes, noise = size
+    peer = PEERS[name]
+
+    def make(device: torch.device) -> Pair:
+        vectors = clustered(query, gallery, DIM, classes, noise, device)
+        return Pair(lambda: mean_average_precision(vectors), lambda: peer.function(*vectors))
+
+    return Case(
+        f"mAP against {name}",
+        {"queries": query, "gallery": gallery, "dim": DIM},
+        name,
+        make,
+        counts="peer/ours",
+        target=peer.target,
+        target_gb=CPU_GB,
+        operations=2.0 * query * gallery * DIM,
+        bytes=4.0 * (query + gallery) * DIM,
+        wants=peer.wants,
+        room=float(peer.room) * query * gallery,
+    )
+
+
+def whole(
+    query: int,
+    gallery: int,
+    dim: int,
+    classes: int,
+    noise: float,
+    precision: Precision,
+    *,
+    target: float | None = None,
+    axis: str = "",
+) -> Case:
+    """Ours against the product of all similarities."""
+    return Case(
+        f"mAP by {axis}" if axis else f"mAP, {precision}",
+        {"queries": query, "gallery": gallery, "dim": dim},
+        "all similarities alone, in blocks",
+        partial(_make, query, gallery, dim, classes, noise, precision),
+        target=target,
+        precision=precision,
+        operations=2.0 * query * gallery * dim,
+        bytes=4.0 * (query + gallery) * dim,
+        axis=axis,
+    )
+
+
+def _make(
+    query: int,
+    gallery: int,
+    dim: int,
+    classes: int,
+    noise: float,
+    precision: Precision,
+    device: torch.device,
+) -> Pair:
+    vectors = clustered(query, gallery, dim, classes, noise, device)
+    return Pair(lambda: mean_average_precision(vectors, precision), product_in_blocks(*vectors[:2]))
+
+
+def mean_average_precision(vectors: Vectors, precision: Precision = "float32") -> float:
+    """Ours."""
+    options = accepted(retrieval, precision=precision)
+    return retrieval(*vectors, **options).mean_average_precision
+
+
+def clustered(
+    query: int, gallery: int, dim: int, classes: int, noise: float, device: torch.device
+) -> Vectors:
+    """Unit vectors around the centres of their classes; labels are on the CPU."""
+    generator = torch.Generator(device).manual_seed(0)
+    centre = torch.randn(classes, dim, generator=generator, device=device)
+    labels = [torch.arange(rows) % classes for rows in (query, gallery)]
+    sides = [
+        F.normalize(
+            torch.randn(len(label), dim, generator=generator, device=device)
+            .mul_(noise)
+            .add_(centre[label.to(device)]),
+            dim=-1,
+        )
+        for label in labels
+    ]
+    return sides[0], sides[1], labels[0], labels[1]
+
+
+RETRIEVAL = Suite(
+    "Mean average precision from vectors",
+    (
+        f"From unit vectors in memory to the mAP, exact, D = {DIM}, about {RELEVANT} relevant "
+        "items a query. Counted: 2 Q G D operations for the similarities, and 4 (Q + G) D bytes. "
+        "On a GPU the floor is their product, written in blocks of 1 GB and never looked at, on "
+        "vectors that are there already. On a CPU each peer takes turns with ours in one process, "
+        "and the ratio says how many times as long it takes; both values stand beside it.",
+        "Peers: `pip install 'nobackfill[bench]'`. torchmetrics drops what scores below 0, so it "
+        "is given (1 + cosine) / 2. Others that we know (open-metric-learning, torchreid) pin "
+        "dependencies of their own: install them in an environment apart and add a function to "
+        "`retrieval_peers.py`.",
+    ),
+    cases,
+)

@@ -1,0 +1,164 @@
+"""Power laws through what was measured, and what they say of sizes that nobody has measured."""
+
+from collections.abc import Mapping, Sequence
+from math import log
+from statistics import linear_regression
+
+from nobackfill.bench.lines import Line
+
+GALLERY, CLASSES, QUERIES, BATCH, DIM = 10**8, 10**7, 10_000, 1_024, 256
+GPU_BYTES = 80e9  # what a GPU of a data centre has at least
+STEPS = 50
+
+
+def exponent(points: Mapping[float, float]) -> float | None:
+    """The power by which values grow: least squares on logarithms over the upper half.
+
+    Args:
+        points: By size what was measured; sizes at or above the geometric middle count, three of
+            them at least.
+
+    Returns:
+        None where there are fewer than three points.
+
+    Example:
+        >>> round(exponent({10.0**n: 7 * 100.0**n for n in range(5)}), 6)
+        2.0
+    """
+    known = sorted((size, value) for size, value in points.items() if size > 0 and value > 0)
+    if len(known) < 3:
+        return None
+    middle = (known[0][0] * known[-1][0]) ** 0.5
+    upper = [one for one in known if one[0] >= middle]
+    upper = upper if len(upper) >= 3 else known[-3:]
+    sizes, values = zip(*((log(size), log(value)) for size, value in upper), strict=True)
+    return linear_regression(sizes, values).slope
+
+
+def extrapolate(lines: Sequence[Line]) -> list[str]:
+    """What 10⁸ gallery items and 10⁷ classes would cost on a cluster, from the measured rates.
+
+    Rates are those of the largest figure of the fastest GPU; without one, of a CPU.
+    """
+    timed = [line for line in lines if "ours_s" in line]
+    gpus = [line for line in timed if line["device"] != "cpu"]
+    return [
+        "The rates are those of the largest size above, and the counts say how work grows: with "
+        "gallery items for a search, with the square of the classes for perturbations, with "
+        "classes for the loss. These are sums, not measurements: time to talk to each other, and "
+        "to read the vectors, is not in them.",
+        gallery_at_scale(gpus or timed),
+        classes_at_scale(gpus or timed),
+    ]
+
+
+def gallery_at_scale(lines: Sequence[Line]) -> str:
+    """A search of 10,000 queries in 10⁸ items."""
+    line = largest(lines, "retrieval", "gallery", "mAP")
+    if line is None:
+        return "No search was measured yet: `nobackfill bench speed --suite retrieval`."
+    pairs = line["size"]["queries"] * line["size"]["gallery"] * line["size"]["dim"]
+    seconds = line["ours_s"] * QUERIES * GALLERY * DIM / pairs
+    stored = 4.0 * GALLERY * DIM
+    machines = at_least(stored / GPU_BYTES)
+    return (
+        f"**{power(GALLERY)} gallery items.** In float32 they are {stored / 1e9:,.0f} GB, "
+        f"{stored / 2e9:,.0f} GB in half precision: at least {machines} GPUs of 80 GB, or one "
+        f"after the other through one GPU. Gallery rows are sharded, queries are copied to each "
+        f"shard. The rank of a relevant item is one plus the number of items before it, and such "
+        f"counts add up over shards: a search sends the scores of the relevant items to all "
+        f"shards and gets one integer for each back, so exact mAP costs no more than its parts. "
+        f"{QUERIES:,} queries would take {gpu_seconds(seconds, line)} in all, "
+        f"{spoken(seconds / machines)} on {machines} of them. To serve such a gallery is the work "
+        f"of an engine with shards: Milvus, Qdrant, or faiss (`IndexShards`, over the GPUs of one "
+        f"machine). `nobackfill gallery` speaks to Qdrant; `nobackfill evaluate` works on one "
+        f"device."
+    )
+
+
+def classes_at_scale(lines: Sequence[Line]) -> str:
+    """Perturbations and loss with 10⁷ classes."""
+    stored = 4.0 * CLASSES * DIM
+    said = [
+        f"**{power(CLASSES)} classes.** A matrix of class means is {stored / 1e9:,.1f} GB in "
+        f"float32, so old, moved and new ones fit one GPU; what grows is the work."
+    ]
+    if line := largest(lines, "ndpp", "classes", "`update`"):
+        seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
+        said.append(
+            f"NDPP: the old rows are sharded, the new ones are gathered by all (one all-gather of "
+            f"{stored / 1e9:,.1f} GB an epoch), and nothing else is exchanged. An update would "
+            f"take {gpu_seconds(seconds, line)}, {spoken(seconds / 64)} on 64 of them; at that "
+            f"size an index (faiss IVF, or HNSW) that finds most neighbours is the better choice."
+        )
+    if line := largest(lines, "odpp", "classes", "constructor, dense"):
+        seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
+        said.append(
+            f"ODPP, {STEPS} steps in which every pair matters: rows are sharded likewise, with "
+            f"the moved ones gathered in every step; {gpu_seconds(seconds, line)}, "
+            f"{spoken(seconds / 64)} on 64 of them."
+        )
+    if line := largest(lines, "loss", "classes", "forward + backward"):
+        seconds = line["ours_s"] * CLASSES * BATCH / line["size"]["classes"]
+        seconds /= line["size"]["batch"]
+        exchanged = 4.0 * BATCH * (DIM + 2)
+        said.append(
+            f"`prototype_loss`: classes are sharded, as in partial FC, or by `loss_parallel` of "
+            f"torch.distributed; a step exchanges two sums and one gradient an item, "
+            f"{exchanged / 1e6:,.1f} MB for a batch of {BATCH:,}. Forward and backward would take "
+            f"{gpu_seconds(seconds, line)} a step, {spoken(seconds / 8)} on 8 of them."
+        )
+    return " ".join(said)
+
+
+def largest(lines: Sequence[Line], suite: str, by: str, starts: str) -> Line | None:
+    """Of the figures of a suite in float32 the one of the largest size; the later of equals."""
+    found = [
+        line
+        for line in lines
+        if line["suite"] == suite
+        and line["case"].startswith(starts)
+        and line["precision"] == "float32"
+    ]
+    return max(found, key=lambda line: (line["size"][by], line["date"]), default=None)
+
+
+def gpu_seconds(seconds: float, line: Line) -> str:
+    """A cost, with the machine that it is told for.
+
+    Example:
+        >>> gpu_seconds(1234.5, {"device": "NVIDIA H200"})
+        '1,230 GPU-seconds (NVIDIA H200)'
+    """
+    unit = "CPU" if line["device"] == "cpu" else "GPU"
+    three_digits = float(f"{seconds:.3g}")
+    said = f"{three_digits:,.0f}" if seconds >= 100 else f"{three_digits:g}"
+    return f"{said} {unit}-seconds ({line['device']})"
+
+
+def spoken(seconds: float) -> str:
+    """A time for people.
+
+    Example:
+        >>> spoken(0.02), spoken(42.0), spoken(600.0), spoken(90_000.0)
+        ('20 ms', '42 s', '10 min', '25 h')
+    """
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 5 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def power(number: int) -> str:
+    """A power of ten, written as one.
+
+    Example:
+        >>> power(10**8)
+        '10⁸'
+    """
+    return "10" + str(len(str(number)) - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def at_least(number: float) -> int:
+    """The next whole number."""
+    return max(1, -int(-number // 1))

@@ -1,0 +1,110 @@
+"""What `nobackfill bench speed` shows: cases, figures as they come, and where the page is."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from nobackfill.bench.speed import SPEED_SUITES, Case, Finding
+from nobackfill.bench.speed.case import in_words
+from nobackfill.bench.speed.page import render_page, targets_of, time
+from nobackfill.bench.speed.runner import LINES, Measured, kind_of, measure_all, plan_cases
+from nobackfill.cli.show import console, emit, print_object
+from nobackfill.errors import RunsFailed
+from nobackfill.upgrade import choose_device
+
+
+@dataclass(frozen=True)
+class AskedSpeed:
+    """What a person asked for; see the options of the command."""
+
+    suites: tuple[str, ...]
+    only: tuple[str, ...]
+    repeats: int
+    large: bool
+    limit: float | None
+    threads: int | None
+    output: Path
+    device: str
+
+    def cases(self, kind: Any) -> list[tuple[str, Case | Finding]]:
+        """What to measure on a kind of device."""
+        return plan_cases(SPEED_SUITES, self.suites, kind, only=self.only, large=self.large)
+
+
+def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
+    """All cases that would be measured on the device."""
+    planned = asked.cases(kind_of(choose_device(asked.device)))
+    if as_json:
+        emit(
+            {
+                "cases": [
+                    {"suite": suite, "case": case.name, "size": dict(case.size)}
+                    for suite, case in planned
+                ]
+            }
+        )
+        return
+    table = Table(box=None, header_style="bold")
+    for head in ("suite", "case", "size", "beside"):
+        table.add_column(head)
+    for suite, case in planned:
+        peer = case.peer if isinstance(case, Case) else case.says
+        table.add_row(suite, case.name, in_words(case.size), peer)
+    console.print(table)
+
+
+def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) -> None:
+    """Measures what is asked for, tells each figure as it comes, and renders the page."""
+    made, failed = list[Measured](), list[Measured]()
+    if not only_render:
+        import torch
+
+        if asked.threads is not None:
+            torch.set_num_threads(asked.threads)
+        device = choose_device(asked.device)
+        planned = asked.cases(kind_of(device))
+        progress = Console(stderr=True, highlight=False, soft_wrap=True)
+        figures = measure_all(
+            planned, device, asked.output / LINES, repeats=asked.repeats, limit=asked.limit
+        )
+        for number, one in enumerate(figures, start=1):
+            progress.print(f"{number}/{len(planned)}  {in_one_line(one)}")
+            made += [one] if one.line is not None else []
+            failed += [one] if one.error else []
+    page = render_page(asked.output)
+    for one in failed:
+        print(f"{one.suite}, {one.case.name}\n{one.error}", file=sys.stderr)
+    if failed:
+        raise RunsFailed(
+            f"{len(failed)} of {len(made) + len(failed)} figures could not be measured; the others "
+            f"are in {asked.output / LINES}. See above, mend it, and run the same command again."
+        )
+    print_object(
+        {"figures": [one.line for one in made], "results": str(page)},
+        as_json=as_json,
+        text=f"{len(made)} figures measured; all are in {page}",
+    )
+
+
+def in_one_line(one: Measured) -> str:
+    """A figure, or why there is none."""
+    said = escape(f"{one.suite}  {one.case.name}  {in_words(one.case.size)}")
+    if one.error:
+        return f"{said}  [red]failed[/]: {escape(one.error.strip().splitlines()[-1])}"
+    if one.line is None:
+        return f"{said}  [dim]skipped: {escape(one.skipped)}[/]"
+    line = one.line
+    if "found" in line:
+        return f"{said}  {line['found']:.5f}"
+    asked = [f"{text} {'met' if met else 'missed'}" for text, met in targets_of(line)]
+    return (
+        f"{said}  {line['counts']} [bold]{line['ratio']:.3g}[/] "
+        f"({line['lowest']:.3g} to {line['highest']:.3g}), {time(line['ours_s'])} and "
+        f"{time(line['peer_s'])}, {line['held_mb'] + line['added_mb']:,.0f} MB"
+        + (f"  [dim]{', '.join(asked)}[/]" if asked else "")
+    )

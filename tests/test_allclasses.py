@@ -1,0 +1,121 @@
+"""The contrast with all classes in blocks equals the plain formula, loss and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nobackfill import losses
+from nobackfill.allclasses import SHARPEST, class_sums
+from nobackfill.losses import prototype_loss
+
+
+def case(batch=9, classes=127, dim=5, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    new = torch.randn(batch, dim, generator=generator, dtype=dtype)
+    old = torch.randn(classes, dim, generator=generator, dtype=dtype) * 3
+    moved = old + 0.3 * torch.randn(classes, dim, generator=generator, dtype=dtype)
+    return new, torch.randint(classes, (batch,), generator=generator), moved, old
+
+
+def by_loops(new, labels, moved, old, temperature):
+    """The formula, term by term."""
+    total = 0.0
+    for e, label in zip(new, labels.tolist(), strict=True):
+        own = torch.exp(F.cosine_similarity(e, moved[label], dim=0) / temperature)
+        rest = sum(
+            torch.exp(F.cosine_similarity(e, p, dim=0) / temperature)
+            for c, p in enumerate(old)
+            if c != label
+        )
+        total = total - torch.log(own / (own + rest))
+    return total / len(new)
+
+
+@pytest.mark.parametrize(
+    ("batch", "classes", "dim"), [(1, 1, 1), (2, 2, 1), (3, 127, 3), (5, 65, 255), (2, 1025, 3)]
+)
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_blocks_equal_the_formula(monkeypatch, batch, classes, dim, temperature):
+    new, labels, moved, old = case(batch, classes, dim, seed=classes)
+    new.requires_grad_()
+    expected = by_loops(new, labels, moved, old, temperature)
+    (gradient,) = torch.autograd.grad(expected, new)
+    monkeypatch.setattr(losses, "MANY", 1)
+    monkeypatch.setattr("nobackfill.allclasses.BLOCK_BYTES", {"cpu": 8 * batch * 50})
+    found = prototype_loss(new, labels, moved, old, temperature=temperature)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(3 * found, new)[0], 3 * gradient)
+
+
+@pytest.mark.parametrize("block", [1, 7, 126, 127, 500])
+def test_sums_do_not_depend_on_the_block(block):
+    new, labels, _, old = case()
+    e = F.normalize(new, dim=1)
+    whole, parts = class_sums(e, labels, old, 0.1), class_sums(e, labels, old, 0.1, block=block)
+    torch.testing.assert_close(parts[0], whole[0])
+    torch.testing.assert_close(parts[1], whole[1])
+
+
+def test_the_gradient_is_right_by_differences(monkeypatch):
+    monkeypatch.setattr(losses, "MANY", 1)
+    new, labels, moved, old = case(3, 20, 4)
+    new.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: prototype_loss(x, labels, moved, old), (new,))
+
+
+def test_prototypes_that_learn_take_the_plain_way(monkeypatch):
+    monkeypatch.setattr(losses, "MANY", 1)
+    new, labels, moved, old = case()
+    old.requires_grad_()
+    moved.requires_grad_()
+    prototype_loss(new, labels, moved, old).backward()
+    assert old.grad.any()
+    assert moved.grad.any()
+
+
+@pytest.mark.parametrize("temperature", [0.005, SHARPEST])
+def test_the_sharpest_contrast_of_the_farthest_class_is_finite(monkeypatch, temperature):
+    monkeypatch.setattr(losses, "MANY", 1)
+    old = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    new = torch.tensor([[-1.0, 0.0]], requires_grad=True)
+    loss = prototype_loss(new, torch.tensor([0]), old, old, temperature=temperature)
+    torch.testing.assert_close(loss, torch.tensor(2.0).log())
+    loss.backward()
+    assert new.grad.isfinite().all()
+
+
+def test_a_class_that_is_certain_costs_its_small_rest(monkeypatch):
+    """Not 0, as it would be where a sum has swallowed it."""
+    monkeypatch.setattr(losses, "MANY", 1)
+    old = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    loss = prototype_loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), old, old, temperature=0.1)
+    torch.testing.assert_close(loss, torch.tensor(-20.0).exp(), rtol=1e-4, atol=0)
+
+
+def test_half_precision_prototypes_are_taken(monkeypatch):
+    new, labels, moved, old = case(dtype=torch.float32)
+    plain = prototype_loss(new, labels, moved.half(), old.half())
+    monkeypatch.setattr(losses, "MANY", 1)
+    torch.testing.assert_close(prototype_loss(new, labels, moved.half(), old.half()), plain)
+
+
+def test_batch_times_classes_is_never_held(monkeypatch):
+    """All that torch makes on the way is smaller."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                self.size = max(self.size, out.numel())
+            return out
+
+    monkeypatch.setattr(losses, "MANY", 1)
+    monkeypatch.setattr("nobackfill.allclasses.BLOCK_BYTES", {"cpu": 4 * 64 * 100})
+    new, labels, moved, old = case(64, 2000, 3, dtype=torch.float32)
+    new.requires_grad_()
+    with Largest() as seen:
+        prototype_loss(new, labels, moved, old).backward()
+    assert seen.size <= max(64 * 100, old.numel())

@@ -1,0 +1,122 @@
+"""Inner products in the precision that is asked for."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nobackfill as nb
+from nobackfill.errors import ConfigError
+from nobackfill.products import (
+    ALIGNED,
+    PRECISIONS,
+    WIDE,
+    aligned_parts,
+    inner_products,
+    room_for_products,
+    sums_of_rows,
+)
+from nobackfill.search import nearest
+
+
+def vectors(rows, dim, seed):
+    return F.normalize(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (2, 3), (127, 255)])
+def test_products_are_near_those_of_double_precision(precision, rows, dim):
+    query, gallery = vectors(rows, dim, 0), vectors(9, dim, 1)
+    out = torch.full((rows, 9), torch.nan)
+    found = inner_products(query, gallery, out, precision)
+    assert found is out or found.data_ptr() == out.data_ptr()
+    allowed = {"float32": 1e-6, "tf32": 2**-9, "bfloat16": 2**-6}[precision]
+    torch.testing.assert_close(
+        out.double(), query.double() @ gallery.double().T, atol=allowed, rtol=0
+    )
+
+
+def test_bfloat16_rounds_factors_but_not_sums():
+    query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
+    expected = query.bfloat16().double() @ gallery.bfloat16().double().T
+    found = inner_products(query, gallery, torch.empty(3, 5), "bfloat16")
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+
+
+def test_neighbours_are_sought_in_the_precision_asked_for():
+    """Two neighbours that only more bits than seven can tell apart."""
+    gallery = torch.tensor([[1.0, 0.0], [1.001, 0.0]])
+    query = torch.tensor([[1.0, 0.0]])
+    assert nearest(query, gallery, 2)[0].tolist() == [[1, 0]]
+    assert nearest(query, gallery, 2, precision="bfloat16")[0].tolist() == [[0, 1]]  # a tie
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_perturbations_hardly_depend_on_it(precision):
+    old, new = vectors(60, 8, 0), vectors(60, 8, 1)
+    exact, other = (
+        nb.NeighborPerturbation(old, neighbors=5, old_strength=0.5, new_strength=0.5, precision=one)
+        for one in ("float32", precision)
+    )
+    exact.update(new)
+    other.update(new)
+    assert (exact.moved - old).norm() > 0.1
+    assert (exact.moved - other.moved).norm() < 0.1 * (exact.moved - old).norm()
+
+
+@pytest.mark.parametrize("make", [nb.NeighborPerturbation, nb.OptimizedPerturbation])
+def test_an_unknown_precision_is_refused(make):
+    with pytest.raises(ConfigError, match="float32.*'float8'"):
+        make(vectors(4, 3, 0), precision="float8")
+
+
+def test_nobody_elses_products_change():
+    before = torch.get_float32_matmul_precision()
+    nb.OptimizedPerturbation(vectors(4, 3, 0), steps=1, precision="tf32")
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("columns", [1, 1023, 1024, 1025, 2501])
+def test_room_for_products_has_aligned_rows_where_they_are_wide(columns):
+    query = torch.ones(2, 3)
+    room = room_for_products(query, 5, columns)
+    assert room.shape == (5, columns)
+    assert room.stride(0) - columns in range(ALIGNED)
+    assert room.is_contiguous() or columns >= WIDE
+    assert room.stride(0) % ALIGNED == 0 or columns < WIDE
+
+
+def test_products_do_not_mind_the_room_they_are_given():
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randint(-3, 4, (7, 5), generator=generator).float()
+    gallery = torch.randint(-3, 4, (1025, 5), generator=generator).float()
+    found = inner_products(query, gallery, room_for_products(query, 7, 1025))
+    assert found.equal((query[:, None] * gallery).sum(dim=2))
+
+
+@pytest.mark.parametrize("columns", [16, 1023, 1024, 1025, 1039, 24_393])
+def test_parts_of_columns_are_all_of_them(columns):
+    """On a GPU in two parts, where the first is of many and aligned."""
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert aligned_parts(columns, cpu) == [slice(0, columns)]
+    parts = aligned_parts(columns, gpu)
+    assert [one for part in parts for one in range(columns)[part]] == list(range(columns))
+    if columns >= WIDE:
+        assert len(range(columns)[parts[0]]) % ALIGNED == 0
+
+
+def in_two_parts(columns, device):
+    return [slice(0, columns // 2), slice(columns // 2, columns)]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_parts_do_not_change_a_product(monkeypatch, precision):
+    query, gallery = vectors(7, 5, 0), vectors(33, 5, 1)
+    weight = torch.rand(4, 33, generator=torch.Generator().manual_seed(2))
+    whole = inner_products(query, gallery, torch.empty(7, 33), precision)
+    sums = sums_of_rows(weight, gallery, torch.ones(4, 5))
+    torch.testing.assert_close(sums, 1 + weight @ gallery)
+    monkeypatch.setattr("nobackfill.products.aligned_parts", in_two_parts)
+    torch.testing.assert_close(
+        inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
+    )
+    torch.testing.assert_close(sums_of_rows(weight, gallery, torch.ones(4, 5)), sums)
