@@ -12,6 +12,7 @@ Read = Callable[[str], list[Line]]  # the name of a benchmark in, its lines out
 def render_scripts(read: Read) -> list[str]:
     """All sections that have lines, each a text."""
     sections = (
+        render_ndpp_memory(read("ndpp_memory")),
         render_steps(read("step_time")),
         render_flops(read("flops")),
         render_throughput(read("throughput")),
@@ -19,6 +20,34 @@ def render_scripts(read: Read) -> list[str]:
         render_head_sizes(read("head_size")),
     )
     return [section.strip() for section in sections if section]
+
+
+def render_ndpp_memory(lines: Sequence[Line]) -> str:
+    """Updates of NDPP for very many classes on a CPU."""
+    if not lines:
+        return ""
+    rows = [
+        [
+            f"{line['classes']:,} × {line['dim']}",
+            f"{line['threads']}",
+            f"{line['seconds']:.0f} s",
+            f"{line['process_peak_mb'] * 2**20 / 1e9:.2f} GB",
+        ]
+        for line in lines
+    ]
+    return "\n".join(
+        [
+            "## NDPP of very many classes on a CPU",
+            "",
+            "One update. Memory is that of the whole process, torch and both matrices included. "
+            "The cores had other work, too.",
+            "",
+            "    python benchmarks/ndpp_memory.py --classes 300000",
+            "",
+            *table(["classes", "threads", "time", "memory"], rows),
+            "",
+        ]
+    )
 
 
 def render_steps(lines: Sequence[Line]) -> str:
