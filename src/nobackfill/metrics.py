@@ -212,18 +212,18 @@ def average_precision(
         >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3]), area="trapezoid")
         tensor([0.8500], dtype=torch.float64)
     """
-    owner = torch.repeat_interleave(num_relevant)
-    found = torch.arange(1, len(ranks) + 1) - offsets(num_relevant)[owner]  # j
-    precision = found.double() / ranks
+    rank, best = ranks.numpy(), num_relevant  # numpy: threads of torch would wait for each other
+    owner = np.repeat(np.arange(len(num_relevant)), num_relevant.numpy())
+    found = np.arange(1, len(rank) + 1) - offsets(num_relevant).numpy()[owner]  # j
+    precision = found / rank
     if area == "trapezoid":
-        before = torch.where(ranks == 1, 1.0, (found - 1).double() / (ranks - 1).clamp(min=1))
+        before = np.where(rank == 1, 1.0, (found - 1) / np.maximum(rank - 1, 1))
         precision = (before + precision) / 2
-    best = num_relevant
     if at is not None:
-        precision = precision * (ranks <= at)
+        precision = precision * (rank <= at)
         best = num_relevant.clamp(max=at)  # the most hits such a short ranking could show
-    total = torch.zeros(len(num_relevant), dtype=torch.float64).index_add_(0, owner, precision)
-    return total / best
+    total = np.bincount(owner, weights=precision, minlength=len(num_relevant))
+    return torch.from_numpy(total) / best
 
 
 def ndcg(
@@ -259,10 +259,10 @@ def first_hit(
         >>> first_hit(torch.tensor([2, 3, 9]), torch.tensor([2, 0, 1]), at=5)
         tensor([2, 0, 0])
     """
-    hit = torch.zeros_like(num_relevant)
-    some = num_relevant > 0
-    hit[some] = ranks[offsets(num_relevant)[:-1][some]].to(hit.dtype)
-    return hit if at is None else hit.where(hit <= at, 0)
+    some = num_relevant.numpy() > 0
+    hit = np.zeros(len(some), dtype=np.int64)
+    hit[some] = ranks.numpy()[offsets(num_relevant).numpy()[:-1][some]]
+    return torch.from_numpy(hit if at is None else np.where(hit <= at, hit, 0))
 
 
 def count_once(

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
 from nobackfill.allclasses import class_sums, weights_by_torch
-from nobackfill.kernels import exponents, largest, ranks, usable
+from nobackfill.kernels import exponents, largest, ranks, run_on, usable
 from nobackfill.ranking import ranks_by_sorting
 from nobackfill.search import best_by_topk
 
@@ -24,6 +24,18 @@ def equal_scores(rows, columns, values, seed=0):
 
 def test_kernels_are_for_gpus_alone():
     assert not usable(torch.ones(2))
+
+
+def test_whether_kernels_run_is_found_out_by_running_one(monkeypatch):
+    device = torch.device(DEVICE)
+    run_on.cache_clear()
+    assert run_on(device)
+    run_on.cache_clear()
+    monkeypatch.setattr(exponents, "exponents_kernel", {})  # as where nothing can be compiled
+    with pytest.warns(UserWarning, match="do not run on .* torch does the same"):
+        assert not run_on(device)
+    assert not run_on(device)  # told once
+    run_on.cache_clear()
 
 
 @pytest.mark.parametrize(
