@@ -1,7 +1,6 @@
 """`nobackfill assess` on pairs, as a person and as a program call it."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 
 LABELS = np.arange(320) % 40
 QUICK = ["--epochs", "1", "--device", "cpu"]
@@ -33,17 +31,10 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def assess(files, capsys, monkeypatch):
-    def run(*arguments):
-        """Runs the command in this process; returns its exit code, stdout and stderr."""
-        given = ["--old", files / "old.npz", "--new", files / "new.npz", *QUICK, *arguments]
-        monkeypatch.setattr(sys, "argv", ["nobackfill", "assess", *map(str, given)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
+def assess(files, nobackfill):
+    """Runs `nobackfill assess` on the files."""
+    given = ["--old", files / "old.npz", "--new", files / "new.npz", *QUICK]
+    return lambda *arguments: nobackfill("assess", *given, *arguments)
 
 
 def test_pairs_from_a_file_do_what_python_does(assess, files):

@@ -1,7 +1,7 @@
 """`nobackfill bench quality` as a person or a script calls it."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from nobackfill.bench import SUITES, Place, Task
 from nobackfill.bench.greedy import Search
 from nobackfill.bench.runner import Done
 from nobackfill.bench.studies import STUDIES, Study
-from nobackfill.cli import main as cli
 from nobackfill.cli.bench import _listed
 from nobackfill.cli.show_bench import Asked, in_words, plan
 
@@ -24,19 +23,11 @@ TINY = [
 
 
 @pytest.fixture
-def quality(capsys, monkeypatch, tmp_path):
-    """Runs the command in an empty folder; returns its exit code, stdout and stderr."""
+def quality(nobackfill, monkeypatch, tmp_path):
+    """Runs `nobackfill bench quality` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NOBACKFILL_DATA", raising=False)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", "bench", "quality", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
+    return partial(nobackfill, "bench", "quality")
 
 
 @pytest.fixture(autouse=True)

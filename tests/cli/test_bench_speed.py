@@ -1,28 +1,19 @@
 """`nobackfill bench speed` as a person or a script calls it."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
 
 from nobackfill.bench.speed import SPEED_SUITES, Case, Pair, Suite
-from nobackfill.cli import main as cli
 
 
 @pytest.fixture
-def speed(capsys, monkeypatch, tmp_path):
-    """Runs the command in an empty folder; returns its exit code, stdout and stderr."""
+def speed(nobackfill, monkeypatch, tmp_path):
+    """Runs `nobackfill bench speed` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", "bench", "speed", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
+    return partial(nobackfill, "bench", "speed")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.cli import show
 from nobackfill.config import read_recipe
 from nobackfill.errors import ConfigError
@@ -23,20 +22,6 @@ TINY = [
     "--set", "model.width=4", "--set", "model.embedding_dim=8",
     "--set", "train.epochs=2", "--set", "train.batch_size=16",
 ]  # fmt: skip
-
-
-def run(capsys, monkeypatch, *arguments):
-    """Runs a command in this process; returns its exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    captured = capsys.readouterr()
-    return stop.value.code or 0, captured.out, captured.err
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    return lambda *arguments: run(capsys, monkeypatch, *arguments)
 
 
 @pytest.fixture(scope="module")

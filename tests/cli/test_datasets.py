@@ -2,14 +2,12 @@
 
 import io
 import json
-import sys
 from dataclasses import replace
 
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from nobackfill.cli import main as cli
 from nobackfill.cli import show_datasets
 from nobackfill.data.datasets import DATASETS
 
@@ -25,16 +23,12 @@ COUNTS = {
 
 
 @pytest.fixture
-def command(capsys, monkeypatch):
-    """Runs a command in this process; returns its exit code, stdout and stderr."""
+def command(nobackfill, monkeypatch):
+    """Runs `nobackfill datasets` on a wide terminal."""
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", "datasets", *map(str, arguments)])
         monkeypatch.setattr(show_datasets, "console", Console(width=200, highlight=False))
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
+        return nobackfill("datasets", *arguments)
 
     return run
 

@@ -1,7 +1,6 @@
 """`nobackfill evaluate --declare`, and what a gallery then says, to a person and to a program."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,27 +8,12 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.space import Space, read_space
 
 LABELS = np.arange(240) % 24
 FIRST = Space(dim=8, weights="first")
 SECOND = Space(dim=8, weights="second", parent=FIRST.fingerprint, method="ndpp")
 THIRD = Space(dim=8, weights="third", parent=SECOND.fingerprint, method="ndpp")
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    """Runs a command in this process; returns its exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

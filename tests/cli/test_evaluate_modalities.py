@@ -1,33 +1,17 @@
 """`nobackfill evaluate --by-modality`, as a person and as a program see it."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.modalities import evaluate_modalities
 
 IMAGES, TEXTS, DIM = 40, 3, 16
 LABELS = np.array([*range(IMAGES), *np.repeat(np.arange(IMAGES), TEXTS)])
 KINDS = np.array(["image"] * IMAGES + ["text"] * IMAGES * TEXTS)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    """Runs a command in this process; returns its exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

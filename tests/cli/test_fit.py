@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.cli.show_head import print_head
 from nobackfill.head.progress import Progress
 from nobackfill.space import Space
@@ -45,19 +44,6 @@ def files(tmp_path_factory):
     table = pa.table({"query": range(216), "relevant": range(24, 240)})
     pq.write_table(table, folder / "pairs.parquet")
     return folder
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    def run(*arguments):
-        """Runs a command in this process; returns its exit code, stdout and stderr."""
-        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

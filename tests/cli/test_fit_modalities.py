@@ -1,14 +1,12 @@
 """`nobackfill fit` and `embed` where there are images and texts."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 
 QUICK = ["--epochs", "1", "--hidden", "8", "--device", "cpu"]
 LABELS = np.arange(90) % 15
@@ -16,14 +14,12 @@ KINDS = np.where(np.arange(90) < 45, "image", "text")
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(nobackfill):
+    """Runs a command; what it says to a person comes without line breaks."""
+
     def command(*arguments):
-        """Runs a command in this process; returns its exit code, stdout and stderr."""
-        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, " ".join(captured.err.split())
+        code, out, err = nobackfill(*arguments)
+        return code, out, " ".join(err.split())
 
     return command
 

@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.cli import show_matrix
 from nobackfill.cli.matrix import name_files, split_independent, split_names
 from nobackfill.errors import ConfigError
@@ -38,18 +37,12 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def command(capsys, monkeypatch, files):
-    """Runs the command in this process, in the folder of the files."""
+def command(nobackfill, monkeypatch, files):
+    """Runs `nobackfill matrix` in the folder of the files."""
 
     def run(*arguments):
         monkeypatch.chdir(files)
-        monkeypatch.setattr(
-            sys, "argv", ["nobackfill", "matrix", *map(str, arguments), "--device", "cpu"]
-        )
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
+        return nobackfill("matrix", *arguments, "--device", "cpu")
 
     return run
 

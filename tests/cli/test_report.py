@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli import main as cli
 from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.upgrade import train_run
 
@@ -33,20 +32,6 @@ LABELS = np.arange(120) % 12
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
     monkeypatch.setattr("nobackfill.analysis._open_tsne", lambda: None)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    """Runs a command in this process; returns its exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
