@@ -117,7 +117,7 @@ PERTURBATIONS = {
 OTHER_THAN_DEFAULT = {
     "weight": 0.5, "temperature": 0.2, "warmup_epochs": 3, "normalize": False,
     "neighbors": 2, "old_strength": 0.3, "new_strength": 0.2,
-    "accumulate": False, "include_self": True,
+    "accumulate": False, "include_self": True, "precision": "tf32",
     "old_threshold": 0.5, "new_threshold": 0.4, "new_weight": 0.3, "steps": 4,
     "learning_rate": 0.02, "optimizer": "sgd", "hinge": "cosine", "pairs": "inbatch",
     "pairs_per_epoch": 5, "batch_size": 2, "keep_state": False,
