@@ -41,6 +41,7 @@ PASSING = (  # all undone by the server, and worth another try
     errors.ForeignKeyViolation,  # the owner deleted the item this very moment
     errors.DuplicateTable,  # somebody made the same table this very moment
     errors.UniqueViolation,  # the same, seen in the catalog
+    errors.DuplicateObject,  # the same, seen in its type
 )
 REMEDIES: dict[type[psycopg.Error], str] = {
     errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user; what is "
