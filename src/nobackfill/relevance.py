@@ -82,7 +82,7 @@ def lists_by_label(
 ) -> Lists:
     """Lists for each query the gallery items of its label, in the order of the gallery.
 
-    A GPU sorts a million labels in the time that a CPU takes for its first ten thousand.
+    Many labels are sorted on the device that is named: a GPU is done while a CPU begins.
     """
     if device.type == "cpu":
         items = np.argsort(gallery_labels, kind="stable")

@@ -170,7 +170,7 @@ def listed_gradient(
     """
     size = AT_A_TIME.get(x.device.type, 2**16)
     pieces = zip(rows.split(size), other_rows.split(size), strict=True)
-    inner = [  # `index_select` takes a fifth of the time of brackets
+    inner = [  # `index_select` is faster than brackets
         x.index_select(0, row).mul_(others.index_select(0, other)).sum(dim=1)
         for row, other in pieces
     ]
