@@ -8,7 +8,8 @@ import nobackfill
 ROOMS = """
     errors config randomness distributed files space vectors records
     data models embed
-    kernels products search merge quantize ranking relevance metrics prototypes oldspace adapters
+    kernels thirds products search merge quantize ranking relevance metrics prototypes oldspace
+    adapters
     perturb allclasses losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
     evaluation declaration matrix comparison modalities similarities analysis confusion findings

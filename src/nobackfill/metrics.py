@@ -169,7 +169,12 @@ def retrieval(
         taken_out = [lists.pairs(first, last) for lists in hidden]
         for row, item in taken_out:
             score[row.to(score.device), item.to(score.device)] = -torch.inf
-        ranks, num_relevant = sorted_ranks(score, *relevance.pairs(first, last))
+        ranks, num_relevant = sorted_ranks(
+            score,
+            *relevance.pairs(first, last),
+            complete=not hidden,
+            longest=relevance.longest,
+        )
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
         parts.append((num_relevant, ranks, num_ranked))
         if progress is not None:

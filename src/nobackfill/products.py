@@ -1,16 +1,19 @@
 """Inner products of all pairs, in the precision that is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import BFloat16, Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
+from nobackfill.thirds import gallery_side, pay, query_side
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
+SUMMED = 8192  # numbers that tensor cores add up at once
 WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
 
 
@@ -42,18 +45,52 @@ def inner_products(
         precision: In which factors are multiplied; sums are always in that of `out`. "float32" as
             they come; "tf32" with 10 bits after the point where a GPU can, "bfloat16" with 7.
     """
-    half = precision == "bfloat16"
-    if half:
-        query, gallery = query.bfloat16(), gallery.bfloat16()
-    on_tensor_cores = half and query.is_cuda
-    if half and not on_tensor_cores:
-        query, gallery = query.to(out.dtype), gallery.to(out.dtype)
+    if precision == "bfloat16":
+        return bfloat16_products(query.bfloat16(), gallery.bfloat16(), out)
     with matrix_products(precision):
         for part in aligned_parts(len(gallery), query.device):
-            if on_tensor_cores:
-                torch.mm(query, gallery[part].T, out_dtype=out.dtype, out=out[:, part])
-            else:
-                torch.mm(query, gallery[part].T, out=out[:, part])
+            torch.mm(query, gallery[part].T, out=out[:, part])
+    return out
+
+
+def products_with(
+    gallery: Float[Tensor, "gallery dim"], block: int, rows: int, precision: str = "float32"
+) -> Callable[[Tensor], Tensor]:
+    """Inner products with a gallery that is met block by block, by `rows` queries in all.
+
+    What must be done to the gallery is done once. On a GPU, float32 then runs on tensor cores, see
+    `nobackfill.thirds`, and rows of zeros fill up the gallery to a number that these like.
+
+    Returns:
+        A function from at most `block` queries to their products. These share one buffer, which is
+        yours until you ask for the next.
+    """
+    number = len(gallery)
+    block = min(block, rows)
+    if precision == "float32" and pay(rows, gallery):
+        side, of_query = gallery_side(gallery, -number % ALIGNED), query_side
+    elif precision == "bfloat16" and gallery.is_cuda:
+        side, of_query = F.pad(gallery.bfloat16(), (0, 0, 0, -number % ALIGNED)), _rounded
+    else:
+        room = room_for_products(gallery, block, number)
+        return lambda query: inner_products(query, gallery, room[: len(query)], precision)
+    out = gallery.new_empty(block, len(side))
+    return lambda query: bfloat16_products(of_query(query), side, out[: len(query)])[:, :number]
+
+
+def _rounded(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows dim"]:
+    return x.bfloat16()
+
+
+def bfloat16_products(
+    query: BFloat16[Tensor, "query dim"],
+    gallery: BFloat16[Tensor, "gallery dim"],
+    out: Float[Tensor, "query gallery"],
+) -> Float[Tensor, "query gallery"]:
+    """Inner products of numbers of bfloat16, summed in the precision of `out`."""
+    if not query.is_cuda:  # CPUs would sum in bfloat16
+        return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
+    torch.mm(query, gallery.T, out_dtype=out.dtype, out=out)
     return out
 
 
@@ -66,6 +103,29 @@ def sums_of_rows(
     for part in aligned_parts(len(values), values.device):
         out.addmm_(weight[:, part], values[part])
     return out
+
+
+def sums_of_thirds(
+    mask: BFloat16[Tensor, "rows columns"], thirds: BFloat16[Tensor, "columns three_times"]
+) -> Float[Tensor, "rows dim"]:
+    r"""The sums :math:`\sum_j m_{ij} v_j` of float32, on tensor cores.
+
+    They lose bits with each number they add, so sums of some thousand are added up.
+
+    Args:
+        mask: Ones and zeros, which bfloat16 holds exactly.
+        thirds: High, low and middle parts of each :math:`v`, see `nobackfill.thirds`.
+    """
+    total = None
+    for some, values in zip(mask.split(SUMMED, dim=1), thirds.split(SUMMED), strict=True):
+        if mask.is_cuda:
+            part = torch.mm(some, values, out_dtype=torch.float32)
+        else:
+            part = some.float() @ values.float()
+        total = part if total is None else total.add_(part)
+    assert total is not None, "there are no columns"
+    summed: Tensor = total.unflatten(1, (3, -1)).sum(dim=1)
+    return summed
 
 
 def aligned_parts(columns: int, device: torch.device) -> list[slice]:

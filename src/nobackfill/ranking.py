@@ -14,24 +14,53 @@ from nobackfill.search import for_each_row
 
 
 def sorted_ranks(
-    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+    score: Float[Tensor, "query gallery"],
+    row: Int[Tensor, " pairs"],
+    item: Int[Tensor, " pairs"],
+    *,
+    complete: bool = False,
+    longest: int | None = None,
 ) -> tuple[Int[Tensor, " hits"], Int[Tensor, " query"]]:
     """Ranks of the given items, ascending within each row, and how many each row has.
+
+    Both come back on the device of the scores. A GPU that is told what it would have to look up
+    need not be waited for.
 
     Args:
         score: Higher is better; minus infinity is not in the ranking.
         row: Of each item whose rank is wanted its row of `score`, ascending.
         item: Its column. Those that are not in the ranking are dropped.
-
-    Both come back on the device of the scores.
+        complete: Whether it is known that all are in the ranking.
+        longest: The most items of a row, or more.
     """
-    row, item = row.to(score.device), item.to(score.device)
-    kept = score[row, item] > -torch.inf
-    row, item = row[kept], item[kept]
-    rank = ranks_by_counting if score.device.type == "cpu" else ranks_on_gpu
+    row, item = sent_to(score.device, row), sent_to(score.device, item)
+    if not complete:
+        kept = score[row, item] > -torch.inf
+        row, item = row[kept], item[kept]
+    if score.device.type == "cpu":
+        rank = ranks_by_counting(score, row, item)
+    else:
+        rank = ranks_on_gpu(score, row, item, longest)
     key = row * (score.shape[1] + 1)  # larger than any rank, so that rows stay apart
-    ranks = (key + rank(score, row, item)).sort().values - key
-    return ranks.to(torch.int32), torch.bincount(row, minlength=len(score))
+    ranks = (key + rank).sort().values - key
+    return ranks.to(torch.int32), row_starts(row, len(score)).diff()
+
+
+def sent_to(device: torch.device, indices: Int[Tensor, " pairs"]) -> Int[Tensor, " pairs"]:
+    """The same on a device, without waiting for a GPU to be done with what came before."""
+    if device.type == "cuda" and indices.device.type == "cpu":
+        indices = indices.pin_memory()
+    return indices.to(device, non_blocking=True)
+
+
+def row_starts(row: Int[Tensor, " pairs"], rows: int) -> Int[Tensor, " rows_and_one"]:
+    """Where the pairs of each row begin, if they are in order, and where the last ones end.
+
+    Example:
+        >>> row_starts(torch.tensor([0, 0, 2]), 3)
+        tensor([0, 2, 2, 3])
+    """
+    return torch.searchsorted(row, torch.arange(rows + 1, device=row.device))
 
 
 def ranks_by_counting(
@@ -88,14 +117,19 @@ def equal_before(
 
 
 def ranks_on_gpu(
-    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+    score: Float[Tensor, "query gallery"],
+    row: Int[Tensor, " pairs"],
+    item: Int[Tensor, " pairs"],
+    longest: int | None = None,
 ) -> Int[Tensor, " pairs"]:
     """Rank of each item in its row, ties by position: by the fastest way."""
     if usable(score) and len(row):
         from nobackfill.kernels.ranks import fits, ranks
 
-        if fits(score, int(torch.bincount(row).max())):
-            return ranks(score, row, item)
+        start = row_starts(row, len(score))
+        longest = longest or int(start.diff().max())
+        if fits(score, longest):
+            return ranks(score, row, item, start, longest)
     return ranks_by_sorting(score, row, item)
 
 

@@ -86,9 +86,10 @@ def lists_by_label(
     """
     if device.type == "cpu":
         items = np.argsort(gallery_labels, kind="stable")
+        in_order = gallery_labels[items]
     else:
-        items = torch.from_numpy(gallery_labels).to(device).argsort(stable=True).cpu().numpy()
-    in_order = gallery_labels[items]
+        both = torch.from_numpy(gallery_labels).to(device).sort(stable=True)
+        in_order, items = (one.cpu().numpy() for one in both)
     return Lists(
         np.searchsorted(in_order, query_labels, side="left"),
         np.searchsorted(in_order, query_labels, side="right"),

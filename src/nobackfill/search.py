@@ -1,5 +1,6 @@
 """Exact nearest neighbours in blocks, on CPU and GPU: the truth for all that is faster."""
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,14 +11,16 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.kernels import usable
-from nobackfill.products import ALIGNED, check_precision, inner_products, room_for_products
+from nobackfill.products import ALIGNED, check_precision, products_with
 
 BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
-GPU_BLOCK_BYTES = 4 * 2**30  # the same on a GPU, which small blocks leave idle, at most
+GPU_BLOCK_BYTES = 3 * 2**30  # the same on a GPU, which small blocks leave idle, at most
 CACHE_BYTES = 3 * 2**19  # of scores looked through at once, which stay in the cache of a core
 FEWEST_GROUPS = 512  # of a row's scores, see `floor_of_best`
 SMALLEST_GROUP = 4  # scores; with fewer, groups do not pay
 LONG_ROW = 65_536  # scores; from here on threads gain more than they cost
+
+Block = tuple[int, Float[Tensor, "rows gallery"]]  # its first row, and its scores
 
 
 def nearest(
@@ -66,18 +69,91 @@ def nearest(
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
     check_finite(query, "query")
     check_finite(gallery, "gallery")
+    return best_of_all(
+        query, gallery, k, exclude_self=exclude_self, precision=precision, block=block
+    )
+
+
+def best_of_all(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery dim"],
+    k: int,
+    *,
+    exclude_self: bool,
+    precision: str,
+    block: int | None = None,
+) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
+    """The same as `nearest`, for vectors that were checked."""
     k = min(k, len(gallery) - exclude_self)
     block = block or rows_per_block(len(gallery) * gallery.element_size(), query.device)
     indices = torch.empty(len(query), k, dtype=torch.int64, device=query.device)
     scores = torch.empty(len(query), k, dtype=query.dtype, device=query.device)
-    best = best_by_partition if query.device.type == "cpu" else best_on_gpu
-    for first, score in score_blocks(query, gallery, block, precision):
-        rows = slice(first, first + len(score))
-        if exclude_self:
+    if k == 0:
+        return indices, scores
+    blocks = score_blocks(query, gallery, block, precision)
+    if exclude_self:
+        blocks = without_self(blocks)
+    if usable(query):
+        from nobackfill.kernels.largest import fits
+
+        if fits(query.dtype, len(gallery), k):
+            again = best_by_kernel(blocks, indices, scores)
+            if len(again):
+                blocks = score_blocks(query[again], gallery, block, precision)
+                if exclude_self:
+                    blocks = without_self(blocks, again)
+                found = best_by_blocks(blocks, indices[again], scores[again])
+                indices[again], scores[again] = found
+            return indices, scores
+    return best_by_blocks(blocks, indices, scores)
+
+
+def without_self(
+    blocks: Iterator[Block], rows: Int[Tensor, " query"] | None = None
+) -> Iterator[Block]:
+    """Blocks in which the own gallery row of a query scores minus infinity.
+
+    Args:
+        blocks: As of `score_blocks`.
+        rows: Which gallery row is whose; by default query `i` is row `i`.
+    """
+    for first, score in blocks:
+        if rows is None:
             score.diagonal(first).fill_(-torch.inf)
-        if k:
-            indices[rows] = best(score, k)
-            scores[rows] = score.gather(1, indices[rows])
+        else:
+            score.scatter_(1, rows[first : first + len(score), None], -torch.inf)
+        yield first, score
+
+
+def best_by_kernel(
+    blocks: Iterator[Block],
+    indices: Int[Tensor, "query neighbors"],
+    scores: Float[Tensor, "query neighbors"],
+) -> Int[Tensor, " rows"]:
+    """Fills `indices` and `scores`, on a GPU; the rows that it returns must be sorted whole."""
+    from nobackfill.kernels.largest import largest, room_for
+
+    k = indices.shape[1]
+    found = torch.empty(len(indices), dtype=torch.int32, device=indices.device)
+    for first, score in blocks:
+        rows = slice(first, first + len(score))
+        largest(score, k, indices[rows], scores[rows], found[rows])
+    if int(found.max()) <= room_for(k):
+        return found.new_empty(0)
+    return (found > room_for(k)).nonzero().squeeze(1)
+
+
+def best_by_blocks(
+    blocks: Iterator[Block],
+    indices: Int[Tensor, "query neighbors"],
+    scores: Float[Tensor, "query neighbors"],
+) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
+    """Fills `indices` and `scores`, and returns them."""
+    best = best_by_partition if indices.device.type == "cpu" else best_by_topk
+    for first, score in blocks:
+        rows = slice(first, first + len(score))
+        indices[rows] = best(score, indices.shape[1])
+        scores[rows] = score.gather(1, indices[rows])
     return indices, scores
 
 
@@ -146,29 +222,22 @@ def group_maxima(
 def sort_reaching(
     rows: Float[np.ndarray, "query gallery"], floor: Float[np.ndarray, " query"], k: int
 ) -> Int[np.ndarray, "query neighbors"]:
-    """Positions of the `k` largest of each row, if at least as many reach its floor."""
+    """Positions of the `k` largest of each row, if at least as many reach its floor.
+
+    What reaches it is moved to the left of a narrow matrix, which is sorted in one go.
+    """
     columns = rows.shape[1]
     reaching = np.flatnonzero(rows >= floor[:, None])  # row after row, in the order of the gallery
-    ends = np.searchsorted(reaching, columns * np.arange(len(rows) + 1)).tolist()
-    best = np.empty((len(rows), k), dtype=np.int64)
-    for i, row in enumerate(rows):
-        position = reaching[ends[i] : ends[i + 1]] - columns * i
-        best[i] = position[(-row[position]).argsort(kind="stable")[:k]]
-    return best
-
-
-def best_on_gpu(score: Float[Tensor, "query gallery"], k: int) -> Int[Tensor, "query neighbors"]:
-    """Positions of the `k` largest of each row, best first, ties by position: the fastest way."""
-    if not usable(score):
-        return best_by_topk(score, k)
-    from nobackfill.kernels.largest import fits, largest
-
-    if not fits(score, k):
-        return best_by_topk(score, k)
-    best, _, overflow = largest(score, k)
-    if overflow.any():  # rows of many equal scores
-        best[overflow] = best_by_topk(score[overflow], k)
-    return best
+    start = np.searchsorted(reaching, columns * np.arange(len(rows) + 1))
+    count = np.diff(start)
+    row = np.repeat(np.arange(len(rows)), count)
+    column = reaching - columns * row
+    place = row, np.arange(len(reaching)) - start[row]
+    key = np.full((len(rows), count.max()), np.inf, dtype=rows.dtype)  # the lowest is best
+    key[place] = -rows[row, column]
+    position = np.empty(key.shape, dtype=np.int64)
+    position[place] = column
+    return np.take_along_axis(position, key.argsort(axis=1, kind="stable")[:, :k], axis=1)
 
 
 def best_by_topk(score: Float[Tensor, "query gallery"], k: int) -> Int[Tensor, "query neighbors"]:
@@ -223,16 +292,22 @@ def comparable(
 
 def check_finite(vectors: Float[Tensor, "rows dim"], name: str) -> None:
     """Refuses NaN and infinite values, naming the first row that has one."""
-    bad = ~vectors.sum(dim=1).isfinite()  # a row's sum is finite only if all of it is
-    if not bad.any():
+    if all_finite(vectors):
         return
-    bad[bad.clone()] = ~vectors[bad].isfinite().all(dim=1)  # but may overflow: look again
-    if bad.any():
-        raise DataError(
-            f"{name} vectors must be finite, but {int(bad.sum())} of {len(vectors)} hold NaN or "
-            f"infinite values, the first being row {int(bad.nonzero()[0])}. Embed these items "
-            "again, or drop them."
-        )
+    bad = ~vectors.isfinite().all(dim=1)
+    raise DataError(
+        f"{name} vectors must be finite, but {int(bad.sum())} of {len(vectors)} hold NaN or "
+        f"infinite values, the first being row {int(bad.nonzero()[0])}. Embed these items "
+        "again, or drop them."
+    )
+
+
+def all_finite(vectors: Float[Tensor, "rows dim"]) -> bool:
+    """Whether nothing is NaN or infinite, found out in one reading where that is so.
+
+    A sum is finite only if all of it is; of finite numbers it may still overflow, so look again.
+    """
+    return math.isfinite(vectors.sum().item()) or bool(vectors.isfinite().all())
 
 
 def score_blocks(
@@ -240,19 +315,18 @@ def score_blocks(
     gallery: Float[Tensor, "gallery dim"],
     block: int,
     precision: str = "float32",
-) -> Iterator[tuple[int, Float[Tensor, "rows gallery"]]]:
+) -> Iterator[Block]:
     """Yields the first row of each block of queries, and its scores.
 
     All blocks share one buffer, which is yours until you ask for the next.
     """
-    buffer = room_for_products(query, min(block, len(query)), len(gallery))
+    products = products_with(gallery, block, len(query), precision)
     for first in range(0, len(query), block):
-        rows = query[first : first + block]
-        yield first, inner_products(rows, gallery, buffer[: len(rows)], precision)
+        yield first, products(query[first : first + block])
 
 
 def rows_per_block(bytes_per_row: int, device: torch.device | None = None) -> int:
-    """How many rows of a block fit into 64 MB; on a GPU into 4 GB or an eighth of what it has."""
+    """How many rows of a block fit into 64 MB; on a GPU into 3 GB or an eighth of what it has."""
     if device is None or device.type != "cuda":
         return max(1, BLOCK_BYTES // bytes_per_row)
     memory = torch.cuda.get_device_properties(device).total_memory

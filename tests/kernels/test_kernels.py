@@ -6,9 +6,11 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
 from nobackfill.allclasses import class_sums, weights_by_torch
-from nobackfill.kernels import exponents, largest, ranks, run_on, usable
-from nobackfill.ranking import ranks_by_sorting
-from nobackfill.search import best_by_topk
+from nobackfill.kernels import exponents, largest, masks, pushes, ranks, run_on, thirds, usable
+from nobackfill.perturb.neighbor import weighted_pushes
+from nobackfill.ranking import ranks_by_sorting, row_starts
+from nobackfill.search import best_by_topk, best_of_all
+from nobackfill.thirds import gallery_side, query_side
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -38,12 +40,22 @@ def test_whether_kernels_run_is_found_out_by_running_one(monkeypatch):
     run_on.cache_clear()
 
 
+def the_largest(score, k):
+    """Columns, values, and which rows have too many that are equal."""
+    column = torch.full((len(score), k), -1, device=DEVICE)
+    value = torch.full((len(score), k), torch.nan, device=DEVICE)
+    found = torch.empty(len(score), dtype=torch.int32, device=DEVICE)
+    largest.largest(score, k, column, value, found)
+    return column, value, found > largest.room_for(k)
+
+
 @pytest.mark.parametrize(
-    ("k", "columns"), [(1, 4096), (2, 4097), (30, 5003), (100, 16_385), (127, 17_000)]
+    ("k", "columns"),
+    [(1, 4096), (2, 4097), (30, 5003), (100, 16_385), (127, 17_000), (9, 140_001)],
 )
 def test_the_largest_are_those_of_a_stable_sort(k, columns):
     score = scores(3, columns, seed=k)
-    found, values, overflow = largest.largest(score, k)
+    found, values, overflow = the_largest(score, k)
     expected = score.sort(dim=1, descending=True, stable=True)
     assert not overflow.any()
     assert torch.equal(found, expected.indices[:, :k])
@@ -55,13 +67,13 @@ def test_ties_among_the_largest_come_in_the_order_of_columns_or_are_told():
     score[1] = 0.0  # all equal
     score[2, ::2] = -0.0  # equal to 0 as a float
     score[2, 1::2] = 0.0
-    found, _, overflow = largest.largest(score, 10)
+    found, _, overflow = the_largest(score, 10)
     expected = score.sort(dim=1, descending=True, stable=True).indices[:, :10]
     assert overflow[1]
     assert overflow[2]
     assert torch.equal(found[~overflow], expected[~overflow])
     few = equal_scores(3, 4500, 2000, seed=1)
-    found, _, overflow = largest.largest(few, 40)
+    found, _, overflow = the_largest(few, 40)
     assert not overflow.any()
     assert torch.equal(found, few.sort(dim=1, descending=True, stable=True).indices[:, :40])
 
@@ -69,7 +81,7 @@ def test_ties_among_the_largest_come_in_the_order_of_columns_or_are_told():
 def test_the_largest_next_to_each_other_fit():
     score = scores(2, 6000)
     score[:, 700:1500] += 10  # a cluster: neighbours of neighbouring classes
-    found, _, overflow = largest.largest(score, 100)
+    found, _, overflow = the_largest(score, 100)
     assert not overflow.any()
     assert torch.equal(found, best_by_topk(score, 100))
 
@@ -78,27 +90,51 @@ def test_what_is_taken_out_is_never_among_the_largest():
     score = scores(3, 4200)
     score[:, :50] = -torch.inf
     score[0, 100:] = -torch.inf
-    found, _, _ = largest.largest(score, 50)
+    found, _, _ = the_largest(score, 50)
     assert (found >= 50).all()
 
 
 def test_rows_with_a_stride_are_read_right():
     wide = scores(3, 9000)
-    found, _, _ = largest.largest(wide[:, :4300], 7)
+    found, _, _ = the_largest(wide[:, :4300], 7)
     assert torch.equal(found, best_by_topk(wide[:, :4300], 7))
 
 
 @pytest.mark.parametrize(
-    ("k", "shape", "dtype", "does"),
+    ("k", "columns", "dtype", "does"),
     [
-        (100, (1, 2048), torch.float32, True),
-        (100, (1, 2047), torch.float32, False),  # too short
-        (600, (1, 2**20), torch.float32, False),  # too many
-        (100, (1, 4096), torch.float64, False),
+        (100, 2048, torch.float32, True),
+        (100, 2047, torch.float32, False),  # too short
+        (600, 2**20, torch.float32, False),  # too many
+        (0, 4096, torch.float32, False),
+        (100, 4096, torch.float64, False),
     ],
 )
-def test_blocks_that_are_not_for_the_kernel_are_known(k, shape, dtype, does):
-    assert largest.fits(torch.empty(shape, dtype=dtype, device="meta"), k) is does
+def test_rows_that_are_not_for_the_kernel_are_known(k, columns, dtype, does):
+    assert largest.fits(dtype, columns, k) is does
+
+
+@pytest.mark.parametrize("k", [1, 30, 100, 512])
+def test_long_rows_are_dealt_into_more_groups(k):
+    assert largest.groups_for(k, 10**6) >= largest.groups_for(k, 2000) >= 8 * k
+    assert largest.groups_for(k, 10**6) <= largest.MOST_GROUPS
+
+
+@pytest.mark.parametrize("exclude_self", [False, True])
+@pytest.mark.parametrize("block", [7, 1000])
+def test_a_search_by_kernels_is_that_by_sorting(monkeypatch, exclude_self, block):
+    """With clusters, with copies too many to be kept apart, and with a last block that is short."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-4, 5, (600, 6), generator=generator).float().to(DEVICE)
+    vectors[100:400] = vectors[7]
+    vectors[:, 5] = 0.5  # no two products are exact multiples of each other
+    options = {"exclude_self": exclude_self, "precision": "float32", "block": block}
+    monkeypatch.setattr("nobackfill.search.usable", lambda x: False)
+    expected = best_of_all(vectors[:16], vectors, 9, **options)
+    monkeypatch.setattr("nobackfill.search.usable", lambda x: True)
+    found = best_of_all(vectors[:16], vectors, 9, **options)
+    assert found[0].equal(expected[0])
+    assert found[1].equal(expected[1])
 
 
 def random_items(rows, columns, most, seed):
@@ -110,6 +146,15 @@ def random_items(rows, columns, most, seed):
     return row.to(DEVICE), item.to(DEVICE)
 
 
+def counted(score, row, item):
+    start = row_starts(row, len(score))
+    found = [
+        ranks.ranks(score, row, item, start, int(start.diff().max()) + more) for more in (0, 9)
+    ]
+    assert found[0].equal(found[1])  # more room than needed changes nothing
+    return found[0]
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "most"),
     [(1, 1, 1), (2, 2, 2), (3, 127, 3), (4, 1025, 33), (3, 2500, 64), (2, 40_000, 5)],
@@ -118,14 +163,14 @@ def random_items(rows, columns, most, seed):
 def test_ranks_are_those_of_a_stable_sort(rows, columns, most, values):
     score = scores(rows, columns) if values is None else equal_scores(rows, columns, values)
     row, item = random_items(rows, columns, most, seed=columns)
-    assert torch.equal(ranks.ranks(score, row, item), ranks_by_sorting(score, row, item))
+    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
 
 
 def test_what_is_taken_out_comes_before_nothing():
     score = scores(2, 300)
     score[:, 5:100] = -torch.inf
     row, item = random_items(2, 5, 3, seed=1)
-    assert torch.equal(ranks.ranks(score, row, item), ranks_by_sorting(score, row, item))
+    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
 
 
 @pytest.mark.parametrize(("batch", "classes"), [(1, 1), (3, 2), (5, 127), (2, 20_000)])
@@ -151,3 +196,49 @@ def test_a_gpu_sums_over_classes_like_a_cpu():
     found = class_sums(e.cuda(), labels.cuda(), classes.cuda(), 0.07, block=1000)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (2, 3), (127, 255), (5, 8), (9, 1025)])
+@pytest.mark.parametrize("gallery", [False, True])
+def test_thirds_are_those_of_torch(rows, dim, gallery):
+    x = scores(rows, dim) * 10.0 ** scores(rows, 1, seed=1).mul(8).round()
+    more = 3 if gallery else 0
+    expected = gallery_side(x, more) if gallery else query_side(x)
+    out = torch.full_like(expected, torch.nan)
+    thirds.write_thirds(x, out, gallery=gallery)
+    assert out.equal(expected)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (5, 127), (3, 1025), (2, 9000)])
+@pytest.mark.parametrize("later_only", [False, True])
+@pytest.mark.parametrize("own", [0, 1, 500])
+def test_masks_are_ones_where_it_is_above(rows, columns, later_only, own):
+    wide = scores(rows, columns + 5)
+    wide[0, 0] = 0.25  # not above
+    product = wide[:, :columns]
+    mask = masks.above(product, 0.25, own=own, later_only=later_only)
+    column, mine = torch.arange(columns, device=DEVICE), own + torch.arange(rows, device=DEVICE)
+    other = column > mine[:, None] if later_only else column != mine[:, None]
+    assert mask.float().equal(((product > 0.25) & other).float())
+    assert mask.dtype == torch.bfloat16
+    assert rows == 1 or mask.stride(0) % 8 == 0
+
+
+@pytest.mark.parametrize(("classes", "dim", "k"), [(2, 1, 1), (7, 3, 6), (130, 255, 9), (5, 40, 4)])
+def test_pushes_are_those_of_torch(classes, dim, k):
+    generator = torch.Generator().manual_seed(classes)
+    x, n = (torch.randn(classes, dim, generator=generator) for _ in range(2))
+    neighbor = torch.randint(classes, (classes, k), generator=generator)
+    cosine = torch.rand(classes, k, generator=generator) * 1.5 - 0.5
+    cosine[0] = -0.1  # no neighbour on its side: not pushed
+    found = pushes.pushes(x.to(DEVICE), n.to(DEVICE), neighbor.to(DEVICE), cosine.to(DEVICE))
+    expected = weighted_pushes(x.double(), n.double(), neighbor, cosine.double())
+    assert (found[0] == 0).all()
+    torch.testing.assert_close(found.cpu().double(), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "dim", "does"), [("float32", 4096, True), ("float64", 8, False),
+                                                    ("float32", 4097, False)])  # fmt: skip
+def test_classes_that_are_not_for_the_kernel_are_known(dtype, dim, does):
+    x = torch.empty(2, dim, dtype=getattr(torch, dtype), device="meta")
+    assert pushes.fits(x, x) is does

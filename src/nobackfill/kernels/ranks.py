@@ -22,7 +22,11 @@ def fits(score: Float[Tensor, "query gallery"], longest: int) -> bool:
 
 
 def ranks(
-    score: Float[Tensor, "query gallery"], row: Int[Tensor, " pairs"], item: Int[Tensor, " pairs"]
+    score: Float[Tensor, "query gallery"],
+    row: Int[Tensor, " pairs"],
+    item: Int[Tensor, " pairs"],
+    start: Int[Tensor, " query_and_one"],
+    longest: int,
 ) -> Int[Tensor, " pairs"]:
     r"""Rank of each item in its row, ties by column.
 
@@ -37,11 +41,12 @@ def ranks(
         score: Higher is better.
         row: Of each item, ascending, on the device of the scores.
         item: Its column.
+        start: Where the items of each row begin.
+        longest: The most items of a row, or more.
     """
     queries, gallery = score.shape
-    number = torch.bincount(row, minlength=queries)
-    width = triton.next_power_of_2(max(int(number.max()), 2))
-    within = torch.arange(len(row), device=row.device) - (number.cumsum(0) - number)[row]
+    width = triton.next_power_of_2(max(longest, 2))
+    within = torch.arange(len(row), device=row.device) - start[row]
     wanted = torch.full((queries, width), NEVER, dtype=torch.int64, device=score.device)
     wanted[row, within] = places(score[row, item], item)
     wanted, order = wanted.sort(dim=1)

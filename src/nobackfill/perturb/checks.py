@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.search import all_finite
 
 
 def check_prototypes(old: Float[Tensor, "classes dim"]) -> None:
@@ -31,7 +32,7 @@ def check_same_classes(
             f"as the old ones, but got {len(new)} classes and {new.shape[1]} dimensions. Train the "
             f"new model with `embedding_dim = {old.shape[1]}` on the classes of the prototypes."
         )
-    if not new.isfinite().all():
+    if not all_finite(new):
         raise DataError(
             "wanted finite new prototypes, but found NaN or infinity: the training has diverged. "
             "Lower the learning rate."

@@ -1,13 +1,15 @@
 """NDPP: crowded classes make room. Zhou et al., 2025, section "neighbor-driven perturbation"."""
 
+import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
+from nobackfill.kernels import usable
 from nobackfill.perturb.checks import check_prototypes, check_same_classes
 from nobackfill.products import check_precision
-from nobackfill.search import nearest
+from nobackfill.search import best_of_all, comparable
 
 
 def repulsion(
@@ -18,6 +20,7 @@ def repulsion(
     k: int,
     include_self: bool = False,
     precision: str = "float32",
+    unit: bool = False,
 ) -> Float[Tensor, "classes dim"]:
     r"""Where the neighbours of each class push it.
 
@@ -30,15 +33,29 @@ def repulsion(
     pushed.
 
     Memory is linear in the number of classes: similarities exist for a block of rows at a time.
-    They are computed in `precision`, see `inner_products`; the weights are theirs too.
+    They are computed in `precision`, see `inner_products`; the weights are theirs too. All must be
+    finite; `unit` says that `p` and `n` are of unit length already.
     """
-    neighbor, cosine = nearest(
-        F.normalize(p, dim=-1),
-        F.normalize(n, dim=-1),
-        k,
-        exclude_self=not include_self,
-        precision=precision,
+    query, gallery = (p, n) if unit else (F.normalize(p, dim=-1), F.normalize(n, dim=-1))
+    query, gallery = comparable(query, gallery)
+    neighbor, cosine = best_of_all(
+        query, gallery, k, exclude_self=not include_self, precision=precision
     )
+    if usable(x):
+        from nobackfill.kernels.pushes import fits, pushes
+
+        if fits(x, n):
+            return pushes(x, n, neighbor, cosine)
+    return weighted_pushes(x, n, neighbor, cosine)
+
+
+def weighted_pushes(
+    x: Float[Tensor, "classes dim"],
+    n: Float[Tensor, "classes dim"],
+    neighbor: Int[Tensor, "classes k"],
+    cosine: Float[Tensor, "classes k"],
+) -> Float[Tensor, "classes dim"]:
+    """The sum in `repulsion`, given the neighbours."""
     w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8).to(n.dtype)
     pull = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)  # sum_j w_cj n_j
     return w.sum(dim=1, keepdim=True) * x - pull
@@ -98,8 +115,8 @@ class NeighborPerturbation(nn.Module):
         self.precision = precision
         p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
         self.register_buffer("old", p)
-        push = repulsion(p, p, p, k=neighbors, precision=precision)
-        self.register_buffer("start", p + old_strength * push)
+        push = repulsion(p, p, p, k=neighbors, precision=precision, unit=normalize)
+        self.register_buffer("start", torch.add(p, push, alpha=old_strength))
         self.register_buffer("moved", self.start.clone())
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
@@ -114,5 +131,6 @@ class NeighborPerturbation(nn.Module):
             k=self.neighbors,
             include_self=self.include_self,
             precision=self.precision,
+            unit=self.normalize,
         )
-        self.moved = x + self.new_strength * push
+        self.moved = torch.add(x, push, alpha=self.new_strength)

@@ -1,0 +1,86 @@
+"""Single precision on tensor cores: nothing is lost that a product of float32 keeps."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nobackfill.products import (
+    ALIGNED,
+    bfloat16_products,
+    inner_products,
+    products_with,
+    sums_of_thirds,
+)
+from nobackfill.thirds import gallery_side, pay, query_side, thirds
+
+
+def vectors(rows, dim, seed):
+    return F.normalize(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def test_thirds_hold_every_bit():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 40, generator=generator) * 10.0 ** torch.arange(-20, 20)
+    parts = thirds(x)
+    assert all(part.dtype == torch.bfloat16 for part in parts)
+    assert sum(part.double() for part in parts).equal(x.double())
+    assert (parts[1].abs() <= x.abs() * 2**-8).all()
+    assert (parts[2].abs() <= x.abs() * 2**-16).all()
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (2, 3), (127, 255), (200, 256), (60, 2000)])
+def test_a_product_of_sides_is_as_exact_as_one_of_single_precision(rows, dim):
+    query, gallery = vectors(rows, dim, 0), vectors(90, dim, 1)
+    gallery[: min(rows, 90)] = query[:90]  # cosines of 1, too
+    exact = query.double() @ gallery.double().T
+    found = bfloat16_products(query_side(query), gallery_side(gallery), torch.empty(rows, 90))
+    plain = inner_products(query, gallery, torch.empty(rows, 90))
+    error, usual = ((one.double() - exact).abs().max() for one in (found, plain))
+    assert error <= max(2 * usual, 1.5e-7)
+
+
+def test_leaving_out_a_piece_would_be_seen():
+    """Each of the six products is larger than what rounding takes away."""
+    query, gallery = vectors(50, 64, 0), vectors(50, 64, 1)
+    exact = query.double() @ gallery.double().T
+    left = query_side(query).double().unflatten(1, (6, -1))
+    right = gallery_side(gallery).double().unflatten(1, (6, -1))
+    pieces = torch.einsum("qpd,gpd->pqg", left, right)
+    assert (pieces.sum(dim=0) - exact).abs().max() < 2e-8
+    for piece in range(6):
+        assert (pieces.sum(dim=0) - pieces[piece] - exact).abs().max() > 1e-7
+    size = pieces.abs().amax(dim=(1, 2))
+    assert (size[1:] >= 0.5 * size[:-1]).all()  # the smallest first
+
+
+def test_rows_of_zeros_follow_where_asked_for():
+    side = gallery_side(vectors(5, 3, 0), 11)
+    assert side.shape == (16, 6 * 8)
+    assert (side[5:] == 0).all()
+    assert side[:5].equal(gallery_side(vectors(5, 3, 0)))
+
+
+@pytest.mark.parametrize("columns", [1, 16, 100, 20_000])
+def test_sums_of_thirds_are_those_of_the_numbers(columns):
+    values = vectors(columns, 11, 0)
+    mask = (torch.rand(7, columns, generator=torch.Generator().manual_seed(1)) > 0.5).bfloat16()
+    side = gallery_side(values)
+    found = sums_of_thirds(mask, side[:, : side.shape[1] // 2])[:, :11]
+    torch.testing.assert_close(
+        found.double(), mask.double() @ values.double(), atol=1e-4, rtol=1e-5
+    )
+
+
+def test_products_in_blocks_are_the_same(monkeypatch):
+    monkeypatch.setattr("nobackfill.products.pay", lambda rows, gallery: True)
+    query, gallery = vectors(7, 5, 0), vectors(33, 5, 1)
+    products = products_with(gallery, 4, 7)
+    found = torch.cat([products(query[first : first + 4]).clone() for first in (0, 4)])
+    torch.testing.assert_close(found, query @ gallery.T, atol=3e-7, rtol=0)
+    whole = products(query[:4])
+    assert whole.stride(0) % ALIGNED == 0
+    assert whole.shape == (4, 33)
+
+
+def test_sides_pay_on_a_gpu_alone():
+    assert not pay(10**6, torch.empty(10**6, 256, device="meta"))
