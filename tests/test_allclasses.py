@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill import losses
-from nobackfill.allclasses import SHARPEST, class_sums
+from nobackfill.allclasses import SHARPEST, before_normalizing, class_sums
 from nobackfill.losses import prototype_loss
 
 
@@ -63,14 +63,55 @@ def test_the_gradient_is_right_by_differences(monkeypatch):
     assert torch.autograd.gradcheck(lambda x: prototype_loss(x, labels, moved, old), (new,))
 
 
-def test_prototypes_that_learn_take_the_plain_way(monkeypatch):
+@pytest.mark.parametrize("length", [0.0, 0.9e-12, 1.1e-12, 1e-3, 1.0, 1e6])
+def test_gradients_before_normalizing_are_those_of_autograd(length):
+    new = case(3)[0]
+    new[1] = F.normalize(new[1], dim=0) * length
+    new.requires_grad_()
+    e = F.normalize(new, dim=1)
+    g = torch.randn_like(e)
+    (expected,) = torch.autograd.grad(e, new, g)
+    torch.testing.assert_close(before_normalizing(g, new.detach(), e.detach()), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_embeddings_have_a_gradient_in_half_precision(monkeypatch, dtype):
+    new, labels, moved, old = case(dtype=torch.float32)
+    new = new.to(dtype).requires_grad_()
+    (plain,) = torch.autograd.grad(prototype_loss(new, labels, moved, old), new)
+    monkeypatch.setattr(losses, "MANY", 1)
+    (gradient,) = torch.autograd.grad(prototype_loss(new, labels, moved, old), new)
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(gradient, plain, rtol=0, atol=0.05 * plain.abs().max().item())
+
+
+def test_nobody_finds_a_gradient_that_nobody_wants(monkeypatch):
+    monkeypatch.setattr(losses, "MANY", 1)
+    monkeypatch.setattr("nobackfill.allclasses.before_normalizing", None)  # is not called
+    new, labels, moved, old = case()
+    expected = by_loops(new, labels, moved, old, 0.07)
+    torch.testing.assert_close(prototype_loss(new, labels, moved, old), expected)
+    new.requires_grad_()
+    with torch.no_grad():
+        torch.testing.assert_close(prototype_loss(new, labels, moved, old), expected)
+
+
+@pytest.mark.parametrize("learns", ["old", "moved"])
+def test_prototypes_that_learn_take_the_plain_way(monkeypatch, learns):
     monkeypatch.setattr(losses, "MANY", 1)
     new, labels, moved, old = case()
-    old.requires_grad_()
-    moved.requires_grad_()
+    learned = {"old": old, "moved": moved}[learns].requires_grad_()
     prototype_loss(new, labels, moved, old).backward()
-    assert old.grad.any()
-    assert moved.grad.any()
+    assert learned.grad.any()
+
+
+def test_prototypes_that_learn_take_blocks_while_nothing_does(monkeypatch):
+    monkeypatch.setattr(losses, "MANY", 1)
+    monkeypatch.setattr(losses, "contrast_with_all", lambda *given: torch.tensor(7.0))
+    new, labels, moved, old = case()
+    moved.requires_grad_()
+    with torch.no_grad():
+        assert prototype_loss(new, labels, moved, old) == 7
 
 
 @pytest.mark.parametrize("temperature", [0.005, SHARPEST])

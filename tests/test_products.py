@@ -12,6 +12,8 @@ from nobackfill.products import (
     WIDE,
     aligned_parts,
     inner_products,
+    matrix_products,
+    parts_for,
     room_for_products,
     sums_of_rows,
 )
@@ -95,17 +97,22 @@ def test_products_do_not_mind_the_room_they_are_given():
 
 @pytest.mark.parametrize("columns", [16, 1023, 1024, 1025, 1039, 24_393])
 def test_parts_of_columns_are_all_of_them(columns):
-    """On a GPU in two parts, where the first is of many and aligned."""
-    gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert aligned_parts(columns, cpu) == [slice(0, columns)]
-    parts = aligned_parts(columns, gpu)
+    """In two parts, where the first is of many and aligned."""
+    parts = aligned_parts(columns)
     assert [one for part in parts for one in range(columns)[part]] == list(range(columns))
     if columns >= WIDE:
         assert len(range(columns)[parts[0]]) % ALIGNED == 0
 
 
-def in_two_parts(columns, device):
-    return [slice(0, columns // 2), slice(columns // 2, columns)]
+def test_only_tensor_cores_want_parts():
+    gallery = vectors(1025, 3, 0)
+    with matrix_products("tf32"):
+        assert parts_for(gallery) == [slice(0, 1025)]
+
+
+def in_two_parts(gallery):
+    half = len(gallery) // 2
+    return [slice(0, half), slice(half, len(gallery))]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -115,7 +122,7 @@ def test_parts_do_not_change_a_product(monkeypatch, precision):
     whole = inner_products(query, gallery, torch.empty(7, 33), precision)
     sums = sums_of_rows(weight, gallery, torch.ones(4, 5))
     torch.testing.assert_close(sums, 1 + weight @ gallery)
-    monkeypatch.setattr("nobackfill.products.aligned_parts", in_two_parts)
+    monkeypatch.setattr("nobackfill.products.parts_for", in_two_parts)
     torch.testing.assert_close(
         inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
     )

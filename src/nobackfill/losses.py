@@ -64,11 +64,11 @@ def prototype_loss(
     """
     if labels.device.type == "cpu":  # on a GPU, looking would stop it
         check_labels(labels, len(old))
+    learned = torch.is_grad_enabled() and (old.requires_grad or moved.requires_grad)
+    if len(new) * len(old) >= MANY and temperature >= SHARPEST and not learned:
+        return contrast_with_all(new, labels, moved, old, temperature)
     e = F.normalize(new, dim=-1)
     own = F.normalize(moved[labels].to(e.dtype), dim=-1)
-    learned = old.requires_grad or own.requires_grad
-    if len(e) * len(old) >= MANY and temperature >= SHARPEST and not learned:
-        return contrast_with_all(e, labels, own, old, temperature)
     cosines = e @ F.normalize(old.to(e.dtype), dim=-1).T
     to_own = (e * own).sum(dim=-1, keepdim=True)
     return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)

@@ -48,7 +48,7 @@ def inner_products(
     if precision == "bfloat16":
         return bfloat16_products(query.bfloat16(), gallery.bfloat16(), out)
     with matrix_products(precision):
-        for part in aligned_parts(len(gallery), query.device):
+        for part in parts_for(gallery):
             torch.mm(query, gallery[part].T, out=out[:, part])
     return out
 
@@ -90,7 +90,8 @@ def bfloat16_products(
     """Inner products of numbers of bfloat16, summed in the precision of `out`."""
     if not query.is_cuda:  # CPUs would sum in bfloat16
         return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
-    torch.mm(query, gallery.T, out_dtype=out.dtype, out=out)
+    for part in aligned_parts(len(gallery)):
+        torch.mm(query, gallery[part].T, out_dtype=out.dtype, out=out[:, part])
     return out
 
 
@@ -100,7 +101,7 @@ def sums_of_rows(
     out: Float[Tensor, "rows dim"],
 ) -> Float[Tensor, "rows dim"]:
     r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, and returns it."""
-    for part in aligned_parts(len(values), values.device):
+    for part in parts_for(values):
         out.addmm_(weight[:, part], values[part])
     return out
 
@@ -128,14 +129,21 @@ def sums_of_thirds(
     return summed
 
 
-def aligned_parts(columns: int, device: torch.device) -> list[slice]:
-    """All columns, or on a GPU a multiple of 16 and the rest, where they are many.
+def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:
+    """Those of `aligned_parts`, where float32 is TF32 and uses tensor cores; else all at once."""
+    if gallery.is_cuda and torch.get_float32_matmul_precision() != "highest":
+        return aligned_parts(len(gallery))
+    return [slice(0, len(gallery))]
+
+
+def aligned_parts(columns: int) -> list[slice]:
+    """A multiple of 16 columns and the rest, where they are many; else all.
 
     GPUs have their fastest kernels for tensor cores for such numbers alone: of 24,393 columns,
     24,384 and then 9 take them less than half the time.
     """
     whole = columns - columns % ALIGNED
-    if device.type != "cuda" or columns < WIDE or whole == columns:
+    if columns < WIDE or whole == columns:
         return [slice(0, columns)]
     return [slice(0, whole), slice(whole, columns)]
 

@@ -14,7 +14,7 @@ from nobackfill.kernels import usable
 from nobackfill.products import ALIGNED, check_precision, products_with
 
 BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
-GPU_BLOCK_BYTES = 3 * 2**30  # the same on a GPU, which small blocks leave idle, at most
+GPU_BLOCK_BYTES = 4 * 2**30  # the same on a GPU, which small blocks leave idle, at most
 CACHE_BYTES = 3 * 2**19  # of scores looked through at once, which stay in the cache of a core
 FEWEST_GROUPS = 512  # of a row's scores, see `floor_of_best`
 SMALLEST_GROUP = 4  # scores; with fewer, groups do not pay
@@ -90,71 +90,30 @@ def best_of_all(
     scores = torch.empty(len(query), k, dtype=query.dtype, device=query.device)
     if k == 0:
         return indices, scores
-    blocks = score_blocks(query, gallery, block, precision)
-    if exclude_self:
-        blocks = without_self(blocks)
-    if usable(query):
-        from nobackfill.kernels.largest import fits
-
-        if fits(query.dtype, len(gallery), k):
-            again = best_by_kernel(blocks, indices, scores)
-            if len(again):
-                blocks = score_blocks(query[again], gallery, block, precision)
-                if exclude_self:
-                    blocks = without_self(blocks, again)
-                found = best_by_blocks(blocks, indices[again], scores[again])
-                indices[again], scores[again] = found
-            return indices, scores
-    return best_by_blocks(blocks, indices, scores)
-
-
-def without_self(
-    blocks: Iterator[Block], rows: Int[Tensor, " query"] | None = None
-) -> Iterator[Block]:
-    """Blocks in which the own gallery row of a query scores minus infinity.
-
-    Args:
-        blocks: As of `score_blocks`.
-        rows: Which gallery row is whose; by default query `i` is row `i`.
-    """
-    for first, score in blocks:
-        if rows is None:
+    for first, score in score_blocks(query, gallery, block, precision):
+        if exclude_self:
             score.diagonal(first).fill_(-torch.inf)
-        else:
-            score.scatter_(1, rows[first : first + len(score), None], -torch.inf)
-        yield first, score
-
-
-def best_by_kernel(
-    blocks: Iterator[Block],
-    indices: Int[Tensor, "query neighbors"],
-    scores: Float[Tensor, "query neighbors"],
-) -> Int[Tensor, " rows"]:
-    """Fills `indices` and `scores`, on a GPU; the rows that it returns must be sorted whole."""
-    from nobackfill.kernels.largest import largest, room_for
-
-    k = indices.shape[1]
-    found = torch.empty(len(indices), dtype=torch.int32, device=indices.device)
-    for first, score in blocks:
         rows = slice(first, first + len(score))
-        largest(score, k, indices[rows], scores[rows], found[rows])
-    if int(found.max()) <= room_for(k):
-        return found.new_empty(0)
-    return (found > room_for(k)).nonzero().squeeze(1)
-
-
-def best_by_blocks(
-    blocks: Iterator[Block],
-    indices: Int[Tensor, "query neighbors"],
-    scores: Float[Tensor, "query neighbors"],
-) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
-    """Fills `indices` and `scores`, and returns them."""
-    best = best_by_partition if indices.device.type == "cpu" else best_by_topk
-    for first, score in blocks:
-        rows = slice(first, first + len(score))
-        indices[rows] = best(score, indices.shape[1])
-        scores[rows] = score.gather(1, indices[rows])
+        write_best(score, indices[rows], scores[rows])
     return indices, scores
+
+
+def write_best(
+    score: Float[Tensor, "rows gallery"],
+    indices: Int[Tensor, "rows neighbors"],
+    scores: Float[Tensor, "rows neighbors"],
+) -> None:
+    """Writes positions and values of the largest of each row, as many as asked for, best first."""
+    k = indices.shape[1]
+    if usable(score):
+        from nobackfill.kernels.largest import fits, largest
+
+        if fits(score, k):
+            largest(score, k, indices, scores)
+            return
+    best = best_by_partition if score.device.type == "cpu" else best_by_topk
+    indices.copy_(best(score, k))
+    scores.copy_(score.gather(1, indices))
 
 
 def best_by_partition(
@@ -173,7 +132,7 @@ def best_by_partition(
         rows = scores[parts[number]]
         best[parts[number]] = sort_reaching(rows, floor_of_best(rows, k), k)
 
-    for_each_row(sort_part, (len(parts), scores.shape[1]))
+    for_each_row(sort_part, (len(parts), scores[parts[0]].size))
     return torch.from_numpy(best)
 
 
@@ -326,7 +285,7 @@ def score_blocks(
 
 
 def rows_per_block(bytes_per_row: int, device: torch.device | None = None) -> int:
-    """How many rows of a block fit into 64 MB; on a GPU into 3 GB or an eighth of what it has."""
+    """How many rows of a block fit into 64 MB; on a GPU into 4 GB or an eighth of what it has."""
     if device is None or device.type != "cuda":
         return max(1, BLOCK_BYTES // bytes_per_row)
     memory = torch.cuda.get_device_properties(device).total_memory

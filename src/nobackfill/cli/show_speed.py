@@ -11,7 +11,7 @@ from rich.table import Table
 
 from nobackfill.bench.speed import SPEED_SUITES, Case, Finding
 from nobackfill.bench.speed.case import in_words
-from nobackfill.bench.speed.page import render_page, targets_of, time
+from nobackfill.bench.speed.page import finding, render_page, targets_of, time
 from nobackfill.bench.speed.runner import LINES, Measured, kind_of, measure_all, plan_cases
 from nobackfill.cli.show import console, emit, print_object
 from nobackfill.errors import RunsFailed
@@ -100,7 +100,7 @@ def in_one_line(one: Measured) -> str:
         return f"{said}  [dim]skipped: {escape(one.skipped)}[/]"
     line = one.line
     if "found" in line:
-        return f"{said}  {line['found']:.5f}"
+        return f"{said}  {finding(line['found'])}"
     asked = [f"{text} {'met' if met else 'missed'}" for text, met in targets_of(line)]
     return (
         f"{said}  {line['counts']} [bold]{line['ratio']:.3g}[/] "

@@ -26,7 +26,7 @@ def above(
     rows, columns = product.shape
     unused = -columns % 8  # rows begin where tensor cores can load them
     mask = torch.empty(rows, columns + unused, dtype=torch.bfloat16, device=product.device)
-    above_kernel[(triton.cdiv(columns, TILE * TILES), rows)](
+    above_kernel[(rows, triton.cdiv(columns, TILE * TILES))](
         product, product.stride(0), mask, columns + unused, columns, threshold, own,
         later_only=later_only, tile=TILE, tiles=TILES,
     )  # fmt: skip
@@ -40,10 +40,10 @@ def above_kernel(
     later_only: tl.constexpr, tile: tl.constexpr, tiles: tl.constexpr,
 ):  # fmt: skip
     """A part of a row."""
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     mine = own + row
     for step in range(tiles):
-        column = (tl.program_id(0) * tiles + step) * tile + tl.arange(0, tile)
+        column = (tl.program_id(1) * tiles + step) * tile + tl.arange(0, tile)
         inside = column < columns
         value = tl.load(product + row * stride + column, mask=inside, other=0.0)
         other = column > mine if later_only else column != mine

@@ -52,7 +52,7 @@ def ranks(
     wanted, order = wanted.sort(dim=1)
     high = (wanted >> 32).to(torch.int32)
     counts = torch.zeros(queries, 2 * width, dtype=torch.int32, device=score.device)
-    grid = (triton.cdiv(gallery, TILE * TILES), queries)
+    grid = (queries, triton.cdiv(gallery, TILE * TILES))  # a GPU takes most along the first
     count_kernel[grid](
         score, score.stride(0), gallery, wanted, high, counts,
         width=width, steps=width.bit_length() - 1, tile=TILE, tiles=TILES,
@@ -69,13 +69,13 @@ def count_kernel(
     width: tl.constexpr, steps: tl.constexpr, tile: tl.constexpr, tiles: tl.constexpr,
 ):  # fmt: skip
     """Adds up how many scores of a part of a row are before 0, 1, … of the wanted keys."""
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     score += row * stride
     wanted += row * width
     high += row * width
     histogram = tl.zeros((2 * width,), tl.int32)
     for step in range(tiles):
-        column = (tl.program_id(0) * tiles + step) * tile + tl.arange(0, tile)
+        column = (tl.program_id(1) * tiles + step) * tile + tl.arange(0, tile)
         value = tl.load(score + column, mask=column < columns, other=float("-inf"))
         bits = ordered_bits(value)
         below = tl.zeros((tile,), tl.int32)  # wanted scores smaller than this one, so far

@@ -100,7 +100,8 @@ LOSS = Suite(
         "gradient), and at least 4 C D bytes. The floor is both products, with the B × C matrix "
         "between them written and read; a loss that never holds that matrix may go below it. "
         "Lengths of the class means are taken in every call. Small sizes take a GPU less time "
-        "than it takes to ask for some forty kernels; *recorded* are both as CUDA graphs.",
+        "than it takes Python to ask for ten kernels and autograd to come back; *recorded* are "
+        "both as CUDA graphs, as in `CompatibleHead`.",
     ),
     cases,
 )

@@ -160,10 +160,20 @@ def timed_table(lines: Sequence[Line]) -> list[str]:
 def found_table(lines: Sequence[Line]) -> list[str]:
     """A row for each finding."""
     rows = [
-        [line["case"], in_words(line["size"]), f"{line['found']:.5f}", line["says"]]
+        [line["case"], in_words(line["size"]), finding(line["found"]), line["says"]]
         for line in lines
     ]
     return table(["", "size", "found", ""], rows)
+
+
+def finding(number: float) -> str:
+    """A share, or an error, which is small.
+
+    Example:
+        >>> finding(0.99957), finding(1.458e-8)
+        ('0.99957', '1.5e-08')
+    """
+    return f"{number:.5f}" if number >= 0.01 else f"{number:.1e}"
 
 
 def growth_table(lines: Sequence[Line]) -> list[str]:

@@ -1,0 +1,267 @@
+"""The contrast by kernels equals the plain formula: on a GPU if there is one, else interpreted."""
+
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
+
+from nobackfill import allclasses, losses
+from nobackfill.allclasses import (
+    contrast_with_all,
+    kernels_take,
+    loss_by_kernels,
+    loss_by_torch,
+)
+from nobackfill.kernels import exponents
+from nobackfill.kernels.contrast import MOST, PARTS, UnitRows, losses_of_rows, unit_rows
+from nobackfill.losses import prototype_loss
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SIZES = [(1, 1, 1), (3, 2, 1), (3, 127, 3), (130, 127, 3), (3, 1025, 255), (130, 2, 255)]
+NOT_LAUNCHED = set("alias copy_ detach empty empty_like new_empty permute set_ slice".split())
+
+
+def case(batch=9, classes=127, dim=5, seed=0):
+    """Embeddings and prototypes of very different lengths."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def vectors(rows):
+        length = 10 ** (2 * torch.rand(rows, 1, generator=generator) - 1)
+        return length * torch.randn(rows, dim, generator=generator)
+
+    new, moved, old = vectors(batch), vectors(classes), vectors(classes)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return new.to(DEVICE), labels.to(DEVICE), moved.to(DEVICE), old.to(DEVICE)
+
+
+def plain(new, labels, moved, old, temperature):
+    """The formula as a cross entropy in double precision; autograd finds the gradient."""
+    x = new.detach().double().requires_grad_()
+    e = F.normalize(x, dim=-1)
+    to_own = (e * F.normalize(moved[labels].double(), dim=-1)).sum(dim=-1, keepdim=True)
+    cosines = (e @ F.normalize(old.double(), dim=-1).T).scatter(1, labels[:, None].long(), to_own)
+    loss = F.cross_entropy(cosines / temperature, labels.long())
+    return loss.detach(), torch.autograd.grad(loss, x)[0]
+
+
+def check(found, given, tolerance=1e-5):
+    """Loss and gradient are those of the formula, each row on the scale of gradients there."""
+    expected = plain(*given)
+    new, _, _, _, temperature = given
+    reach = len(new) * temperature * new.detach().double().norm(dim=1, keepdim=True).clamp(1e-12)
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=tolerance, atol=1e-7)
+    torch.testing.assert_close(
+        found[1].double() * reach, expected[1] * reach, rtol=0, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize(("batch", "classes", "dim"), SIZES)
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_loss_and_gradient_are_those_of_the_formula(batch, classes, dim, temperature):
+    given = *case(batch, classes, dim, seed=classes), temperature
+    check(loss_by_kernels(*given), given)
+
+
+def test_the_slow_twin_agrees():
+    given = *case(), 0.07
+    check(loss_by_torch(*given), given)
+    check(loss_by_kernels(*given), given)
+
+
+@pytest.mark.parametrize("block", [1, 7, 126, 127, 500])
+def test_the_loss_does_not_depend_on_the_block(block):
+    given = *case(3), 0.1
+    check(loss_by_kernels(*given, block=block), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_prototypes_of_any_precision_are_taken(dtype):
+    new, labels, moved, old = case()
+    given = new, labels, moved.to(dtype), old.to(dtype), 0.07
+    check(loss_by_kernels(*given), given)
+
+
+def test_tensors_with_gaps_or_turned_round_are_read_right():
+    new, labels, moved, old = case()
+    gaps = torch.stack([labels, labels + 1], dim=1)[:, 0]
+    wide = torch.cat([moved, old], dim=1)
+    given = new.T.contiguous().T, gaps, wide[:, :5], wide[:, 5:], 0.07
+    check(loss_by_kernels(*given), given)
+    turned = new[:, ::2], labels.int(), moved.T.contiguous().T[:, ::2], old[:, ::2], 0.07
+    check(loss_by_kernels(*turned), turned)
+
+
+def test_prototypes_of_no_length_point_nowhere():
+    new, labels, moved, old = case()
+    old[3], old[labels[0]], moved[labels[1]] = 0, 0, 0
+    given = new, labels, moved, old, 0.07
+    check(loss_by_kernels(*given), given)
+
+
+@pytest.mark.parametrize("by", [loss_by_kernels, loss_by_torch])
+@pytest.mark.parametrize("length", [0.0, 3e-14, 0.9e-12, 1.1e-12, 1e-6, 1e12])
+def test_short_embeddings_are_divided_by_no_less_than_normalize_does(by, length):
+    new, labels, moved, old = case()
+    new[2] = F.normalize(new[2], dim=0) * length
+    given = new, labels, moved, old, 0.07
+    check(by(*given), given)
+
+
+def test_the_gradient_is_left_out_where_nobody_wants_it():
+    given = *case(), 0.07
+    loss, gradient = loss_by_kernels(*given, gradient=False)
+    torch.testing.assert_close(loss.double(), plain(*given)[0])
+    assert gradient is None
+
+
+@pytest.mark.parametrize(("batch", "dim"), [(1, 1), (3, 3), (130, 255), (2, 1500)])
+def test_unit_rows_are_those_of_normalize(batch, dim):
+    new, labels, moved, _ = case(batch, 7, dim)
+    pull = torch.full_like(new, torch.nan)
+    rows = unit_rows(new, labels, moved, pull)
+    e, own = F.normalize(new, dim=1), F.normalize(moved[labels], dim=1)
+    torch.testing.assert_close(rows.e, e)
+    torch.testing.assert_close(rows.own, own)
+    torch.testing.assert_close(rows.length, new.norm(dim=1))
+    torch.testing.assert_close(rows.cosine, (e * own).sum(dim=1))
+    assert not pull.any()
+
+
+@pytest.mark.parametrize("label", [-1, 127, 2**40])
+def test_a_label_that_is_no_class_costs_nan(label):
+    """On a GPU nobody can refuse it; it must not pass for a class, either."""
+    new, labels, moved, old = case()
+    labels[4] = label
+    loss, gradient = loss_by_kernels(new, labels, moved, old, 0.07)
+    assert loss.isnan()
+    assert gradient[4].isnan().all()
+    assert gradient[torch.arange(9) != 4].isfinite().all()
+
+
+@pytest.mark.parametrize("parts", [1, 3, PARTS, 2 * PARTS + 1])
+def test_each_loss_is_exact_however_small(parts):
+    """Down to what is certain but for a billionth, and up to a certain mistake."""
+    ratio = torch.cat([torch.logspace(-9, 6, 61), torch.linspace(0.095, 0.105, 41)]).double()
+    z = ratio * torch.tensor(-1.0, dtype=torch.float64).exp()
+    share = torch.rand(len(z), parts, generator=torch.Generator().manual_seed(0)).double()
+    sums = (z[:, None] * share / share.sum(dim=1, keepdim=True)).float().to(DEVICE)
+    one = torch.ones(len(z), 1, device=DEVICE)
+    rows = UnitRows(e=one, length=one[:, 0], own=one, cosine=one[:, 0] / 2)
+    found = losses_of_rows(rows, sums, 0.5)
+    torch.testing.assert_close(found.cpu().double(), ratio.log1p(), rtol=8e-7, atol=0)
+
+
+def test_sums_are_of_all_parts_of_a_row():
+    given = *case(2, 18_001, 3), 0.07
+    check(loss_by_kernels(*given), given)
+
+
+def test_columns_are_numbered_from_the_first_class_of_a_block():
+    product = torch.zeros(4, 3, device=DEVICE)
+    labels, length = torch.tensor([9, 10, 12, 13], device=DEVICE), torch.ones(3, device=DEVICE)
+    exponents.exponents_in_parts(product, labels, length, 1.0, first=10)
+    assert (product == 0).nonzero().tolist() == [[1, 0], [2, 2]]
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Kernels are taken on this device, and for small losses; tells with what they were called."""
+    calls = []
+
+    def watched(*given, **options):
+        calls.append(options)
+        return loss_by_kernels(*given, **options)
+
+    monkeypatch.setattr(allclasses, "usable", lambda x: True)
+    monkeypatch.setattr(allclasses, "loss_by_kernels", watched)
+    monkeypatch.setattr(losses, "MANY", 1)
+    return calls
+
+
+def test_the_loss_of_methods_takes_the_kernels(kernels):
+    new, labels, moved, old = case()
+    new.requires_grad_()
+    loss = prototype_loss(new, labels, moved, old)
+    (gradient,) = torch.autograd.grad(3 * loss, new)
+    check((loss.detach(), gradient / 3), (new, labels, moved, old, 0.07))
+    assert kernels == [{"gradient": True}]
+
+
+def test_kernels_find_no_gradient_where_nobody_wants_it(kernels):
+    new, labels, moved, old = case()
+    assert not prototype_loss(new, labels, moved, old).requires_grad
+    new.requires_grad_()
+    with torch.no_grad():
+        prototype_loss(new, labels, moved, old)
+    assert kernels == [{"gradient": False}] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_takes_kernels_under_autocast_alone(kernels, dtype):
+    new, labels, moved, old = case()
+    new = new.to(dtype).requires_grad_()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        assert kernels_take(new)
+        loss = prototype_loss(new, labels, moved, old)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert new.grad.dtype == dtype
+    check((loss.detach(), new.grad), (new, labels, moved, old, 0.07), tolerance=1e-2)
+    assert not kernels_take(new)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim", "does"),
+    [
+        (torch.float32, 1, True),
+        (torch.float32, MOST, True),
+        (torch.float32, MOST + 1, False),
+        (torch.float64, 1, False),
+    ],
+)
+def test_embeddings_that_are_not_for_the_kernels_are_known(kernels, dtype, dim, does):
+    x = torch.empty(1, dim, dtype=dtype, device="meta")
+    assert kernels_take(x) is does
+
+
+def test_kernels_are_not_taken_where_they_do_not_run():
+    assert not kernels_take(torch.ones(2, 3))
+
+
+def test_beside_three_kernels_little_is_launched(kernels):
+    """Both products, lengths of classes, the mean, and the outer gradient: 8 in all."""
+
+    class Launched(TorchDispatchMode):
+        names = ()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            name = function.overloadpacket.__name__
+            if name not in NOT_LAUNCHED:
+                self.names += (name,)
+            return function(*args, **(kwargs or {}))
+
+    new, labels, moved, old = case()
+    new.requires_grad_()
+    outer = torch.ones((), device=DEVICE)
+    with Launched() as seen:
+        contrast_with_all(new, labels, moved, old, 0.07).backward(outer)
+    assert seen.names == ("mm", "linalg_vector_norm", "addmm_", "mean", "mul")
+
+
+def test_the_products_of_one_block_are_gone_before_the_next(monkeypatch):
+    made = []
+
+    def watched(e, some):
+        assert all(room() is None for room in made)
+        found = products(e, some)
+        made.append(weakref.ref(found))
+        return found
+
+    products = allclasses.products
+    monkeypatch.setattr(allclasses, "products", watched)
+    loss_by_kernels(*case(), 0.07, block=50)
+    assert len(made) == 3
