@@ -18,6 +18,7 @@ from nobackfill.products import (
     sums_of_rows,
 )
 from nobackfill.search import nearest
+from nobackfill.thirds import torch_rounds
 
 
 def vectors(rows, dim, seed):
@@ -75,6 +76,32 @@ def test_nobody_elses_products_change():
     before = torch.get_float32_matmul_precision()
     nb.OptimizedPerturbation(vectors(4, 3, 0), steps=1, precision="tf32")
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch"
+)
+@pytest.mark.parametrize("value", ["ieee", "tf32"])
+def test_the_newer_setting_of_torch_is_understood(value):
+    """After which torch refuses to tell of the older one."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = value
+    try:
+        assert torch_rounds() is (value == "tf32")
+        query, gallery = vectors(3, 4, 0), vectors(5, 4, 1)
+        for precision in PRECISIONS:
+            inner_products(query, gallery, torch.empty(3, 5), precision)
+            assert torch.backends.cuda.matmul.fp32_precision == value
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_a_torch_without_the_newer_setting_is_asked_as_before(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "matmul", object())
+    assert not torch_rounds()
+    with matrix_products("tf32"):
+        assert torch_rounds()
+    assert not torch_rounds()
 
 
 @pytest.mark.parametrize("columns", [1, 1023, 1024, 1025, 2501])

@@ -9,7 +9,7 @@ from jaxtyping import BFloat16, Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.thirds import gallery_side, pay, query_side
+from nobackfill.thirds import gallery_side, pay, query_side, torch_rounds
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
@@ -20,14 +20,14 @@ WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
     """For a while, GPUs may take 10 bits for matrix products, if that is asked for."""
-    before = torch.get_float32_matmul_precision()
-    if precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    if precision != "tf32" or torch_rounds():
+        yield
+        return
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        if precision == "tf32":
-            torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision("highest")
 
 
 def inner_products(
@@ -131,7 +131,7 @@ def sums_of_thirds(
 
 def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:
     """Those of `aligned_parts`, where float32 is TF32 and uses tensor cores; else all at once."""
-    if gallery.is_cuda and torch.get_float32_matmul_precision() != "highest":
+    if gallery.is_cuda and torch_rounds():
         return aligned_parts(len(gallery))
     return [slice(0, len(gallery))]
 

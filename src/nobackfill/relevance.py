@@ -84,12 +84,14 @@ def lists_by_label(
 
     Many labels are sorted on the device that is named: a GPU is done while a CPU begins.
     """
-    if device.type == "cpu":
-        items = np.argsort(gallery_labels, kind="stable")
-        in_order = gallery_labels[items]
-    else:
-        both = torch.from_numpy(gallery_labels).to(device).sort(stable=True)
-        in_order, items = (one.cpu().numpy() for one in both)
+    if device.type != "cpu":
+        ordered, order = torch.from_numpy(gallery_labels).to(device).sort(stable=True)
+        wanted = torch.from_numpy(query_labels).to(device)
+        start = torch.searchsorted(ordered, wanted)
+        stop = torch.searchsorted(ordered, wanted, right=True)
+        return Lists(*(one.cpu().numpy() for one in (start, stop, order)))
+    items = np.argsort(gallery_labels, kind="stable")
+    in_order = gallery_labels[items]
     return Lists(
         np.searchsorted(in_order, query_labels, side="left"),
         np.searchsorted(in_order, query_labels, side="right"),

@@ -69,11 +69,22 @@ def pay(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
     """
     if not gallery.is_cuda or gallery.dtype != torch.float32:
         return False
-    if torch.get_float32_matmul_precision() != "highest":
+    if torch_rounds():
         return False
     memory = torch.cuda.get_device_properties(gallery.device).total_memory
     enough = rows >= LEAST_ROWS and rows * gallery.numel() >= LEAST_PRODUCTS
     return enough and 12 * gallery.numel() <= memory // MOST_MEMORY
+
+
+def torch_rounds() -> bool:
+    """Whether torch may multiply float32 on a GPU with fewer bits, as its user told it.
+
+    Newer ones refuse to answer the older question once the newer setting was used.
+    """
+    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    if setting is None:
+        return torch.get_float32_matmul_precision() != "highest"
+    return bool(setting == "tf32")
 
 
 def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], more: int = 0) -> Tensor:
