@@ -6,7 +6,7 @@ from pathlib import Path
 import nobackfill
 
 ROOMS = """
-    errors config randomness distributed files space vectors records
+    errors config randomness distributed files space ids vectors records
     data models embed
     kernels thirds products search merge quantize ranking relevance metrics prototypes oldspace
     adapters

@@ -704,6 +704,7 @@ def test_a_large_table_is_in_memory_once(tmp_path, monkeypatch):
     table = pa.table({"id": np.arange(60_000), "vector": vectors})
     pq.write_table(table, tmp_path / "file.parquet", row_group_size=30_000)
     monkeypatch.setattr(as_parquet, "ROWS", 500)
+    monkeypatch.setattr(as_parquet, "THREADS", 1)  # each holds as much
     before, during = pa.total_allocated_bytes(), []
     check_lengths = as_parquet.check_lengths
 
@@ -715,6 +716,27 @@ def test_a_large_table_is_in_memory_once(tmp_path, monkeypatch):
     load_vectors(tmp_path / "file.parquet")
     assert len(during) == 120
     assert max(during) < vectors.nbytes / 3
+
+
+@pytest.mark.parametrize("group", [1, 7, 100, 5000])
+@pytest.mark.parametrize("threads", [1, 8])
+def test_groups_of_rows_end_where_they_belong(tmp_path, monkeypatch, group, threads):
+    monkeypatch.setattr(as_parquet, "ROWS", 3)
+    monkeypatch.setattr(as_parquet, "THREADS", threads)
+    values = rows(120, 4)
+    lists = pa.FixedSizeListArray.from_arrays(values.numpy().ravel(), 4)
+    table = pa.table({"id": np.arange(120), "vector": lists})
+    pq.write_table(table, tmp_path / "file.parquet", row_group_size=group)
+    assert load_vectors(tmp_path / "file.parquet").vectors.equal(values)
+
+
+def test_of_many_wrong_rows_the_first_is_named(tmp_path):
+    lists = [[1.0, 2.0]] * 100
+    lists[30] = lists[77] = lists[99] = [1.0]
+    table = pa.table({"id": np.arange(100), "vector": pa.array(lists, pa.list_(pa.float32()))})
+    pq.write_table(table, tmp_path / "file.parquet", row_group_size=10)
+    with pytest.raises(DataError, match="that of id 30 has 1"):
+        load_vectors(tmp_path / "file.parquet")
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.matching import Ids, SearchPlan, check_agreement, columns_of, plan_search
+from nobackfill.ids import Ids, is_in
+from nobackfill.matching import SearchPlan, check_agreement, columns_of, plan_search
 from nobackfill.protocols import Protocol
 from nobackfill.vectors import Vectors
 
@@ -46,11 +47,11 @@ def plan_common_search(
             f"{len(gallery)} gallery items are left. Check that all files name their items alike."
         )
     oldest = speaking[0].ids
-    items: Ids = oldest[np.isin(oldest, np.concatenate([queries, gallery]))]
+    items: Ids = oldest[is_in(oldest, np.concatenate([queries, gallery]))]
     known = columns_of(speaking, items)
     if ground_truth is None:
         _check_labels(files, items)
-    columns = {"is_query": np.isin(items, queries), "is_gallery": np.isin(items, gallery)}
+    columns = {"is_query": is_in(items, queries), "is_gallery": is_in(items, gallery)}
     if "camera" in known:
         columns["camera"] = known["camera"]
     told = _without_vectors(items, known.get("label"), columns)
@@ -99,7 +100,7 @@ def _roles(files: Sequence[Vectors], protocol: Protocol) -> tuple[Ids, Ids]:
 
 def _look_up(file: Vectors, column: str, ids: Ids) -> NDArray[Any]:
     """What a file tells of some items; False or empty where it lacks one."""
-    known = np.isin(ids, file.ids)
+    known = is_in(ids, file.ids)
     found = np.zeros(len(ids), dtype=file.columns[column].dtype)
     found[known] = columns_of([file], ids[known])[column]
     return found
@@ -122,7 +123,7 @@ def _strangers(files: Sequence[Vectors]) -> Ids:
             takes_part = file.columns["is_query"] | file.columns["is_gallery"]
         elif "split" in file.columns:
             takes_part = file.columns["split"] == "validation"
-        found.append(file.ids[takes_part & ~np.isin(file.ids, oldest.ids)])
+        found.append(file.ids[takes_part & ~is_in(file.ids, oldest.ids)])
     together: Ids = np.concatenate(found)
     return together[np.sort(np.unique(together, return_index=True)[1])]
 
@@ -139,7 +140,7 @@ def _tell_lacking(
         f"`{name}` lacks {len(lost):,} {what} ({_first_three(lost)})"
         for name, file in files.items()
         for what, ids in wanted.items()
-        if len(lost := ids[~np.isin(ids, file.ids)])
+        if len(lost := ids[~is_in(ids, file.ids)])
     ]
     if lacking and not intersect:
         raise DataError(
@@ -158,7 +159,7 @@ def _in_all(ids: Ids, files: Mapping[str, Vectors]) -> Ids:
     """Those that every file has."""
     kept = np.ones(len(ids), dtype=bool)
     for file in files.values():
-        kept &= np.isin(ids, file.ids)
+        kept &= is_in(ids, file.ids)
     return ids[kept]
 
 

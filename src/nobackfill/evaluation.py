@@ -14,6 +14,7 @@ from torch import Tensor
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
+from nobackfill.ids import is_in
 from nobackfill.matching import SearchPlan, columns_of, plan_search
 from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
@@ -274,7 +275,7 @@ def evaluate(
         intersect=intersect,
         ground_truth=ground_truth,
     )
-    asks_itself = bool(np.isin(plan.query_ids, asks.ids).all())
+    asks_itself = bool(is_in(plan.query_ids, asks.ids).all())
     lacking = () if asks_itself else ("new/new is not measured: the new file lacks queries",)
     files: dict[str, tuple[Vectors, Vectors, int | None]] = {
         "old_old": (old, old, None),
@@ -407,7 +408,7 @@ def _mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
     if file is None:
         return []
     kinds = [
-        set(file.columns["modality"][np.isin(file.ids, ids)].tolist())
+        set(file.columns["modality"][is_in(file.ids, ids)].tolist())
         for ids in (plan.query_ids, plan.gallery_ids)
     ]
     if max(map(len, kinds)) < 2:

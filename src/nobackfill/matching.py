@@ -4,19 +4,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.ids import Ids, is_in, rows_of_ids
 from nobackfill.vectors import Vectors
-
-Ids = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +151,14 @@ def plan_search(
         query_camera=query_camera,
         gallery_camera=gallery_camera,
         ignored=ignored,
-        new_has_gallery=bool(np.isin(gallery, new_gallery.ids).all()),
+        new_has_gallery=bool(is_in(gallery, new_gallery.ids).all()),
         notes=notes,
     )
 
 
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
     """The vectors of the given ids, in their order; no copy of rows that lie together."""
-    rows = _find(vectors.ids, ids)
+    rows = rows_of_ids(ids, vectors.ids)
     if len(rows) and (rows[-1] - rows[0] == len(rows) - 1) and (np.diff(rows) == 1).all():
         return vectors.vectors[int(rows[0]) : int(rows[-1]) + 1]
     return vectors.vectors[torch.from_numpy(rows)]
@@ -171,9 +168,9 @@ def columns_of(files: Sequence[Vectors], ids: Ids) -> dict[str, Ids]:
     """What the files tell of some items: each column, and `label`, of the first that has it."""
     found: dict[str, Ids] = {}
     for file in files:
-        if not np.isin(ids, file.ids).all():
+        if not is_in(ids, file.ids).all():
             continue
-        rows = _find(file.ids, ids)
+        rows = rows_of_ids(ids, file.ids)
         labels = {} if file.labels is None else {"label": file.labels}
         for name, values in {**labels, **file.columns}.items():
             found.setdefault(name, values[rows])
@@ -192,7 +189,7 @@ def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None
     for name, file in files.items():
         values = file.labels if column == "label" else file.columns.get(column)
         if values is not None:
-            told.append((name, values[_find(file.ids, ids)]))
+            told.append((name, values[rows_of_ids(ids, file.ids)]))
     for name, theirs in told[1:]:
         first, ours = told[0]
         differ = ours.astype(str) != theirs.astype(str)
@@ -253,7 +250,7 @@ def _of_modalities(
     """Those of the queries and of the gallery that are texts, images, or what is asked for."""
     file = next((f for f in (old, new) if "modality" in f.columns), None)
     if file is None:
-        if np.isin(queries, gallery).any():
+        if is_in(queries, gallery).any():
             raise DataError(
                 f"wanted queries of the modality {modalities[0]} and a gallery of {modalities[1]}, "
                 f"but queries are in the gallery too and no file has a column `modality`. Add it, "
@@ -262,7 +259,7 @@ def _of_modalities(
         return queries, gallery
     kind = file.columns["modality"]
     of_query, of_gallery = (file.ids[kind == modality] for modality in modalities)
-    return queries[np.isin(queries, of_query)], gallery[np.isin(gallery, of_gallery)]
+    return queries[is_in(queries, of_query)], gallery[is_in(gallery, of_gallery)]
 
 
 def _in_both(
@@ -276,12 +273,12 @@ def _in_both(
     intersect: bool,
 ) -> tuple[Ids, Ids, tuple[str, ...]]:
     """The queries and gallery items that both files have, or an error about those that do not."""
-    no_new_gallery = not np.isin(gallery, new_gallery.ids).any()
+    no_new_gallery = not is_in(gallery, new_gallery.ids).any()
     alone = {
-        "queries that the old file lacks": queries[~np.isin(queries, old.ids)],
-        "queries that the new file lacks": queries[~np.isin(queries, new_query.ids)],
-        "gallery items that the old file lacks": gallery[~np.isin(gallery, old.ids)],
-        "gallery items that the new file lacks": gallery[~np.isin(gallery, new_gallery.ids)],
+        "queries that the old file lacks": queries[~is_in(queries, old.ids)],
+        "queries that the new file lacks": queries[~is_in(queries, new_query.ids)],
+        "gallery items that the old file lacks": gallery[~is_in(gallery, old.ids)],
+        "gallery items that the new file lacks": gallery[~is_in(gallery, new_gallery.ids)],
         "items that only the new file has": strangers,
     }
     notes = []
@@ -301,8 +298,8 @@ def _in_both(
     notes += [f"left out: {one}" for one in found]
     left_out = np.concatenate(list(alone.values()))
     return (
-        queries[~np.isin(queries, left_out)],
-        gallery[~np.isin(gallery, left_out)],
+        queries[~is_in(queries, left_out)],
+        gallery[~is_in(gallery, left_out)],
         tuple(notes),
     )
 
@@ -316,7 +313,7 @@ def _strangers(new: Vectors, old: Vectors, modalities: tuple[str, str] | None) -
         takes_part = new.columns["split"] == "validation"
     if modalities is not None and "modality" in new.columns:
         takes_part = takes_part & np.isin(new.columns["modality"], modalities)
-    strangers: Ids = new.ids[takes_part & ~np.isin(new.ids, old.ids)]
+    strangers: Ids = new.ids[takes_part & ~is_in(new.ids, old.ids)]
     return strangers
 
 
@@ -327,7 +324,7 @@ def _labels(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
             "wanted labels, but neither file has a column `label`. Add one to either file: it says "
             "which items count as found."
         )
-    shared = old.ids[np.isin(old.ids, new.ids)]
+    shared = old.ids[is_in(old.ids, new.ids)]
     check_agreement("label", {"the old file": old, "the new file": new}, shared)
     file = new if old.labels is None else old
     return file.ids, np.asarray(file.labels)
@@ -348,20 +345,7 @@ def _numbers(known: tuple[Ids, Ids], *wanted: Ids) -> tuple[Int[Tensor, " _"], .
     """The values of each group of ids, as numbers that are equal where the values are."""
     ids, values = known
     numbers = torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
-    return tuple(numbers[torch.from_numpy(_find(ids, some))] for some in wanted)
-
-
-def _find(ids: Ids, wanted: Ids) -> NDArray[np.int64]:
-    """The row of each wanted id; all must be there."""
-    order = np.argsort(ids, kind="stable")
-    place = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
-    rows: NDArray[np.int64] = order[place].astype(np.int64)
-    if (lost := ids[rows] != wanted).any():
-        raise DataError(
-            f"wanted vectors of all items, but {int(lost.sum())} have none, the first being "
-            f"{wanted[lost][0].item()!r}. Embed them too."
-        )
-    return rows
+    return tuple(numbers[torch.from_numpy(rows_of_ids(some, ids))] for some in wanted)
 
 
 def _listed(
@@ -392,7 +376,7 @@ def _marked(lists: Sequence[Sequence[int]], width: int) -> Bool[Tensor, "lists w
 
 def _places(queries: Ids, gallery: Ids) -> list[list[int]] | None:
     """For each query, its own place in the gallery, if it has one."""
-    if not np.isin(queries, gallery).any():
+    if not is_in(queries, gallery).any():
         return None
     place = {item: row for row, item in enumerate(gallery.tolist())}
     return [[place[item]] if item in place else [] for item in queries.tolist()]

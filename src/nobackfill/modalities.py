@@ -15,8 +15,8 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.evaluation import Evaluation, Verdict, evaluate, metrics_of, search_as_planned
+from nobackfill.ids import Ids, is_in
 from nobackfill.matching import (
-    Ids,
     SearchPlan,
     check_agreement,
     columns_of,
@@ -356,19 +356,19 @@ def _sides(old: Vectors, asks: Vectors, *, leave_one_out: bool) -> dict[str, tup
         )
     kind = file.columns["modality"]
     queries, gallery = roles_of(old, asks, leave_one_out=leave_one_out)
-    takes_part = np.isin(file.ids, queries) | np.isin(file.ids, gallery)
+    takes_part = is_in(file.ids, queries) | is_in(file.ids, gallery)
     if kind.dtype.kind != "U" or (kind[takes_part] == "").any():
         raise DataError(
             f"wanted a word in the column `modality` of every item, such as `image` or `text`, but "
             f"it holds {', '.join(map(repr, np.unique(kind[takes_part])[:3].tolist()))}. Write it "
             f"again."
         )
-    shared = old.ids[np.isin(old.ids, asks.ids)]
+    shared = old.ids[is_in(old.ids, asks.ids)]
     check_agreement("modality", {"the old file": old, "the new file": asks}, shared)
     return {
         name: (
-            queries[np.isin(queries, file.ids[kind == name])],
-            gallery[np.isin(gallery, file.ids[kind == name])],
+            queries[is_in(queries, file.ids[kind == name])],
+            gallery[is_in(gallery, file.ids[kind == name])],
         )
         for name in sorted(set(kind[takes_part].tolist()), reverse=True)
     }
@@ -389,7 +389,7 @@ def _no_search(
         return f"no {direction.asks} asks"
     if len(gallery) == 0:
         return f"no {direction.searched} is searched"
-    if not np.isin(queries, asks.ids).any():
+    if not is_in(queries, asks.ids).any():
         return f"the new file has no {direction.asks} that asks"
     labels = columns_of((old, asks), np.union1d(queries, gallery)).get("label")
     if labels is not None and len(np.unique(labels)) < 2:
@@ -425,7 +425,7 @@ def _gaps(
 
 def _gap(one: Vectors, ids: Ids, other: Vectors, other_ids: Ids) -> float | None:
     """Between items of two files, by the dimensions that meet; None where a file lacks some."""
-    if not (np.isin(ids, one.ids).all() and np.isin(other_ids, other.ids).all()):
+    if not (is_in(ids, one.ids).all() and is_in(other_ids, other.ids).all()):
         return None
     return modality_gap(rows_of(one, ids)[:, : other.dim], rows_of(other, other_ids))
 

@@ -19,6 +19,7 @@ from nobackfill.gallery.order import (
     uncertainty,
     weighed,
 )
+from nobackfill.ids import is_in
 from nobackfill.matching import SearchPlan, columns_of, plan_search, roles_of, rows_of
 from nobackfill.vectors import Vectors
 
@@ -53,7 +54,7 @@ class Items:
         ids = search.gallery_ids
         if old.labels is not None:
             gallery = roles_of(old, new, leave_one_out=False)[1]
-            ids = gallery[np.isin(gallery, old.ids)]
+            ids = gallery[is_in(gallery, old.ids)]
         told = columns_of((old, new), ids)
         classes = torch.from_numpy(np.unique(told["label"], return_inverse=True)[1]).to(device)
         place = {one: row for row, one in enumerate(ids.tolist())}
@@ -133,7 +134,7 @@ def search_of(
 ) -> tuple[SearchPlan, list[str]]:
     """Who asks and who is searched, and what a reader should know of it."""
     search = plan_search(old, asks, new, intersect=intersect)
-    if not search.new_has_gallery or not np.isin(search.query_ids, new.ids).all():
+    if not search.new_has_gallery or not is_in(search.query_ids, new.ids).all():
         raise DataError(
             "wanted new vectors of queries and of gallery items, at least of some, but the new "
             "file lacks them. Embed a sample of the gallery with the new model."

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.ids import is_in
 from nobackfill.matching import check_agreement, columns_of, rows_of
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
@@ -59,7 +60,7 @@ def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
             f"wanted ids of one kind, but the old file names items like {old.ids[0].item()!r} and "
             f"the new like {new.ids[0].item()!r}. Write the same ids into both files."
         )
-    ids: NDArray[Any] = old.ids[np.isin(old.ids, new.ids)]
+    ids: NDArray[Any] = old.ids[is_in(old.ids, new.ids)]
     if len(ids) == 0:
         raise DataError(
             f"wanted items that both files have, but none of {len(old)} old and {len(new)} new "

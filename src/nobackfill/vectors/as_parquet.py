@@ -1,5 +1,7 @@
 """Vectors and columns as a table: `.parquet`, written and read a batch of rows at a time."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,27 @@ from nobackfill.vectors.columns import as_column
 from nobackfill.vectors.contents import NOTES, Contents, require_id_and_vector
 
 ROWS = 8192  # in one batch
-
+THREADS = 8  # that read, at most
 BUFFER = 2**20  # bytes read at a time; otherwise Arrow fetches whole columns ahead
 
 
 def read(path: Path) -> Contents:
     """Reads the columns, and the vectors batch by batch into one array."""
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         require_id_and_vector(names)
         if len(set(names)) < len(names):
             raise ValueError("two columns have the same name")
         table = file.read(columns=[name for name in names if name != "vector"])
         columns = {name: to_numpy(table.column(name), name) for name in table.column_names}
-        vector = read_vectors(file, columns["id"])
+        vector = read_vectors(file, path, columns["id"])
         notes = read_notes(file.schema_arrow.metadata or {})
     return Contents(vector, columns, notes)
+
+
+def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Opens a file to be read little by little; `metadata` is read only if not told."""
+    return pq.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=BUFFER)
 
 
 def read_notes(metadata: dict[bytes, bytes]) -> dict[str, str]:
@@ -38,25 +45,37 @@ def read_notes(metadata: dict[bytes, bytes]) -> dict[str, str]:
     return {k.decode(): v.decode() for k, v in metadata.items() if k.startswith(ours)}
 
 
-def read_vectors(file: pq.ParquetFile, ids: NDArray[Any]) -> NDArray[Any]:
-    """Reads the vectors into one array, made once the first batch has told how long they are."""
+def read_vectors(file: pq.ParquetFile, path: Path, ids: NDArray[Any]) -> NDArray[Any]:
+    """Reads the vectors into one array, several row groups at the same time."""
     kind = file.schema_arrow.field("vector").type
     if not is_list(kind) or not pa.types.is_floating(kind.value_type):
         raise DataError(
             f"the column `vector` wants a list of floats in each row, but holds {kind}. Write each "
             f"vector as a list of float16 or float32."
         )
-    vectors = np.empty((0, 0), kind.value_type.to_pandas_dtype())
-    start = 0
-    for batch in file.iter_batches(ROWS, columns=["vector"]):
-        lists = batch.column("vector")
-        if start == 0:
-            vectors = np.empty((file.metadata.num_rows, length_of_first(lists)), vectors.dtype)
-        end = start + len(lists)
-        check_lengths(lists, vectors.shape[1], ids[start:end])
-        flat = lists.flatten().to_numpy(zero_copy_only=False)
-        vectors[start:end] = flat.reshape(len(lists), vectors.shape[1])
-        start = end
+    metadata = file.metadata
+    dim = length_of_first(file)
+    vectors = np.empty((metadata.num_rows, dim), kind.value_type.to_pandas_dtype())
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    starts = np.cumsum([0, *sizes]).tolist()
+
+    def read_group(group: int) -> None:
+        """One batch after the other: a row group may be as long as the file."""
+        start = starts[group]
+        with open_parquet(path, metadata) as own:
+            for batch in own.iter_batches(
+                ROWS, row_groups=[group], columns=["vector"], use_threads=False
+            ):
+                lists = batch.column("vector")
+                end = start + len(lists)
+                check_lengths(lists, dim, ids[start:end])
+                flat = lists.flatten().to_numpy(zero_copy_only=False)
+                vectors[start:end] = flat.reshape(len(lists), dim)
+                start = end
+
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(read_group, range(len(sizes))):
+            pass  # raises what the first group that cannot be read has raised
     return vectors
 
 
@@ -66,9 +85,12 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(kinds.is_fixed_size_list(kind) or kinds.is_list(kind) or kinds.is_large_list(kind))
 
 
-def length_of_first(lists: pa.Array) -> int:
+def length_of_first(file: pq.ParquetFile) -> int:
     """Returns how many values the first row holds, 0 if it is missing."""
-    return len(lists[0]) if lists[0].is_valid else 0
+    for batch in file.iter_batches(1, columns=["vector"]):
+        first = batch.column("vector")[0]
+        return len(first) if first.is_valid else 0
+    return 0
 
 
 def check_lengths(lists: pa.Array, dim: int, ids: NDArray[Any]) -> None:
