@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from nobackfill import bootstrap
 from nobackfill.bootstrap import (
     FEWEST_GROUPS,
     draw_means,
@@ -44,7 +45,7 @@ def test_queries_of_one_class_are_no_independent_witnesses():
 
 def test_the_mean_is_over_queries_not_over_classes():
     sums, sizes = np.array([3.0, 1.0]), np.array([3.0, 1.0])
-    assert np.allclose(draw_means(sums, sizes, 50, np.random.default_rng(0)), 1.0)
+    assert np.allclose(draw_means(sums, sizes, 50, 0), 1.0)
     values = np.array([1.0] * 9 + [0.0] * 9)
     found = paired_interval(values, np.array([0] * 9 + list(range(1, 10))))
     assert found.mean == 0.5
@@ -53,11 +54,33 @@ def test_the_mean_is_over_queries_not_over_classes():
 
 def test_the_drawing_is_a_multinomial_however_large_the_blocks(monkeypatch):
     sums, sizes = np.arange(10.0), np.ones(10)
-    whole = draw_means(sums, sizes, 2000, np.random.default_rng(0))
+    whole = draw_means(sums, sizes, 2000, 0)
     monkeypatch.setattr("nobackfill.bootstrap.BLOCK", 70)
-    parts = draw_means(sums, sizes, 2000, np.random.default_rng(0))
+    parts = draw_means(sums, sizes, 2000, 0)
     assert np.array_equal(whole, parts)
     assert whole.std() == pytest.approx(np.arange(10).std() / math.sqrt(10), rel=0.1)
+
+
+def test_draws_that_were_kept_are_those_drawn_afresh(monkeypatch):
+    sums, sizes = np.random.default_rng(0).normal(size=(2, 300)) ** 2
+    kept = [draw_means(sums, sizes, 500, seed) for seed in (1, 2, 1)]
+    monkeypatch.setattr("nobackfill.bootstrap.KEPT", 0)
+    fresh = [draw_means(sums, sizes, 500, seed) for seed in (1, 2, 1)]
+    assert all(np.array_equal(one, other) for one, other in zip(kept, fresh, strict=True))
+    assert not np.array_equal(kept[0], kept[1])
+
+
+def test_draws_of_the_same_queries_are_made_once(monkeypatch):
+    made = []
+    fresh_draws = bootstrap.fresh_draws
+    monkeypatch.setattr(
+        bootstrap, "fresh_draws", lambda *rest: made.append(rest) or fresh_draws(*rest)
+    )
+    bootstrap.kept_draws.cache_clear()
+    values = np.random.default_rng(0).normal(size=(3, 90))
+    for one in values:
+        paired_interval(one, np.arange(90), seed=5)
+    assert made == [(90, 4000, 5)]
 
 
 def test_a_query_without_anything_to_find_is_left_out():

@@ -1,18 +1,20 @@
 """How sure a mean over queries is: intervals by drawing classes again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import pi, sqrt, tan
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
 
 BLOCK = 2**22  # numbers held at a time
+KEPT = 2**26  # bytes, between one interval and the next
 FEWEST_GROUPS = 8  # with fewer, intervals miss the truth more often than they say
 
 
@@ -113,7 +115,7 @@ def paired_interval(
     mean, number = float(values.mean()), len(sizes)
     if number < FEWEST_GROUPS:
         return Interval(mean, float("nan"), float("nan"), confidence, number)
-    means = draw_means(sums, sizes, samples, np.random.default_rng(seed))
+    means = draw_means(sums, sizes, samples, seed)
     tail = expanded_tail((1 - confidence) / 2, number)
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(mean, float(low), float(high), confidence, number)
@@ -123,16 +125,40 @@ def draw_means(
     sums: Float[np.ndarray, " group"],
     sizes: Float[np.ndarray, " group"],
     samples: int,
-    generator: np.random.Generator,
+    seed: int,
 ) -> Float[np.ndarray, " sample"]:
     """Means over queries, with the groups drawn again and again."""
-    number, means = len(sums), []
+    return np.concatenate(
+        [(weights @ sums) / (weights @ sizes) for weights in draws(len(sums), samples, seed)]
+    )
+
+
+def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "some group"]]:
+    """How often each of so many groups was drawn, a block of samples at a time.
+
+    The next interval of the same queries draws the same groups, so they are kept where they are
+    not too many.
+    """
+    if number * samples > KEPT:
+        yield from fresh_draws(number, samples, seed)
+    else:
+        yield from np.array_split(kept_draws(number, samples, seed), -(-number * samples // BLOCK))
+
+
+@lru_cache(maxsize=1)
+def kept_draws(number: int, samples: int, seed: int) -> UInt8[np.ndarray, "sample group"]:
+    """The same in one array of small numbers: that one group is drawn 256 times never happens."""
+    blocks = fresh_draws(number, samples, seed)
+    return np.concatenate([weights.clip(max=255).astype(np.uint8) for weights in blocks])
+
+
+def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "some group"]]:
+    """The same, drawn."""
+    generator = np.random.default_rng(seed)
     step = max(1, BLOCK // number)
     for start in range(0, samples, step):
         wanted = min(step, samples - start)
-        weights = generator.multinomial(number, np.full(number, 1 / number), size=wanted)
-        means.append((weights @ sums) / (weights @ sizes))
-    return np.concatenate(means)
+        yield generator.multinomial(number, np.full(number, 1 / number), size=wanted)
 
 
 def expanded_tail(tail: float, groups: int) -> float:
