@@ -9,7 +9,7 @@ from jaxtyping import BFloat16, Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.thirds import gallery_side, pay, query_side, torch_rounds
+from nobackfill.thirds import gallery_side, pay, query_side, sums_in_float32, torch_rounds
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
@@ -69,7 +69,7 @@ def products_with(
     block = min(block, rows)
     if precision == "float32" and pay(rows, gallery):
         side, of_query = gallery_side(gallery, -number % ALIGNED), query_side
-    elif precision == "bfloat16" and gallery.is_cuda:
+    elif precision == "bfloat16" and sums_in_float32(gallery):
         side, of_query = F.pad(gallery.bfloat16(), (0, 0, 0, -number % ALIGNED)), _rounded
     else:
         room = room_for_products(gallery, block, number)
@@ -88,7 +88,7 @@ def bfloat16_products(
     out: Float[Tensor, "query gallery"],
 ) -> Float[Tensor, "query gallery"]:
     """Inner products of numbers of bfloat16, summed in the precision of `out`."""
-    if not query.is_cuda:  # CPUs would sum in bfloat16
+    if out.dtype != torch.float32 or not sums_in_float32(query):
         return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
     for part in aligned_parts(len(gallery)):
         torch.mm(query, gallery[part].T, out_dtype=out.dtype, out=out[:, part])
@@ -119,7 +119,7 @@ def sums_of_thirds(
     """
     total = None
     for some, values in zip(mask.split(SUMMED, dim=1), thirds.split(SUMMED), strict=True):
-        if mask.is_cuda:
+        if sums_in_float32(mask):
             part = torch.mm(some, values, out_dtype=torch.float32)
         else:
             part = some.float() @ values.float()

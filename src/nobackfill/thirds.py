@@ -67,13 +67,18 @@ def pay(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
     Only on a GPU, only for single precision that the user did not give up (torch's own setting of
     the precision of products), and only where there is room for a side.
     """
-    if not gallery.is_cuda or gallery.dtype != torch.float32:
+    if not sums_in_float32(gallery) or gallery.dtype != torch.float32:
         return False
     if torch_rounds():
         return False
     memory = torch.cuda.get_device_properties(gallery.device).total_memory
     enough = rows >= LEAST_ROWS and rows * gallery.numel() >= LEAST_PRODUCTS
     return enough and 12 * gallery.numel() <= memory // MOST_MEMORY
+
+
+def sums_in_float32(x: Tensor) -> bool:
+    """Whether products of bfloat16 can be summed in float32 where `x` is: GPUs, since torch 2.8."""
+    return x.is_cuda and "dtype_out" in torch.ops.aten.mm.overloads()
 
 
 def torch_rounds() -> bool:

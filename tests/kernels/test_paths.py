@@ -61,6 +61,7 @@ def test_crowding_multiplies_exactly_where_it_may(monkeypatch, exact):
 def test_many_classes_take_tensor_cores_and_few_do_not(monkeypatch):
     taken = []
     monkeypatch.setattr(crowding, "usable", lambda x: True)
+    monkeypatch.setattr(crowding, "sums_in_float32", lambda x: True)
     monkeypatch.setattr(crowding, "on_tensor_cores", lambda *rest: taken.append(rest) or rest[0])
     crowding_gradient(unit(9, 3, 0), unit(9, 3, 1), 0.5)
     assert not taken

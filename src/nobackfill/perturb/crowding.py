@@ -14,7 +14,7 @@ from nobackfill.products import (
     sums_of_rows,
     sums_of_thirds,
 )
-from nobackfill.thirds import LEAST_PRODUCTS, gallery_side, pay, query_side
+from nobackfill.thirds import LEAST_PRODUCTS, gallery_side, pay, query_side, sums_in_float32
 
 
 def crowding_gradient(
@@ -43,7 +43,8 @@ def crowding_gradient(
                 [0.0000, 0.0000]])
     """
     block = block or (4096 if x.is_cuda else 1024)
-    if usable(x) and x.dtype == torch.float32 and len(x) * others.numel() >= LEAST_PRODUCTS:
+    many = len(x) * others.numel() >= LEAST_PRODUCTS
+    if many and x.dtype == torch.float32 and usable(x) and sums_in_float32(x):
         return on_tensor_cores(x, others, threshold, block)
     if others is x:
         return _among_themselves(x, threshold, block)
