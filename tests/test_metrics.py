@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from nobackfill import ranking, search
+from nobackfill import ranking, relevance, search
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.metrics import average_precision, retrieval
 
@@ -209,6 +209,67 @@ def test_cpu_and_gpu_code_count_the_same_ranks(seed):
         for i, j in zip(row, item, strict=True)
     ]
     assert counted == one_by_one
+
+
+class Elsewhere(torch.Tensor):
+    """Says that it is on another device, and is not."""
+
+    device = property(lambda self: torch.device("meta"))
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is made of it is not
+
+
+@pytest.mark.parametrize("longest", [None, 2, 50])
+def test_other_devices_are_told_how_long_rows_are(monkeypatch, longest):
+    score = torch.tensor([[0.1, 0.9, -math.inf], [0.5, 0.4, 0.5], [0.0, 0.0, 1.0]])
+    told = []
+
+    def on_gpu(score, row, item, longest):
+        told.append(longest)
+        return ranking.ranks_by_sorting(score.as_subclass(torch.Tensor), row, item)
+
+    monkeypatch.setattr(ranking, "sent_to", lambda device, indices: indices)
+    monkeypatch.setattr(ranking, "ranks_on_gpu", on_gpu)
+    row, item = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2, 2, 1])
+    ranks, number = ranking.sorted_ranks(score.as_subclass(Elsewhere), row, item, longest=longest)
+    assert told == [longest]
+    assert (ranks.tolist(), number.tolist()) == ([2, 1, 3], [1, 0, 2])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_all_rows_are_counted_if_all_items_are_ranked(rows):
+    """Rows without items, too, at the end as well."""
+    score = torch.arange(4.0).expand(rows, 4)
+    row, item = torch.tensor([0, 0]), torch.tensor([3, 0])
+    for complete in (False, True):
+        ranks, number = ranking.sorted_ranks(score, row, item, complete=complete)
+        assert ranks.tolist() == [1, 4]
+        assert number.tolist() == [2] + [0] * (rows - 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"ignored": [[0], [], []]}, {"exclude_self": True}])
+def test_ranks_are_counted_with_what_is_known(monkeypatch, options):
+    """All is ranked only where nothing is taken out; the longest list is that of a block."""
+    told = []
+
+    def watched(*rest, **known):
+        told.append(known)
+        return ranking.sorted_ranks(*rest, **known)
+
+    monkeypatch.setattr("nobackfill.metrics.sorted_ranks", watched)
+    monkeypatch.setattr(search, "BLOCK_BYTES", 1)  # one query at a time
+    retrieval(torch.eye(3), torch.eye(3), [0, 1, 5], [0, 1, 1], **options)
+    assert told == [{"complete": not options, "longest": longest} for longest in (1, 2, 0)]
+
+
+@pytest.mark.parametrize("queries", [1, 50])
+def test_lists_by_label_are_the_same_on_every_device(monkeypatch, queries):
+    generator = np.random.default_rng(0)
+    query, gallery = generator.integers(-3, 9, queries), generator.integers(0, 7, 200)
+    expected = relevance.lists_by_label(query, gallery)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *rest: self)  # to "meta", here
+    found = relevance.lists_by_label(query, gallery, torch.device("meta"))
+    for name in ("start", "stop", "items"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
 def test_an_item_of_negative_cosine_counts():

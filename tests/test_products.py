@@ -1,5 +1,7 @@
 """Inner products in the precision that is asked for."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from nobackfill.products import (
     inner_products,
     matrix_products,
     parts_for,
+    products_with,
     room_for_products,
     sums_of_rows,
 )
@@ -104,6 +107,13 @@ def test_a_torch_without_the_newer_setting_is_asked_as_before(monkeypatch):
     assert not torch_rounds()
 
 
+@pytest.mark.parametrize(("value", "rounds"), [("none", False), ("ieee", False), ("tf32", True)])
+def test_only_tf32_rounds(monkeypatch, value, rounds):
+    """A setting that was never touched may be "none"."""
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(fp32_precision=value))
+    assert torch_rounds() is rounds
+
+
 @pytest.mark.parametrize("columns", [1, 1023, 1024, 1025, 2501])
 def test_room_for_products_has_aligned_rows_where_they_are_wide(columns):
     query = torch.ones(2, 3)
@@ -135,6 +145,51 @@ def test_only_tensor_cores_want_parts():
     gallery = vectors(1025, 3, 0)
     with matrix_products("tf32"):
         assert parts_for(gallery) == [slice(0, 1025)]
+
+
+class OnGPU(torch.Tensor):
+    """Says that it is on a GPU, and is not."""
+
+    is_cuda = property(lambda self: True)
+
+
+@pytest.mark.parametrize(("rounds", "parts"), [(True, 2), (False, 1)])
+def test_on_a_gpu_that_rounds_the_parts_are_all_of_a_gallery(monkeypatch, rounds, parts):
+    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: rounds)
+    found = parts_for(vectors(1025, 3, 0).as_subclass(OnGPU))
+    assert len(found) == parts
+    assert [one for part in found for one in range(1025)[part]] == list(range(1025))
+
+
+def test_products_with_a_gallery_are_in_the_precision_asked_for(monkeypatch):
+    """Also where float32 would pay on tensor cores; for fewer queries than a block, too."""
+    query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
+    for pays in (False, True):
+        monkeypatch.setattr("nobackfill.products.pay", lambda rows, gallery, pays=pays: pays)
+        for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+            found = products_with(gallery, 10**9, 3, precision)(query)
+            expected = query.to(dtype).double() @ gallery.to(dtype).double().T
+            torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("number", [1, 16, 33])
+def test_a_gpu_rounds_a_gallery_once_and_fills_it_up(monkeypatch, number):
+    query, gallery = vectors(3, 5, 0), vectors(number, 5, 1)
+    seen = []
+
+    def multiply(query, gallery, out):
+        seen.append((query.dtype, gallery.dtype, len(gallery), tuple(out.shape)))
+        return out.copy_(query.float() @ gallery.float().T)
+
+    monkeypatch.setattr("nobackfill.products.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.products.bfloat16_products", multiply)
+    products = products_with(gallery, 2, 3, "bfloat16")
+    found = torch.cat([products(query[:2]).clone(), products(query[2:])])
+    filled = number + -number % ALIGNED
+    half = torch.bfloat16
+    assert seen == [(half, half, filled, (2, filled)), (half, half, filled, (1, filled))]
+    expected = query.bfloat16().float() @ gallery.bfloat16().float().T
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
 def in_two_parts(gallery):

@@ -131,6 +131,32 @@ def test_rows_are_shared_out_among_threads(monkeypatch):
     assert best_by_partition(score, 4).tolist() == on_one_thread.tolist()
 
 
+def test_short_rows_are_shared_out_where_they_are_many(monkeypatch):
+    """What counts is how much a thread has to do at a time: a part, not a row."""
+    asked = []
+    original = search.for_each_row
+    monkeypatch.setattr(
+        search, "for_each_row", lambda do, shape: asked.append(shape) or original(do, shape)
+    )
+    monkeypatch.setattr(search, "CACHE_BYTES", 20 * 9 * 8)
+    best_by_partition(whole_numbers(50, 9, seed=0), 4)
+    assert asked == [(3, 20 * 9)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_found_wherever_it_is(dtype, value):
+    vectors = torch.full((3, 4), torch.finfo(dtype).max, dtype=dtype)  # the sum overflows
+    assert search.all_finite(vectors)
+    for place in (0, 5, 11):
+        spoilt = vectors.clone()
+        spoilt.view(-1)[place] = value
+        assert not search.all_finite(spoilt)
+        spoilt = torch.zeros_like(vectors)
+        spoilt.view(-1)[place] = value
+        assert not search.all_finite(spoilt)
+
+
 def test_what_a_thread_raises_is_raised():
     def fail(row):
         raise ValueError(row)
@@ -241,3 +267,11 @@ def test_each_group_has_its_own_maximum(columns):
     rows = random_scores(3, columns, seed=columns).numpy()
     expected = [[max(row[group::4]) for group in range(4)] for row in rows]
     assert search.group_maxima(rows, 4).tolist() == expected
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_products_that_overflow_are_refused(k):
+    query = torch.tensor([[3e38, 3e38], [1.0, 0.0]])
+    gallery = torch.tensor([[3e38, -3e38], [1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(DataError, match=r"NaN.*Make them unit"):
+        nearest(query, gallery, k)

@@ -1,5 +1,7 @@
 """Single precision on tensor cores: nothing is lost that a product of float32 keeps."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,7 @@ from nobackfill.products import (
     products_with,
     sums_of_thirds,
 )
-from nobackfill.thirds import gallery_side, pay, query_side, thirds
+from nobackfill.thirds import LEAST_ROWS, gallery_side, pay, query_side, thirds
 
 
 def vectors(rows, dim, seed):
@@ -84,3 +86,27 @@ def test_products_in_blocks_are_the_same(monkeypatch):
 
 def test_sides_pay_on_a_gpu_alone():
     assert not pay(10**6, torch.empty(10**6, 256, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "number", "dtype", "memory", "rounds", "does"),
+    [
+        (10**4, 10**4, torch.float32, 2**37, False, True),
+        (LEAST_ROWS, 10**6, torch.float32, 2**37, False, True),
+        (LEAST_ROWS - 1, 10**6, torch.float32, 2**37, False, False),  # few rows
+        (10**3, 10**3, torch.float32, 2**37, False, False),  # few products
+        (10**4, 10**4, torch.float64, 2**37, False, False),  # more bits than three parts hold
+        (10**4, 10**4, torch.float32, 2**37, True, False),  # fewer bits are welcome
+        (10**4, 10**4, torch.float32, 8 * 12 * 256 * 10**4, False, True),  # just room for a side
+        (10**4, 10**4, torch.float32, 8 * 12 * 256 * 10**4 - 1, False, False),
+    ],
+)
+def test_sides_pay_for_many_products_of_single_precision(
+    monkeypatch, rows, number, dtype, memory, rounds, does
+):
+    monkeypatch.setattr("nobackfill.thirds.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.thirds.torch_rounds", lambda: rounds)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory)
+    )
+    assert pay(rows, torch.empty(number, 256, dtype=dtype, device="meta")) is does

@@ -162,7 +162,7 @@ def retrieval(
         hidden.append(Lists.one_each(np.arange(len(query))))
 
     parts = []
-    bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest
+    bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest()
     block = rows_per_block(bytes_per_row, gallery.device)
     for first, score in score_blocks(query, gallery, block):
         last = first + len(score)
@@ -173,7 +173,7 @@ def retrieval(
             score,
             *relevance.pairs(first, last),
             complete=not hidden,
-            longest=relevance.longest,
+            longest=relevance.longest(first, last),
         )
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
         parts.append((num_relevant, ranks, num_ranked))

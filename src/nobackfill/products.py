@@ -20,14 +20,22 @@ WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
     """For a while, GPUs may take 10 bits for matrix products, if that is asked for."""
+    setting = torch.backends.cuda.matmul
     if precision != "tf32" or torch_rounds():
         yield
-        return
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision("highest")
+    elif hasattr(setting, "fp32_precision"):
+        before = setting.fp32_precision
+        setting.fp32_precision = "tf32"
+        try:
+            yield
+        finally:
+            setting.fp32_precision = before
+    else:  # an older torch
+        torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision("highest")
 
 
 def inner_products(

@@ -30,10 +30,9 @@ class Lists:
         """Lists of one item."""
         return cls(np.arange(len(items)), np.arange(1, len(items) + 1), items)
 
-    @property
-    def longest(self) -> int:
-        """The number of items in the longest list."""
-        return int((self.stop - self.start).max())
+    def longest(self, first: int = 0, last: int | None = None) -> int:
+        """The number of items in the longest list, or in that of some queries."""
+        return int((self.stop - self.start)[first:last].max())
 
     def pairs(self, first: int, last: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
         """The lists of queries `first` to `last`, flat: row within these, and gallery item."""
@@ -85,8 +84,11 @@ def lists_by_label(
     Many labels are sorted on the device that is named: a GPU is done while a CPU begins.
     """
     if device.type != "cpu":
-        ordered, order = torch.from_numpy(gallery_labels).to(device).sort(stable=True)
-        wanted = torch.from_numpy(query_labels).to(device)
+        wanted, labels = (
+            torch.from_numpy(np.ascontiguousarray(side)).to(device)
+            for side in (query_labels, gallery_labels)
+        )
+        ordered, order = labels.sort(stable=True)
         start = torch.searchsorted(ordered, wanted)
         stop = torch.searchsorted(ordered, wanted, right=True)
         return Lists(*(one.cpu().numpy() for one in (start, stop, order)))

@@ -189,6 +189,11 @@ def sort_reaching(
     reaching = np.flatnonzero(rows >= floor[:, None])  # row after row, in the order of the gallery
     start = np.searchsorted(reaching, columns * np.arange(len(rows) + 1))
     count = np.diff(start)
+    if count.min() < k:
+        raise DataError(
+            "scores must be numbers, but some are NaN: the vectors are so long that their products "
+            "overflow. Make them unit first."
+        )
     row = np.repeat(np.arange(len(rows)), count)
     column = reaching - columns * row
     place = row, np.arange(len(reaching)) - start[row]

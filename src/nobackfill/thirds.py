@@ -71,14 +71,22 @@ def pay(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
         return False
     if torch_rounds():
         return False
+    number, dim = gallery.shape
     memory = torch.cuda.get_device_properties(gallery.device).total_memory
-    enough = rows >= LEAST_ROWS and rows * gallery.numel() >= LEAST_PRODUCTS
-    return enough and 12 * gallery.numel() <= memory // MOST_MEMORY
+    enough = rows >= LEAST_ROWS and rows * number * dim >= LEAST_PRODUCTS
+    return enough and 12 * number * (dim + -dim % PIECE) <= memory // MOST_MEMORY
 
 
 def sums_in_float32(x: Tensor) -> bool:
-    """Whether products of bfloat16 can be summed in float32 where `x` is: GPUs, since torch 2.8."""
-    return x.is_cuda and "dtype_out" in torch.ops.aten.mm.overloads()
+    """Whether products of bfloat16 can be summed in float32 where `x` is.
+
+    GPUs that have tensor cores for them can, those of NVIDIA since Ampere; torch can since 2.8.
+    """
+    return (
+        x.is_cuda
+        and "dtype_out" in torch.ops.aten.mm.overloads()
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    )
 
 
 def torch_rounds() -> bool:

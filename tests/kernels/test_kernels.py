@@ -9,7 +9,7 @@ from nobackfill.allclasses import class_sums, weights_by_torch
 from nobackfill.kernels import exponents, largest, masks, pushes, ranks, run_on, thirds, usable
 from nobackfill.perturb.neighbor import weighted_pushes
 from nobackfill.ranking import ranks_by_sorting, row_starts
-from nobackfill.search import best_by_topk, best_of_all
+from nobackfill.search import best_by_topk, best_of_all, write_best
 from nobackfill.thirds import gallery_side, query_side
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,6 +59,15 @@ def test_the_largest_are_those_of_a_stable_sort(k, columns):
     assert torch.equal(values, expected.values[:, :k])
 
 
+@pytest.mark.parametrize("columns", [512, 513, 1024, 1025, 1026])
+def test_the_last_column_is_looked_at(columns):
+    """Also where it is alone in the last round, or the only one that is not taken out."""
+    score = scores(2, columns)
+    score[0, -1] = 99.0
+    score[1, :-1] = -torch.inf
+    assert torch.equal(the_largest(score, 3)[0], best_by_topk(score, 3))
+
+
 @pytest.mark.parametrize(("values", "k"), [(20, 10), (2000, 40), (3, 100), (1, 512)])
 def test_ties_among_the_largest_come_in_the_order_of_columns(values, k):
     score = equal_scores(4, 8500, values)
@@ -80,17 +89,40 @@ def test_the_largest_next_to_each_other_are_found(size, columns):
     assert torch.equal(the_largest(score, 100)[0], best_by_topk(score, 100))
 
 
-def test_clusters_do_not_take_the_slow_way(monkeypatch):
-    """Which would look for the last by bisection, a matter of sixty readings."""
+@pytest.fixture
+def _fast_way_alone(monkeypatch):
+    """Not by bisection over all, a matter of sixty readings."""
     from triton.runtime.interpreter import InterpretedFunction
 
     if not isinstance(largest.keep_exactly, InterpretedFunction):
         pytest.skip("compiled kernels cannot be watched")
     monkeypatch.setattr(largest, "keep_exactly", None)
-    for size in (20, 100, 200, 400, 800):
-        score = scores(2, 6000)
-        score[:, 700 : 700 + size] += 10
-        assert torch.equal(the_largest(score, 100)[0], best_by_topk(score, 100))
+
+
+@pytest.mark.usefixtures("_fast_way_alone")
+@pytest.mark.parametrize("size", [20, 100, 200, 400, 800])
+def test_clusters_do_not_take_the_slow_way(size):
+    score = scores(2, 6000)
+    score[:, 700 : 700 + size] += 10
+    assert torch.equal(the_largest(score, 100)[0], best_by_topk(score, 100))
+
+
+@pytest.mark.usefixtures("_fast_way_alone")
+def test_negative_scores_do_not_take_the_slow_way():
+    score = scores(2, 3000) - 10
+    assert torch.equal(the_largest(score, 9)[0], best_by_topk(score, 9))
+
+
+@pytest.mark.parametrize("number", [7, 8, 9, 10])
+def test_as_many_as_there_is_room_for_and_one_more_are_found(number):
+    """For k = 2 there is room for 8; the best are those that are met last."""
+    score = torch.full((1, 4096), -1.0, device=DEVICE)
+    one_group = [first + at for first in (0, 1024, 2048) for at in range(4)][: number - 1]
+    score[0, one_group] = torch.arange(2.0, number + 1.0, device=DEVICE)
+    score[0, 4] = 1.0  # the best of another group: the floor
+    column, value = the_largest(score, 2)
+    assert column.tolist() == [one_group[:-3:-1]]
+    assert value.tolist() == [[number, number - 1.0]]
 
 
 def test_what_is_taken_out_comes_last():
@@ -114,7 +146,8 @@ def test_rows_with_a_stride_are_read_right():
     [
         (100, (1, 2048), torch.float32, True),
         (100, (1, 2047), torch.float32, False),  # too short
-        (600, (1, 2**20), torch.float32, False),  # too many
+        (512, (1, 2**20), torch.float32, True),
+        (513, (1, 2**20), torch.float32, False),  # too many
         (0, (1, 4096), torch.float32, False),
         (100, (1, 4096), torch.float64, False),
     ],
@@ -144,6 +177,19 @@ def test_a_search_by_kernels_is_that_by_sorting(monkeypatch, exclude_self, block
     found = best_of_all(vectors[:16], vectors, 9, **options)
     assert found[0].equal(expected[0])
     assert found[1].equal(expected[1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "k", "dtype"), [(511, 3, torch.float32), (600, 3, torch.float64)]
+)
+def test_a_search_that_is_not_for_the_kernel_goes_without(monkeypatch, columns, k, dtype):
+    score = scores(2, columns).to(dtype)
+    monkeypatch.setattr("nobackfill.search.usable", lambda x: True)
+    monkeypatch.setattr(largest, "largest", None)
+    indices, values = torch.empty(2, k, dtype=torch.int64, device=DEVICE), score[:, :k].clone()
+    write_best(score, indices, values)
+    assert indices.equal(best_by_topk(score, k))
+    assert values.equal(score.gather(1, indices))
 
 
 def random_items(rows, columns, most, seed):
@@ -218,6 +264,15 @@ def test_thirds_are_those_of_torch(rows, dim, gallery):
     assert out.equal(expected)
 
 
+def test_sides_by_the_kernel_are_those_without(monkeypatch):
+    """Of columns that are no rows one after the other, too."""
+    x = scores(21, 10)[:, ::2]
+    expected = gallery_side(x, 11), query_side(x)
+    monkeypatch.setattr("nobackfill.thirds.usable", lambda x: True)
+    assert gallery_side(x, 11).equal(expected[0])
+    assert query_side(x).equal(expected[1])
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (5, 127), (3, 1025), (2, 9000)])
 @pytest.mark.parametrize("later_only", [False, True])
 @pytest.mark.parametrize("own", [0, 1, 500])
@@ -246,8 +301,30 @@ def test_pushes_are_those_of_torch(classes, dim, k):
     torch.testing.assert_close(found.cpu().double(), expected, atol=1e-6, rtol=1e-5)
 
 
+def test_pushes_do_not_mind_how_classes_lie_in_memory():
+    x, n = scores(5, 14)[:, ::2], scores(7, 5, seed=1).T
+    neighbor = torch.arange(10, device=DEVICE).reshape(5, 2) % 5
+    cosine = scores(5, 2, seed=2).abs()
+    plain = [torch.tensor(one.tolist(), device=DEVICE) for one in (x, n)]
+    expected = pushes.pushes(*plain, neighbor, cosine)
+    assert pushes.pushes(x, n, neighbor, cosine).equal(expected)
+
+
+def test_neighbours_that_are_hardly_near_push_all_the_same():
+    """Weights add up to 1 down to a sum of cosines of 1e-8; below, they fade."""
+    x, n = scores(3, 4), scores(3, 4, seed=1)
+    neighbor = torch.tensor([[1, 2], [0, 2], [0, 1]], device=DEVICE)
+    cosine = torch.tensor([[1e-6, 3e-6], [2e-8, 1e-8], [1e-9, 0.0]], device=DEVICE)
+    found = pushes.pushes(x, n, neighbor, cosine)
+    torch.testing.assert_close(found, weighted_pushes(x, n, neighbor, cosine))
+    assert found[2].abs().max() < 0.2 * (x[2] - n[0]).abs().max()
+
+
 @pytest.mark.parametrize(("dtype", "dim", "does"), [("float32", 4096, True), ("float64", 8, False),
                                                     ("float32", 4097, False)])  # fmt: skip
 def test_classes_that_are_not_for_the_kernel_are_known(dtype, dim, does):
     x = torch.empty(2, dim, dtype=getattr(torch, dtype), device="meta")
-    assert pushes.fits(x, x) is does
+    assert pushes.fits(x, x, x) is does
+    assert not pushes.fits(x, x.half(), x)
+    assert not pushes.fits(x, x, x.half())
+    assert not pushes.fits(x, x, x[:, :0])

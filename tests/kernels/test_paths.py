@@ -7,6 +7,8 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
 import nobackfill as nb
+from nobackfill import ranking
+from nobackfill.errors import DataError
 from nobackfill.perturb import crowding, neighbor
 from nobackfill.perturb.crowding import crowding_gradient, on_tensor_cores
 from nobackfill.perturb.neighbor import repulsion
@@ -93,3 +95,51 @@ def test_ndpp_by_kernels_moves_prototypes_as_without(monkeypatch, precision):
     found = nb.NeighborPerturbation(old, **options)
     found.update(new)
     torch.testing.assert_close(found.moved, expected.moved, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("longest", [None, 3, 4, 900])
+def test_ranks_by_the_kernel_are_those_of_a_sort(monkeypatch, longest):
+    """Rows have 3, 0, 1 and 2 items, and none at the end."""
+    score = unit(5, 40, 0)
+    row = torch.tensor([0, 0, 0, 2, 3, 3], device=DEVICE)
+    item = torch.tensor([7, 2, 30, 0, 39, 5], device=DEVICE)
+    expected = ranking.ranks_by_sorting(score, row, item)
+    monkeypatch.setattr(ranking, "usable", lambda x: True)
+    monkeypatch.setattr(ranking, "ranks_by_sorting", None)
+    assert ranking.ranks_on_gpu(score, row, item, longest).equal(expected)
+
+
+def test_rows_of_too_many_items_are_sorted(monkeypatch):
+    score = unit(2, 40, 0)
+    row, item = torch.tensor([0, 1], device=DEVICE), torch.tensor([7, 2], device=DEVICE)
+    monkeypatch.setattr(ranking, "usable", lambda x: True)
+    asked = []
+    original = ranking.ranks_by_sorting
+    monkeypatch.setattr(
+        ranking, "ranks_by_sorting", lambda *rest: asked.append(True) or original(*rest)
+    )
+    found = [ranking.ranks_on_gpu(score, row, item, longest) for longest in (1024, 1025)]
+    assert len(asked) == 1
+    assert found[0].equal(found[1])
+    nothing = torch.empty(0, dtype=torch.int64, device=DEVICE)
+    assert ranking.ranks_on_gpu(score, nothing, nothing).equal(nothing)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_repulsion_by_kernels_is_for_single_precision_alone(monkeypatch, dtype):
+    x, p, n = (unit(12, 5, seed).to(dtype) for seed in range(3))
+    expected = repulsion(x, p, n, k=4)
+    monkeypatch.setattr(neighbor, "usable", lambda x: True)
+    found = repulsion(x, p, n, k=4)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, expected, atol=1e-6 if dtype == torch.float32 else 0, rtol=0)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [(0, 0), (3, 2), (8, 4)])
+def test_new_prototypes_that_are_not_finite_are_refused(value, place):
+    ndpp = nb.NeighborPerturbation(unit(9, 5, 0), neighbors=3)
+    new = unit(9, 5, 1)
+    new[place] = value
+    with pytest.raises(DataError, match="diverged"):
+        ndpp.update(new)

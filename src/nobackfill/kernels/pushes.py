@@ -12,9 +12,14 @@ WIDEST = 4096  # dimensions; a row is held whole
 UNROLLED = 8  # neighbours on their way at a time
 
 
-def fits(x: Float[Tensor, "classes dim"], n: Float[Tensor, "classes dim"]) -> bool:
-    """Whether `pushes` takes such classes."""
-    return x.dtype == n.dtype == torch.float32 and x.shape[1] <= WIDEST
+def fits(
+    x: Float[Tensor, "classes dim"],
+    n: Float[Tensor, "classes dim"],
+    cosine: Float[Tensor, "classes k"],
+) -> bool:
+    """Whether `pushes` takes such classes and neighbours."""
+    single = x.dtype == n.dtype == cosine.dtype == torch.float32
+    return single and x.shape[1] <= WIDEST and cosine.shape[1] > 0
 
 
 def pushes(

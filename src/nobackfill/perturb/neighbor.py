@@ -44,7 +44,7 @@ def repulsion(
     if usable(x):
         from nobackfill.kernels.pushes import fits, pushes
 
-        if fits(x, n):
+        if fits(x, n, cosine):
             return pushes(x, n, neighbor, cosine)
     return weighted_pushes(x, n, neighbor, cosine)
 
