@@ -197,11 +197,34 @@ def sort_reaching(
     row = np.repeat(np.arange(len(rows)), count)
     column = reaching - columns * row
     place = row, np.arange(len(reaching)) - start[row]
-    key = np.full((len(rows), count.max()), np.inf, dtype=rows.dtype)  # the lowest is best
-    key[place] = -rows[row, column]
-    position = np.empty(key.shape, dtype=np.int64)
+    if rows.dtype == np.float32:
+        key = np.full((len(rows), count.max()), np.iinfo(np.int64).max)
+        key[place] = descending_keys(rows[row, column], column)
+        key.sort(axis=1)  # many times as fast as positions are sorted
+        return key[:, :k] & 0xFFFFFFFF
+    value = np.full((len(rows), count.max()), np.inf)
+    value[place] = -rows[row, column]
+    position = np.zeros(value.shape, dtype=np.int64)
     position[place] = column
-    return np.take_along_axis(position, key.argsort(axis=1, kind="stable")[:, :k], axis=1)
+    return np.take_along_axis(position, value.argsort(axis=1, kind="stable")[:, :k], axis=1)
+
+
+def descending_keys(
+    score: Float[np.ndarray, " some"], column: Int[np.ndarray, " some"]
+) -> Int[np.ndarray, " some"]:
+    """Integers in the order of scores of single precision, the highest first, then of columns.
+
+    The lower half of each is its column.
+
+    Example:
+        >>> keys = descending_keys(np.float32([0.5, -1.0, 0.5, 2.0]), np.array([7, 1, 3, 4]))
+        >>> np.sort(keys) & 0xFFFFFFFF
+        array([4, 3, 7, 1])
+    """
+    bits = (score + np.float32(0)).view(np.int32)  # minus zero is zero
+    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # a float's bits, ordered as the float is
+    keys: np.ndarray = (~ascending.astype(np.int64) << 32) | column
+    return keys
 
 
 def best_by_topk(score: Float[Tensor, "query gallery"], k: int) -> Int[Tensor, "query neighbors"]:
