@@ -6,8 +6,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from nobackfill.bench.speed.case import Case, Kind, Pair, Precision, Suite, Work
-from nobackfill.bench.speed.inputs import accepted, crowded, product_in_blocks
+from nobackfill.bench.speed.case import Case, Kind, Pair, Precision, Suite
+from nobackfill.bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
 from nobackfill.losses import prototype_loss
 
 BATCHES, CLASSES, DIM = (256, 1_024, 4_096), (24_393, 81_313, 1_000_000), 256
@@ -76,20 +76,6 @@ def _make(
     whole = batch * classes * old.element_size()  # one block: the matrix of all cosines
     peer = product_in_blocks(unit, old, back=True, block_bytes=whole)
     return Pair(replayed(ours), replayed(peer)) if recorded else Pair(ours, peer)
-
-
-def replayed(work: Work) -> Work:
-    """The same work as a CUDA graph: what its kernels take, without the time to ask for them."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph.replay
 
 
 LOSS = Suite(

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
-from nobackfill.bench.speed.inputs import crowded, product_in_blocks
-from nobackfill.perturb.neighbor import NeighborPerturbation
+from nobackfill.bench.speed.inputs import crowded, product_in_blocks, replayed
+from nobackfill.perturb.neighbor import NeighborPerturbation, repulsion
 from nobackfill.products import products_with
 from nobackfill.search import nearest
 
@@ -28,6 +29,8 @@ def cases(kind: Kind) -> Sequence[Case | Finding]:
     found: list[Case | Finding] = [
         update(classes, DIM, precision, kind) for classes in SIZES for precision in precisions
     ]
+    if kind == "cuda":
+        found += [update(SIZES[0], DIM, precision, kind, recorded=True) for precision in every]
     found += [update(MIDDLE, DIM, "float64", kind), constructor(MIDDLE, DIM, kind)]
     found += [
         aligned_product(classes, DIM, precision, kind)
@@ -49,15 +52,22 @@ def cases(kind: Kind) -> Sequence[Case | Finding]:
 
 
 def update(
-    classes: int, dim: int, precision: Precision, kind: Kind, *, axis: str = "", name: str = ""
+    classes: int,
+    dim: int,
+    precision: Precision,
+    kind: Kind,
+    *,
+    axis: str = "",
+    name: str = "",
+    recorded: bool = False,
 ) -> Case:
-    """One update; see `Case` for `axis`, which also takes the targets away."""
+    """One update, maybe recorded; see `Case` for `axis`, which also takes the targets away."""
     by_faiss = kind == "cpu" and precision == "float32" and not axis
     return Case(
-        name or f"`update`, {precision}",
+        name or f"`update`, {precision}{', recorded' if recorded else ''}",
         {"classes": classes, "dim": dim},
         FAISS if by_faiss else GEMM,
-        partial(_make, classes, dim, precision, by_faiss=by_faiss),
+        partial(_make, classes, dim, precision, by_faiss=by_faiss, recorded=recorded),
         target=None if axis or precision == "float64" else TARGETS[kind][0],
         target_gb=None if axis or precision == "float64" else TARGETS[kind][1],
         precision=precision,
@@ -150,7 +160,13 @@ def error_of_cosines(classes: int, dim: int, *, by_torch: bool) -> Finding:
 
 
 def _make(
-    classes: int, dim: int, precision: Precision, device: torch.device, *, by_faiss: bool
+    classes: int,
+    dim: int,
+    precision: Precision,
+    device: torch.device,
+    *,
+    by_faiss: bool,
+    recorded: bool,
 ) -> Pair:
     old, new = (crowded(classes, dim, device, seed=seed) for seed in range(2))
     if precision == "float64":
@@ -164,6 +180,10 @@ def _make(
         peer = product_in_blocks(old.bfloat16(), new.bfloat16())
     else:
         peer = product_in_blocks(old, new)
+    if recorded:  # all of it but the look whether the new class means are finite
+        unit = F.normalize(new, dim=-1)
+        push = partial(repulsion, old, old, unit, k=NEIGHBORS, precision=precision, unit=True)
+        return Pair(replayed(lambda: old.add(push(), alpha=0.01)), replayed(peer))
     return Pair(lambda: perturbation.update(new), peer)
 
 
@@ -191,7 +211,7 @@ NDPP = Suite(
         "like, into rows that start at lines of the cache. How much that is, *similarities alone, "
         "aligned* tells: held against those, ours has the quotient of both ratios. At 3,997 "
         "classes a GPU is done before Python has asked for the next kernel, of which there are "
-        "eleven.",
+        "eleven; *recorded* are both as CUDA graphs, without that.",
         "*Neighbours found* says what a precision costs. Vectors are rounded before the product "
         "(tf32 keeps 10 bits of the mantissa, bfloat16 7), sums are of float32, the peer's too; "
         "neighbours that change are those whose similarities were about the same.",

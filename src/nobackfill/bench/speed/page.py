@@ -58,7 +58,7 @@ def all_lines(path: Path) -> list[Line]:
 
 
 def targets(lines: Sequence[Line]) -> str:
-    """How many targets are met, and which are not."""
+    """How many targets are met, and a list of those that are not."""
     asked = [(line, text, met) for line in lines for text, met in targets_of(line)]
     if not asked:
         return ""
@@ -66,11 +66,12 @@ def targets(lines: Sequence[Line]) -> str:
     said = f"{len(asked) - len(missed)} of {len(asked)} targets are met."
     if not missed:
         return said
-    each = "; ".join(
-        f"{line['suite']}, {line['case']}, {in_words(line['size'])}, {line['device']} ({text})"
+    each = [
+        f"- {line['suite']}, {line['case']}, {in_words(line['size'])}, {line['device']}: "
+        f"{line['ratio']:.3g} and {time(line['ours_s'])} ({text})"
         for line, text in missed
-    )
-    return f"{said} Not met: {each}."
+    ]
+    return "\n".join([f"{said} Not met:", "", *each])
 
 
 def targets_of(line: Line) -> list[tuple[str, bool]]:
