@@ -213,6 +213,7 @@ def render_streaming(lines: Sequence[Line]) -> str:
     """A whole evaluation of a large gallery: time, and the most memory that it held."""
     if not lines:
         return ""
+    latest = {(line["device"], line["queries"], line["gallery"]): line for line in lines}
     rows = [
         [
             line["device"],
@@ -221,7 +222,7 @@ def render_streaming(lines: Sequence[Line]) -> str:
             f"{line['peak_mb'] * 2**20 / 1e9:.2f} GB",
             *(f"{line[key]:.8f}" for key in ("old_old", "new_old", "new_new")),
         ]
-        for line in lines
+        for line in latest.values()
     ]
     return "\n".join(
         [
