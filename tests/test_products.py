@@ -153,10 +153,18 @@ class OnGPU(torch.Tensor):
     is_cuda = property(lambda self: True)
 
 
-@pytest.mark.parametrize(("rounds", "parts"), [(True, 2), (False, 1)])
-def test_on_a_gpu_that_rounds_the_parts_are_all_of_a_gallery(monkeypatch, rounds, parts):
+@pytest.mark.parametrize(
+    ("rounds", "dtype", "parts"),
+    [
+        (True, torch.float32, 2),
+        (False, torch.float32, 1),
+        (False, torch.bfloat16, 2),
+        (False, torch.float64, 2),
+    ],
+)
+def test_the_parts_that_tensor_cores_want_are_all_of_a_gallery(monkeypatch, rounds, dtype, parts):
     monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: rounds)
-    found = parts_for(vectors(1025, 3, 0).as_subclass(OnGPU))
+    found = parts_for(vectors(1025, 3, 0).to(dtype).as_subclass(OnGPU))
     assert len(found) == parts
     assert [one for part in found for one in range(1025)[part]] == list(range(1025))
 

@@ -138,8 +138,8 @@ def sums_of_thirds(
 
 
 def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:
-    """Those of `aligned_parts`, where float32 is TF32 and uses tensor cores; else all at once."""
-    if gallery.is_cuda and torch_rounds():
+    """Those of `aligned_parts` where a GPU uses tensor cores: for all but float32 without TF32."""
+    if gallery.is_cuda and (gallery.dtype != torch.float32 or torch_rounds()):
         return aligned_parts(len(gallery))
     return [slice(0, len(gallery))]
 
