@@ -99,6 +99,25 @@ def test_the_newer_setting_of_torch_is_understood(value):
         torch.backends.cuda.matmul.fp32_precision = before
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch"
+)
+def test_every_setting_of_torch_is_put_back():
+    settings = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = [setting.fp32_precision for setting in settings]
+    try:
+        for values in (before, ["ieee", "ieee"], ["none", "bf16"]):
+            for setting, value in zip(settings, values, strict=True):
+                setting.fp32_precision = value
+            with matrix_products("tf32"):
+                assert torch.get_float32_matmul_precision() == "high"  # is told, not refused
+                assert torch_rounds()
+            assert [setting.fp32_precision for setting in settings] == values
+    finally:
+        for setting, value in zip(settings, before, strict=True):
+            setting.fp32_precision = value
+
+
 def test_a_torch_without_the_newer_setting_is_asked_as_before(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "matmul", object())
     assert not torch_rounds()

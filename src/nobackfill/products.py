@@ -19,23 +19,26 @@ WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
 
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
-    """For a while, GPUs may take 10 bits for matrix products, if that is asked for."""
-    setting = torch.backends.cuda.matmul
+    """For a while, GPUs may take 10 bits for matrix products, if that is asked for.
+
+    The older setting of torch sets the newer ones too, and all tell the same meanwhile; newer ones
+    are put back as they were.
+    """
     if precision != "tf32" or torch_rounds():
         yield
-    elif hasattr(setting, "fp32_precision"):
-        before = setting.fp32_precision
-        setting.fp32_precision = "tf32"
-        try:
-            yield
-        finally:
+        return
+    newer = [
+        (backend.matmul, backend.matmul.fp32_precision)
+        for backend in (torch.backends.cuda, torch.backends.mkldnn)
+        if hasattr(getattr(backend, "matmul", None), "fp32_precision")
+    ]
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        for setting, before in newer:
             setting.fp32_precision = before
-    else:  # an older torch
-        torch.set_float32_matmul_precision("high")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision("highest")
 
 
 def inner_products(
