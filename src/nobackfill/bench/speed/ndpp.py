@@ -205,13 +205,14 @@ NDPP = Suite(
         "all similarities can be faster than their product: that is the floor, written in blocks "
         "(of 1 GB on a GPU) and never looked at. The perturbation also selects from C² numbers, "
         "which the product only writes. On a GPU ours multiplies float32 as six products of "
-        "bfloat16, on tensor cores, which are as exact (*error of cosines*) and take a third of "
-        "the time: so it can be faster than the floor, which is the product as everybody writes "
-        "it, `torch.mm`. In TF32 and bfloat16 ours multiplies numbers of classes that tensor cores "
-        "like, into rows that start at lines of the cache. How much that is, *similarities alone, "
-        "aligned* tells: held against those, ours has the quotient of both ratios. At 3,997 "
-        "classes a GPU is done before Python has asked for the next kernel, of which there are "
-        "eleven; *recorded* are both as CUDA graphs, without that.",
+        "bfloat16, on tensor cores, which are as exact at 256 dimensions and less so at 2,048 "
+        "(*error of cosines*): so it can be faster than the floor, which is the product as "
+        "everybody writes it, `torch.mm`, and not made that way. In TF32 and bfloat16 ours "
+        "multiplies numbers of classes that tensor cores like, into rows that start at lines of "
+        "the cache. How much that is, *similarities alone, aligned* tells: held against those, "
+        "ours has the quotient of both ratios. At 3,997 classes a GPU is done before Python has "
+        "asked for the next kernel, of which there are eleven; *recorded* are both as CUDA "
+        "graphs, without that.",
         "*Neighbours found* says what a precision costs. Vectors are rounded before the product "
         "(tf32 keeps 10 bits of the mantissa, bfloat16 7), sums are of float32, the peer's too; "
         "neighbours that change are those whose similarities were about the same.",
