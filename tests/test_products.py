@@ -13,6 +13,7 @@ from nobackfill.products import (
     PRECISIONS,
     WIDE,
     aligned_parts,
+    half_products,
     inner_products,
     matrix_products,
     parts_for,
@@ -209,7 +210,7 @@ def test_a_gpu_rounds_a_gallery_once_and_fills_it_up(monkeypatch, number):
         return out.copy_(query.float() @ gallery.float().T)
 
     monkeypatch.setattr("nobackfill.products.sums_in_float32", lambda x: True)
-    monkeypatch.setattr("nobackfill.products.bfloat16_products", multiply)
+    monkeypatch.setattr("nobackfill.products.half_products", multiply)
     products = products_with(gallery, 2, 3, "bfloat16")
     found = torch.cat([products(query[:2]).clone(), products(query[2:])])
     filled = number + -number % ALIGNED
@@ -217,6 +218,39 @@ def test_a_gpu_rounds_a_gallery_once_and_fills_it_up(monkeypatch, number):
     assert seen == [(half, half, filled, (2, filled)), (half, half, filled, (1, filled))]
     expected = query.bfloat16().float() @ gallery.bfloat16().float().T
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_unit_vectors_are_multiplied_in_float16_where_tf32_is_allowed(
+    monkeypatch, rounds, unit, dtype, precision
+):
+    query, gallery = vectors(3, 64, 0).to(dtype), vectors(5, 64, 1).to(dtype)
+    monkeypatch.setattr("nobackfill.products.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: rounds)
+    seen = []
+
+    def multiply(query, gallery, out):
+        seen.append(gallery.dtype)
+        return out.copy_(query.to(dtype) @ gallery.to(dtype).T)
+
+    monkeypatch.setattr("nobackfill.products.half_products", multiply)
+    found = products_with(gallery, 3, 3, precision, unit=unit)(query)
+    short = unit and dtype == torch.float32 and (rounds or precision == "tf32")
+    assert seen == ([torch.float16] if short else [])
+    exact = query.double() @ gallery.double().T
+    assert 0 < (found - exact).abs().max() < 2**-10 if short else True
+    torch.testing.assert_close(found.double(), exact, atol=1e-3 if short else 1e-6, rtol=0)
+
+
+def test_halves_are_summed_in_single_precision():
+    query, gallery = (vectors(rows, 64, rows).half() for rows in (3, 5))
+    found = half_products(query, gallery, torch.empty(3, 5))
+    torch.testing.assert_close(
+        found.double(), query.double() @ gallery.double().T, atol=1e-6, rtol=0
+    )
 
 
 def in_two_parts(gallery):

@@ -164,7 +164,7 @@ def retrieval(
     parts = []
     bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest()
     block = rows_per_block(bytes_per_row, gallery.device)
-    for first, score in score_blocks(query, gallery, block):
+    for first, score in score_blocks(query, gallery, block, unit=True):
         last = first + len(score)
         taken_out = [lists.pairs(first, last) for lists in hidden]
         for row, item in taken_out:

@@ -57,20 +57,37 @@ def inner_products(
             they come; "tf32" with 10 bits after the point where a GPU can, "bfloat16" with 7.
     """
     if precision == "bfloat16":
-        return bfloat16_products(query.bfloat16(), gallery.bfloat16(), out)
+        return half_products(query.bfloat16(), gallery.bfloat16(), out)
     with matrix_products(precision):
-        for part in parts_for(gallery):
+        parts = parts_for(gallery)
+        if len(parts) == 1:  # as it is: cuts cost time, too
+            return torch.mm(query, gallery.T, out=out)
+        for part in parts:
             torch.mm(query, gallery[part].T, out=out[:, part])
     return out
 
 
 def products_with(
-    gallery: Float[Tensor, "gallery dim"], block: int, rows: int, precision: str = "float32"
+    gallery: Float[Tensor, "gallery dim"],
+    block: int,
+    rows: int,
+    precision: str = "float32",
+    *,
+    unit: bool = False,
 ) -> Callable[[Tensor], Tensor]:
     """Inner products with a gallery that is met block by block, by `rows` queries in all.
 
     What must be done to the gallery is done once. On a GPU, float32 then runs on tensor cores, see
-    `nobackfill.thirds`, and rows of zeros fill up the gallery to a number that these like.
+    `nobackfill.thirds`, and rows of zeros fill up the gallery to a number that these like. Where
+    TF32 is allowed, vectors of unit length are multiplied in float16: it keeps the 10 bits after
+    the point that TF32 keeps, in half the memory, and they never leave its range.
+
+    Args:
+        gallery: One row each.
+        block: The most queries that come at a time.
+        rows: How many come in all.
+        precision: See `inner_products`.
+        unit: Whether all vectors, queries too, are of unit length.
 
     Returns:
         A function from at most `block` queries to their products. These share one buffer, which is
@@ -78,27 +95,41 @@ def products_with(
     """
     number = len(gallery)
     block = min(block, rows)
-    if precision == "float32" and pay(rows, gallery):
-        side, of_query = gallery_side(gallery, -number % ALIGNED), query_side
-    elif precision == "bfloat16" and sums_in_float32(gallery):
-        side, of_query = F.pad(gallery.bfloat16(), (0, 0, 0, -number % ALIGNED)), _rounded
+    half = _half_for(gallery, precision, unit=unit)
+    if half is not None:
+        side = F.pad(gallery.to(half), (0, 0, 0, -number % ALIGNED))
+    elif precision == "float32" and pay(rows, gallery):
+        side = gallery_side(gallery, -number % ALIGNED)
     else:
         room = room_for_products(gallery, block, number)
         return lambda query: inner_products(query, gallery, room[: len(query)], precision)
     out = gallery.new_empty(block, len(side))
-    return lambda query: bfloat16_products(of_query(query), side, out[: len(query)])[:, :number]
+
+    def products(query: Tensor) -> Tensor:
+        halves = query_side(query) if half is None else query.to(half)
+        return half_products(halves, side, out[: len(query)])[:, :number]
+
+    return products
 
 
-def _rounded(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows dim"]:
-    return x.bfloat16()
+def _half_for(
+    gallery: Float[Tensor, "gallery dim"], precision: str, *, unit: bool
+) -> torch.dtype | None:
+    """In which half precision a gallery is to be multiplied, if in any."""
+    if not sums_in_float32(gallery):
+        return None
+    if precision == "bfloat16":
+        return torch.bfloat16
+    rounded = precision == "tf32" or torch_rounds()
+    return torch.float16 if rounded and unit and gallery.dtype == torch.float32 else None
 
 
-def bfloat16_products(
-    query: BFloat16[Tensor, "query dim"],
-    gallery: BFloat16[Tensor, "gallery dim"],
+def half_products(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery dim"],
     out: Float[Tensor, "query gallery"],
 ) -> Float[Tensor, "query gallery"]:
-    """Inner products of numbers of bfloat16, summed in the precision of `out`."""
+    """Inner products of numbers of half precision, summed in the precision of `out`."""
     if out.dtype != torch.float32 or not sums_in_float32(query):
         return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
     for part in aligned_parts(len(gallery)):
@@ -112,7 +143,10 @@ def sums_of_rows(
     out: Float[Tensor, "rows dim"],
 ) -> Float[Tensor, "rows dim"]:
     r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, and returns it."""
-    for part in parts_for(values):
+    parts = parts_for(values)
+    if len(parts) == 1:
+        return out.addmm_(weight, values)
+    for part in parts:
         out.addmm_(weight[:, part], values[part])
     return out
 

@@ -81,16 +81,17 @@ def best_of_all(
     *,
     exclude_self: bool,
     precision: str,
+    unit: bool = False,
     block: int | None = None,
 ) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
-    """The same as `nearest`, for vectors that were checked."""
+    """The same as `nearest`, for vectors that were checked; `unit` says that all have length 1."""
     k = min(k, len(gallery) - exclude_self)
     block = block or rows_per_block(len(gallery) * gallery.element_size(), query.device)
     indices = torch.empty(len(query), k, dtype=torch.int64, device=query.device)
     scores = torch.empty(len(query), k, dtype=query.dtype, device=query.device)
     if k == 0:
         return indices, scores
-    for first, score in score_blocks(query, gallery, block, precision):
+    for first, score in score_blocks(query, gallery, block, precision, unit=unit):
         if exclude_self:
             score.diagonal(first).fill_(-torch.inf)
         rows = slice(first, first + len(score))
@@ -302,12 +303,14 @@ def score_blocks(
     gallery: Float[Tensor, "gallery dim"],
     block: int,
     precision: str = "float32",
+    *,
+    unit: bool = False,
 ) -> Iterator[Block]:
-    """Yields the first row of each block of queries, and its scores.
+    """Yields the first row of each block of queries, and its scores; see `products_with`.
 
     All blocks share one buffer, which is yours until you ask for the next.
     """
-    products = products_with(gallery, block, len(query), precision)
+    products = products_with(gallery, block, len(query), precision, unit=unit)
     for first in range(0, len(query), block):
         yield first, products(query[first : first + block])
 

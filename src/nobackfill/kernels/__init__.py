@@ -10,15 +10,17 @@ from torch import Tensor
 
 def usable(x: Tensor) -> bool:
     """Whether kernels run on the device of a tensor: a GPU with all that Triton wants."""
-    return x.is_cuda and find_spec("triton") is not None and run_on(x.device)
+    return x.is_cuda and run_on(x.device)
 
 
 @cache
 def run_on(device: torch.device) -> bool:
-    """Whether a small kernel runs there; found out once.
+    """Whether Triton is installed and a small kernel runs there; found out once.
 
     Triton may lack a compiler for C, as in small containers, or not know the GPU; a warning says.
     """
+    if find_spec("triton") is None:
+        return False
     from nobackfill.kernels.exponents import exponents
 
     try:

@@ -8,7 +8,7 @@ from torch import Tensor
 from nobackfill.kernels import usable
 from nobackfill.products import (
     ALIGNED,
-    bfloat16_products,
+    half_products,
     inner_products,
     room_for_products,
     sums_of_rows,
@@ -100,7 +100,7 @@ def on_tensor_cores(
         rows, first = x[start : start + block], start if among else 0
         product = products[: len(rows), : len(others) - first]
         if exact:
-            bfloat16_products(query_side(rows), side[first:], product)
+            half_products(query_side(rows), side[first:], product)
         else:
             inner_products(rows, others[first:], product)
         too_near = above(product, threshold, own=start - first, later_only=among)
