@@ -266,10 +266,13 @@ def test_lists_by_label_are_the_same_on_every_device(monkeypatch, queries):
     generator = np.random.default_rng(0)
     query, gallery = generator.integers(-3, 9, queries), generator.integers(0, 7, 200)
     expected = relevance.lists_by_label(query, gallery)
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *rest: self)  # to "meta", here
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *rest, **options: self)  # to "meta", here
     found = relevance.lists_by_label(query, gallery, torch.device("meta"))
     for name in ("start", "stop", "items"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+    for some in ((0, queries), (queries // 2, queries)):
+        for one, other in zip(found.pairs(*some), expected.pairs(*some), strict=True):
+            assert one.equal(other)
 
 
 def test_an_item_of_negative_cosine_counts():

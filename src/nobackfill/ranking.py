@@ -129,7 +129,7 @@ def ranks_on_gpu(
         start = row_starts(row, len(score))
         longest = longest or int(start.diff().max())
         if fits(score, longest):
-            return ranks(score, row, item, start, longest)
+            return ranks(score, row, item, start)
     return ranks_by_sorting(score, row, item)
 
 

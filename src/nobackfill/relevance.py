@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.ranking import sent_to
 
 Integers = Tensor | np.ndarray | Sequence[Any]  # what else it holds is for `whole_numbers` to say
 IndexLists = Tensor | np.ndarray | Sequence[Integers]
@@ -19,16 +20,19 @@ Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
 
 @dataclass(frozen=True)
 class Lists:
-    """A list of gallery items for each query: that of query `i` is `items[start[i] : stop[i]]`."""
+    """A list of gallery items for each query: that of query `i` is `items[start[i] : stop[i]]`.
+
+    The items, as many as a gallery has, may lie on a GPU.
+    """
 
     start: Int[np.ndarray, " query"]
     stop: Int[np.ndarray, " query"]
-    items: Int[np.ndarray, " items"]
+    items: Int[Tensor, " items"]
 
     @classmethod
     def one_each(cls, items: Int[np.ndarray, " query"]) -> "Lists":
         """Lists of one item."""
-        return cls(np.arange(len(items)), np.arange(1, len(items) + 1), items)
+        return cls(np.arange(len(items)), np.arange(1, len(items) + 1), torch.from_numpy(items))
 
     def longest(self, first: int = 0, last: int | None = None) -> int:
         """The number of items in the longest list, or in that of some queries."""
@@ -39,7 +43,8 @@ class Lists:
         start, count = self.start[first:last], (self.stop - self.start)[first:last]
         row = np.repeat(np.arange(last - first), count)
         within = np.arange(len(row)) - (count.cumsum() - count)[row]
-        return torch.from_numpy(row), torch.from_numpy(self.items[start[row] + within])
+        place = torch.from_numpy(start[row] + within)
+        return torch.from_numpy(row), self.items[sent_to(self.items.device, place)]
 
 
 def what_is_relevant(
@@ -91,13 +96,13 @@ def lists_by_label(
         ordered, order = labels.sort(stable=True)
         start = torch.searchsorted(ordered, wanted)
         stop = torch.searchsorted(ordered, wanted, right=True)
-        return Lists(*(one.cpu().numpy() for one in (start, stop, order)))
+        return Lists(start.cpu().numpy(), stop.cpu().numpy(), order)
     items = np.argsort(gallery_labels, kind="stable")
     in_order = gallery_labels[items]
     return Lists(
         np.searchsorted(in_order, query_labels, side="left"),
         np.searchsorted(in_order, query_labels, side="right"),
-        items,
+        torch.from_numpy(items),
     )
 
 
@@ -122,7 +127,7 @@ def lists_by_index(lists: IndexLists, sizes: tuple[int, int], name: str) -> List
         )
     row, items = np.divmod(np.unique(row * num_gallery + items), num_gallery)
     stop = np.bincount(row, minlength=num_queries).cumsum()
-    return Lists(np.concatenate([[0], stop[:-1]]), stop, items)
+    return Lists(np.concatenate([[0], stop[:-1]]), stop, torch.from_numpy(items))
 
 
 def both_sides(

@@ -2,11 +2,8 @@
 
 from typing import no_type_check
 
-import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
-from torch import Tensor
 
 
 @triton.jit
@@ -30,10 +27,3 @@ def value_at(key):
     """The score of a key."""
     bits = (key >> 32).to(tl.int32)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-
-
-def places(score: Float[Tensor, " pairs"], column: Int[Tensor, " pairs"]) -> Int[Tensor, " pairs"]:
-    """The keys of scores, for tensors outside of a kernel."""
-    bits = (score + 0.0).view(torch.int32)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.long() << 32) | (0xFFFFFFFF - column)
