@@ -4,12 +4,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float16, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nobackfill.kernels import usable
 from nobackfill.products import inner_products, room_for_products, sums_of_rows
+from nobackfill.thirds import torch_rounds
 
 BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 2**30}  # of products held at once
 SHARPEST = 0.025  # below this temperature exponents could vanish
@@ -220,19 +221,58 @@ def loss_by_kernels(
     gradient: bool = True,
     block: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "batch dim"] | None]:
-    """`loss_and_gradient` on a GPU in single precision: few launches, and products read once."""
+    """`loss_and_gradient` on a GPU in single precision: few launches, and products read once.
+
+    Where torch may round factors to ten bits after the point, products are not even written.
+    """
     from nobackfill.kernels.contrast import losses_of_rows, unit_rows
+    from nobackfill.kernels.stream import fits, room_for_halves
 
     labels = labels.contiguous()
-    pull = torch.empty(new.shape, dtype=torch.float32, device=new.device) if gradient else None
-    rows = unit_rows(new, labels, moved, pull)
-    block = block or classes_at_once(rows.e)
+    if torch_rounds() and fits(new, old):
+        halves = room_for_halves(new)
+        rows = unit_rows(new, labels, moved, halves=halves)
+        sums, pulls = sums_by_stream(halves, labels, old, temperature, gradient=gradient)
+    else:
+        zeros = new.new_empty(1, *new.shape, dtype=torch.float32) if gradient else None
+        rows = unit_rows(new, labels, moved, zeros=zeros)
+        sums, pulls = sums_by_blocks(rows.e, labels, old, temperature, zeros, block)
+    losses, slope = losses_of_rows(rows, sums, temperature, pulls)
+    return losses.mean(), slope
+
+
+def sums_by_stream(
+    e: Float16[Tensor, "batch width"],
+    labels: Int[Tensor, " batch"],
+    classes: Float[Tensor, "classes dim"],
+    temperature: float,
+    *,
+    gradient: bool,
+) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "some batch dim"] | None]:
+    """Parts of `class_sums`, with both factors in half precision: a single kernel."""
+    from nobackfill.kernels.stream import stream, unit_halves
+
+    halves = unit_halves(classes)
+    return stream(e, halves, labels, temperature, classes.shape[1], gradient=gradient)
+
+
+def sums_by_blocks(
+    e: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    classes: Float[Tensor, "classes dim"],
+    temperature: float,
+    pulls: Float[Tensor, "1 batch dim"] | None,
+    block: int | None = None,
+) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "1 batch dim"] | None]:
+    """Parts of `class_sums`, `block` classes at a time; :math:`a` is added to `pulls`, if given."""
+    block = block or classes_at_once(e)
+    pull = None if pulls is None else pulls[0]
+    blocks = [classes] if block >= len(classes) else classes.split(block)
     sums = [
-        sums_by_kernel(rows.e, labels, old[first : first + block].float(), first, temperature, pull)
-        for first in range(0, len(old), block)
+        sums_by_kernel(e, labels, some.float(), number * block, temperature, pull)
+        for number, some in enumerate(blocks)
     ]
-    together = sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
-    return losses_of_rows(rows, together, temperature, pull).mean(), pull
+    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1), pulls
 
 
 def sums_by_kernel(

@@ -39,10 +39,19 @@ def test_targets_are_those_of_the_issue():
     updates = [case for case in ndpp.cases("cuda") if case.name == "`update`, float32"]
     assert [case.size["classes"] for case in updates] == [3_997, 24_393, 81_313, 300_000]
     assert {(case.target, case.target_gb) for case in updates} == {(2.0, 8.0)}
-    assert {case.target for case in loss.cases("cuda")} == {1.3}
+    losses = [case for case in loss.cases("cuda") if isinstance(case, Case)]
+    assert {case.target for case in losses} == {1.3}
     assert {case.target for case in retrieval.cases("cuda")} == {1.5}
     assert {case.target for case in retrieval.cases("cpu")} == {5.0, 10.0}
     assert [case.target for case in head.cases("cuda")] == [3.0]
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_the_error_of_a_gradient_is_that_of_its_precision(monkeypatch, by_torch):
+    monkeypatch.setattr(loss, "BATCHES", (20,))
+    monkeypatch.setattr(loss, "CLASSES", (300,))
+    finding = loss.error_of_gradient("float32", by_torch=by_torch)
+    assert 1e-9 < finding.find(torch.device("cpu")) < 1e-5
 
 
 def test_growth_goes_over_three_decades():

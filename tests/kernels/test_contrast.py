@@ -17,12 +17,14 @@ from nobackfill.allclasses import (
     loss_by_torch,
 )
 from nobackfill.kernels import exponents
-from nobackfill.kernels.contrast import MOST, PARTS, UnitRows, losses_of_rows, unit_rows
+from nobackfill.kernels.contrast import MOST, PARTS, PULLS, UnitRows, losses_of_rows, unit_rows
 from nobackfill.losses import prototype_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = [(1, 1, 1), (3, 2, 1), (3, 127, 3), (130, 127, 3), (3, 1025, 255), (130, 2, 255)]
-NOT_LAUNCHED = set("alias copy_ detach empty empty_like new_empty permute set_ slice".split())
+NOT_LAUNCHED = set(
+    "alias copy_ detach empty empty_like new_empty permute select set_ slice unbind".split()
+)
 
 
 def case(batch=9, classes=127, dim=5, seed=0):
@@ -121,14 +123,14 @@ def test_the_gradient_is_left_out_where_nobody_wants_it():
 @pytest.mark.parametrize(("batch", "dim"), [(1, 1), (3, 3), (130, 255), (2, 1500)])
 def test_unit_rows_are_those_of_normalize(batch, dim):
     new, labels, moved, _ = case(batch, 7, dim)
-    pull = torch.full_like(new, torch.nan)
-    rows = unit_rows(new, labels, moved, pull)
+    zeros = torch.full_like(new, torch.nan)[None]
+    rows = unit_rows(new, labels, moved, zeros=zeros)
     e, own = F.normalize(new, dim=1), F.normalize(moved[labels], dim=1)
     torch.testing.assert_close(rows.e, e)
     torch.testing.assert_close(rows.own, own)
     torch.testing.assert_close(rows.length, new.norm(dim=1))
     torch.testing.assert_close(rows.cosine, (e * own).sum(dim=1))
-    assert not pull.any()
+    assert not zeros.any()
 
 
 @pytest.mark.parametrize("label", [-1, 127, 2**40])
@@ -149,10 +151,28 @@ def test_each_loss_is_exact_however_small(parts):
     z = ratio * torch.tensor(-1.0, dtype=torch.float64).exp()
     share = torch.rand(len(z), parts, generator=torch.Generator().manual_seed(0)).double()
     sums = (z[:, None] * share / share.sum(dim=1, keepdim=True)).float().to(DEVICE)
-    one = torch.ones(len(z), 1, device=DEVICE)
-    rows = UnitRows(e=one, length=one[:, 0], own=one, cosine=one[:, 0] / 2)
-    found = losses_of_rows(rows, sums, 0.5)
+    one, room = torch.ones(len(z), 1, device=DEVICE), torch.empty(len(z), device=DEVICE)
+    rows = UnitRows(e=one, length=one[:, 0], own=one, cosine=one[:, 0] / 2, losses=room)
+    found, _ = losses_of_rows(rows, sums, 0.5)
     torch.testing.assert_close(found.cpu().double(), ratio.log1p(), rtol=8e-7, atol=0)
+
+
+@pytest.mark.parametrize("many", [2, PULLS, PULLS + 1, 3 * PULLS])
+def test_parts_of_pulls_are_added_up(many):
+    """The gradient is that of their sum, which takes its place; parts themselves stay."""
+    new, labels, moved, _ = case()
+    generator = torch.Generator().manual_seed(0)
+    pulls = torch.randn(many, *new.shape, generator=generator, dtype=torch.float64).to(DEVICE)
+    sums = torch.ones(len(new), 3, device=DEVICE)
+    rows = unit_rows(new, labels, moved)
+    together = pulls.sum(dim=0, keepdim=True).float()
+    _, expected = losses_of_rows(rows, sums, 0.07, together)
+    assert expected.data_ptr() == together.data_ptr()
+    before = pulls.float()
+    given = before.clone()
+    _, found = losses_of_rows(rows, sums, 0.07, given)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert given.equal(before)
 
 
 def test_sums_are_of_all_parts_of_a_row():
@@ -250,6 +270,20 @@ def test_beside_three_kernels_little_is_launched(kernels):
     with Launched() as seen:
         contrast_with_all(new, labels, moved, old, 0.07).backward(outer)
     assert seen.names == ("mm", "linalg_vector_norm", "addmm_", "mean", "mul")
+
+
+@pytest.mark.parametrize(("block", "blocks"), [(126, 2), (127, 1), (None, 1)])
+def test_classes_that_fit_into_one_block_are_taken_as_they_are(monkeypatch, block, blocks):
+    """Each view of them would cost time."""
+    taken = []
+    original = allclasses.sums_by_kernel
+    monkeypatch.setattr(
+        allclasses, "sums_by_kernel", lambda *rest: taken.append(rest[2]) or original(*rest)
+    )
+    new, labels, moved, old = case()
+    loss_by_kernels(new, labels, moved, old, 0.07, block=block)
+    assert len(taken) == blocks
+    assert (taken[0] is old) is (blocks == 1)
 
 
 def test_the_products_of_one_block_are_gone_before_the_next(monkeypatch):

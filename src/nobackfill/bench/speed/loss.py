@@ -5,8 +5,10 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from nobackfill.bench.speed.case import Case, Kind, Pair, Precision, Suite
+from nobackfill.allclasses import loss_and_gradient, loss_by_torch
+from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
 from nobackfill.bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
 from nobackfill.losses import prototype_loss
 
@@ -17,10 +19,10 @@ PEER = "the two products alone"
 MANY = 10**8  # products of a batch with all classes, below which a GPU waits for its next order
 
 
-def cases(kind: Kind) -> Sequence[Case]:
-    """Every batch and number of classes."""
+def cases(kind: Kind) -> Sequence[Case | Finding]:
+    """Every batch and number of classes; on a GPU also how exact it is."""
     precisions: tuple[Precision, ...] = ("float32", "tf32") if kind == "cuda" else ("float32",)
-    return [
+    found: list[Case | Finding] = [
         both_ways(batch, classes, DIM, precision, kind, recorded=recorded)
         for recorded in ((False, True) if kind == "cuda" else (False,))
         for classes in CLASSES
@@ -28,6 +30,13 @@ def cases(kind: Kind) -> Sequence[Case]:
         for precision in precisions
         if not recorded or batch * classes < MANY
     ]
+    if kind == "cuda":
+        found += [
+            error_of_gradient(precision, by_torch=by_torch)
+            for precision in precisions
+            for by_torch in (False, True)
+        ]
+    return found
 
 
 def both_ways(
@@ -57,15 +66,46 @@ def both_ways(
     )
 
 
-def _make(
-    batch: int, classes: int, dim: int, precision: Precision, recorded: bool, device: torch.device
-) -> Pair:
+def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
+    """How far a gradient is from that in float64, by ours or with products by `torch.mm`."""
+    batch, classes = BATCHES[0], CLASSES[0]
+
+    def error(device: torch.device) -> float:
+        given = *_inputs(batch, classes, DIM, device), 0.07
+        _, found = (loss_by_torch if by_torch else loss_and_gradient)(*given, gradient=True)
+        new, labels, moved, old, temperature = given
+        double = new.double(), labels, moved.double(), old.double(), temperature
+        _, exact = loss_by_torch(*double)
+        assert found is not None
+        assert exact is not None
+        share: Tensor = (found.double() - exact).norm() / exact.norm()
+        return share.item()
+
+    return Finding(
+        f"error of the gradient, {precision}, {'`torch.mm`' if by_torch else 'ours'}",
+        {"batch": batch, "classes": classes, "dim": DIM},
+        "norm of the difference to float64, of the norm of the gradient",
+        error,
+        precision=precision,
+    )
+
+
+def _inputs(
+    batch: int, classes: int, dim: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Embeddings near their class means, labels, moved and old class means."""
     old = crowded(classes, dim, device)
-    moved = old + 0.01
     generator = torch.Generator(device).manual_seed(1)
     labels = torch.randint(classes, (batch,), generator=generator, device=device)
     noise = torch.randn(batch, dim, generator=generator, device=device) / dim**0.5
-    new = (old[labels] + noise).requires_grad_()
+    return old[labels] + noise, labels, old + 0.01, old
+
+
+def _make(
+    batch: int, classes: int, dim: int, precision: Precision, recorded: bool, device: torch.device
+) -> Pair:
+    new, labels, moved, old = _inputs(batch, classes, dim, device)
+    new.requires_grad_()
     options = accepted(prototype_loss, precision=precision)
 
     def ours() -> None:
@@ -85,9 +125,11 @@ LOSS = Suite(
         "Counted: 2 B C D operations forward and 2 B C D backward (old class means have no "
         "gradient), and at least 4 C D bytes. The floor is both products, with the B × C matrix "
         "between them written and read; a loss that never holds that matrix may go below it. "
-        "Lengths of the class means are taken in every call. Small sizes take a GPU less time "
-        "than it takes Python to ask for ten kernels and autograd to come back; *recorded* are "
-        "both as CUDA graphs, as in `CompatibleHead`.",
+        "Lengths of the class means are taken in every call. Where TF32 is allowed, ours is such a "
+        "loss: one kernel in the manner of flash attention, on factors of float16, which keeps as "
+        "many bits of unit vectors as TF32 does (*error of the gradient*). Small sizes take a GPU "
+        "less time than it takes Python to ask for some kernels and autograd to come back; "
+        "*recorded* are both as CUDA graphs, as in `CompatibleHead`.",
     ),
     cases,
 )

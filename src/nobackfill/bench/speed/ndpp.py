@@ -209,10 +209,11 @@ NDPP = Suite(
         "(*error of cosines*): so it can be faster than the floor, which is the product as "
         "everybody writes it, `torch.mm`, and not made that way. In TF32 and bfloat16 ours "
         "multiplies numbers of classes that tensor cores like, into rows that start at lines of "
-        "the cache. How much that is, *similarities alone, aligned* tells: held against those, "
-        "ours has the quotient of both ratios. At 3,997 classes a GPU is done before Python has "
-        "asked for the next kernel, of which there are eleven; *recorded* are both as CUDA "
-        "graphs, without that.",
+        "the cache; and where TF32 is allowed it multiplies float16, which keeps as many bits of "
+        "a unit vector. How much alignment is, *similarities alone, aligned* tells: held against "
+        "those, ours has the quotient of both ratios. At 3,997 classes Python asks for four "
+        "kernels and then looks whether the new class means are finite, which takes it longer "
+        "than the GPU works; *recorded* are both as CUDA graphs, without that.",
         "*Neighbours found* says what a precision costs. Vectors are rounded before the product "
         "(tf32 keeps 10 bits of the mantissa, bfloat16 7), sums are of float32, the peer's too; "
         "neighbours that change are those whose similarities were about the same.",
