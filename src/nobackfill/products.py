@@ -97,7 +97,9 @@ def products_with(
     block = min(block, rows)
     half = _half_for(gallery, precision, unit=unit)
     if half is not None:
-        side = F.pad(gallery.to(half), (0, 0, 0, -number % ALIGNED))
+        side = gallery.to(half)
+        if number % ALIGNED:  # what need not be filled up is not copied
+            side = F.pad(side, (0, 0, 0, -number % ALIGNED))
     elif precision == "float32" and pay(rows, gallery):
         side = gallery_side(gallery, -number % ALIGNED)
     else:

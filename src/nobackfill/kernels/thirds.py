@@ -42,21 +42,29 @@ def thirds_kernel(x, out, rows, dim, width, gallery: tl.constexpr, block: tl.con
     at = tl.arange(0, block)
     there = tl.where(row < rows, dim, 0)
     value = tl.load(x + row * dim + at, mask=at < there, other=0.0)
+    write_pieces(out + row * 6 * width + at, value, width, at < width, gallery)
+
+
+@triton.jit
+@no_type_check
+def write_pieces(out, value, width, inside, gallery: tl.constexpr):
+    """The six pieces of some numbers, each piece so wide, in the order of one side."""
     high = eight_bits(value)
     middle = eight_bits(value - high)
     low = eight_bits(value - high - middle)
-    out += row * 6 * width + at
-    inside = at < width
     if gallery:
-        tl.store(out, high.to(tl.bfloat16), mask=inside)
-        tl.store(out + width, low.to(tl.bfloat16), mask=inside)
-        tl.store(out + 2 * width, middle.to(tl.bfloat16), mask=inside)
-        tl.store(out + 3 * width, high.to(tl.bfloat16), mask=inside)
-        tl.store(out + 4 * width, middle.to(tl.bfloat16), mask=inside)
+        write_six(out, width, inside, high, low, middle, high, middle, high)
     else:
-        tl.store(out, low.to(tl.bfloat16), mask=inside)
-        tl.store(out + width, high.to(tl.bfloat16), mask=inside)
-        tl.store(out + 2 * width, middle.to(tl.bfloat16), mask=inside)
-        tl.store(out + 3 * width, middle.to(tl.bfloat16), mask=inside)
-        tl.store(out + 4 * width, high.to(tl.bfloat16), mask=inside)
-    tl.store(out + 5 * width, high.to(tl.bfloat16), mask=inside)
+        write_six(out, width, inside, low, high, middle, middle, high, high)
+
+
+@triton.jit
+@no_type_check
+def write_six(out, width, inside, first, second, third, fourth, fifth, sixth):
+    """Pieces of a row, one after the other."""
+    tl.store(out, first.to(tl.bfloat16), mask=inside)
+    tl.store(out + width, second.to(tl.bfloat16), mask=inside)
+    tl.store(out + 2 * width, third.to(tl.bfloat16), mask=inside)
+    tl.store(out + 3 * width, fourth.to(tl.bfloat16), mask=inside)
+    tl.store(out + 4 * width, fifth.to(tl.bfloat16), mask=inside)
+    tl.store(out + 5 * width, sixth.to(tl.bfloat16), mask=inside)

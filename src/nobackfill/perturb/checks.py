@@ -25,6 +25,14 @@ def check_prototypes(old: Float[Tensor, "classes dim"]) -> None:
 def check_same_classes(
     old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
 ) -> None:
+    """Raises unless the new prototypes are finite, of the same classes in the same dimension."""
+    check_same_shape(old, new)
+    check_not_diverged(finite=all_finite(new))
+
+
+def check_same_shape(
+    old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
+) -> None:
     """Raises unless the new prototypes stand for the same classes in the same dimension."""
     if old.shape != new.shape:
         raise DataError(
@@ -32,7 +40,11 @@ def check_same_classes(
             f"as the old ones, but got {len(new)} classes and {new.shape[1]} dimensions. Train the "
             f"new model with `embedding_dim = {old.shape[1]}` on the classes of the prototypes."
         )
-    if not all_finite(new):
+
+
+def check_not_diverged(*, finite: bool) -> None:
+    """Raises unless the new prototypes are finite, which whoever asks has found out."""
+    if not finite:
         raise DataError(
             "wanted finite new prototypes, but found NaN or infinity: the training has diverged. "
             "Lower the learning rate."

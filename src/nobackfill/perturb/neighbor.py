@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 from nobackfill.kernels import usable
-from nobackfill.perturb.checks import check_prototypes, check_same_classes
+from nobackfill.perturb.checks import check_not_diverged, check_prototypes, check_same_shape
+from nobackfill.perturb.short import kind_of_products, moved_at_once
 from nobackfill.products import check_precision
-from nobackfill.search import best_of_all, comparable
+from nobackfill.search import all_finite, best_of_all, comparable
 
 
 def repulsion(
@@ -39,7 +40,7 @@ def repulsion(
     query, gallery = (p, n) if unit else (F.normalize(p, dim=-1), F.normalize(n, dim=-1))
     query, gallery = comparable(query, gallery)
     neighbor, cosine = best_of_all(
-        query, gallery, k, exclude_self=not include_self, precision=precision
+        query, gallery, k, exclude_self=not include_self, precision=precision, unit=True
     )
     if usable(x):
         from nobackfill.kernels.pushes import fits, pushes
@@ -121,13 +122,23 @@ class NeighborPerturbation(nn.Module):
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Moves `moved` on by one epoch, given the new model's prototypes."""
-        check_same_classes(self.old, new)
-        q = F.normalize(new.detach(), dim=-1) if self.normalize else new.detach()
+        check_same_shape(self.old, new)
+        new = new.detach()
         x = self.moved if self.accumulate else self.start
+        k = min(self.neighbors, len(new) - (not self.include_self))
+        kind = kind_of_products(x, self.old, new, k, self.precision) if self.normalize else None
+        if kind is not None:
+            moved, broken = moved_at_once(
+                x, self.old, new, k, self.new_strength, own=self.include_self, kind=kind
+            )
+            check_not_diverged(finite=not broken.item())
+            self.moved = moved
+            return
+        check_not_diverged(finite=all_finite(new))
         push = repulsion(
             x,
             self.old,
-            q,
+            F.normalize(new, dim=-1) if self.normalize else new,
             k=self.neighbors,
             include_self=self.include_self,
             precision=self.precision,

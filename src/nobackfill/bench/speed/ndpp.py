@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
 from nobackfill.bench.speed.inputs import crowded, product_in_blocks, replayed
 from nobackfill.perturb.neighbor import NeighborPerturbation, repulsion
+from nobackfill.perturb.short import kind_of_products, moved_at_once
 from nobackfill.products import products_with
 from nobackfill.search import nearest
 
@@ -180,11 +181,19 @@ def _make(
         peer = product_in_blocks(old.bfloat16(), new.bfloat16())
     else:
         peer = product_in_blocks(old, new)
-    if recorded:  # all of it but the look whether the new class means are finite
-        unit = F.normalize(new, dim=-1)
-        push = partial(repulsion, old, old, unit, k=NEIGHBORS, precision=precision, unit=True)
-        return Pair(replayed(lambda: old.add(push(), alpha=0.01)), replayed(peer))
+    if recorded:
+        return Pair(replayed(_without_a_look(old, new, precision)), replayed(peer))
     return Pair(lambda: perturbation.update(new), peer)
+
+
+def _without_a_look(old: torch.Tensor, new: torch.Tensor, precision: Precision) -> Work:
+    """An update, but for the look whether the new class means are finite."""
+    kind = kind_of_products(old, old, new, NEIGHBORS, precision)
+    if kind is not None:
+        return partial(moved_at_once, old, old, new, NEIGHBORS, 0.01, own=False, kind=kind)
+    unit = F.normalize(new, dim=-1)
+    push = partial(repulsion, old, old, unit, k=NEIGHBORS, precision=precision, unit=True)
+    return lambda: old.add(push(), alpha=0.01)
 
 
 def _faiss_search(old: torch.Tensor, new: torch.Tensor) -> Work:

@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from nobackfill.errors import DataError
+from nobackfill.perturb.checks import check_not_diverged, check_same_classes, check_same_shape
+
+
+def test_new_prototypes_as_wanted_are_not_refused():
+    check_same_classes(torch.ones(3, 2), torch.full((3, 2), 3e38))
+    check_same_shape(torch.ones(3, 2), torch.full((3, 2), torch.nan))
+    check_not_diverged(finite=True)
+
+
+@pytest.mark.parametrize("check", [check_same_classes, check_same_shape])
+@pytest.mark.parametrize(("shape", "got"), [((4, 2), "4 classes"), ((3, 5), "5 dimensions")])
+def test_other_classes_or_dimensions_are_refused(check, shape, got):
+    with pytest.raises(DataError, match=f"3 classes and 2 dimensions .* but got .*{got}"):
+        check(torch.ones(3, 2), torch.full(shape, torch.nan))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_none_are_refused(value):
+    new = torch.ones(3, 2)
+    new[2, 0] = value
+    with pytest.raises(DataError, match="diverged"):
+        check_same_classes(torch.ones(3, 2), new)
+    with pytest.raises(DataError, match="diverged"):
+        check_not_diverged(finite=False)
