@@ -261,10 +261,25 @@ def test_ranks_are_counted_with_what_is_known(monkeypatch, options):
     assert told == [{"complete": not options, "longest": longest} for longest in (1, 2, 0)]
 
 
+def test_only_what_goes_to_a_gpu_is_not_waited_for():
+    waits = []
+
+    class Watched(torch.Tensor):
+        def to(self, device, *, non_blocking):
+            waits.append(not non_blocking)
+            return self
+
+    for device in ("cpu", "meta"):
+        ranking.sent_to(torch.device(device), torch.arange(3).as_subclass(Watched))
+    assert waits == [True, False]
+
+
 @pytest.mark.parametrize("queries", [1, 50])
 def test_lists_by_label_are_the_same_on_every_device(monkeypatch, queries):
+    """Also of labels that cannot be written to."""
     generator = np.random.default_rng(0)
     query, gallery = generator.integers(-3, 9, queries), generator.integers(0, 7, 200)
+    gallery.flags.writeable = False
     expected = relevance.lists_by_label(query, gallery)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *rest, **options: self)  # to "meta", here
     found = relevance.lists_by_label(query, gallery, torch.device("meta"))

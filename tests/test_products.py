@@ -21,7 +21,7 @@ from nobackfill.products import (
     room_for_products,
     sums_of_rows,
 )
-from nobackfill.search import nearest
+from nobackfill.search import best_of_all, nearest
 from nobackfill.thirds import torch_rounds
 
 
@@ -240,9 +240,37 @@ def test_unit_vectors_are_multiplied_in_float16_where_tf32_is_allowed(
     found = products_with(gallery, 3, 3, precision, unit=unit)(query)
     short = unit and dtype == torch.float32 and (rounds or precision == "tf32")
     assert seen == ([torch.float16] if short else [])
-    exact = query.double() @ gallery.double().T
-    assert 0 < (found - exact).abs().max() < 2**-10 if short else True
-    torch.testing.assert_close(found.double(), exact, atol=1e-3 if short else 1e-6, rtol=0)
+    factors = torch.float16 if short else dtype
+    expected = query.to(factors).double() @ gallery.to(factors).double().T
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+
+
+def test_only_vectors_that_were_made_unit_are_said_to_be(monkeypatch):
+    """Those of `retrieval`; what `nearest` is given has any length, which float16 may not hold."""
+    told = []
+
+    def watched(*rest, unit):
+        told.append(unit)
+        return products_with(*rest, unit=unit)
+
+    monkeypatch.setattr("nobackfill.search.products_with", watched)
+    x = 1e5 * vectors(4, 3, 0)
+    nearest(x, x, 2)
+    nb.retrieval(x, x, range(4), range(4))
+    best_of_all(
+        vectors(4, 3, 0), vectors(4, 3, 0), 2, exclude_self=True, precision="tf32", unit=True
+    )
+    assert told == [False, True, True]
+
+
+def test_nothing_is_rounded_where_halves_cannot_be_summed(monkeypatch):
+    """On a CPU, on an older GPU, by an older torch."""
+    query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
+    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: True)
+    found = products_with(gallery, 3, 3, unit=True)(query)
+    torch.testing.assert_close(
+        found.double(), query.double() @ gallery.double().T, atol=1e-6, rtol=0
+    )
 
 
 def test_halves_are_summed_in_single_precision():

@@ -47,10 +47,13 @@ def sorted_ranks(
 
 
 def sent_to(device: torch.device, indices: Int[Tensor, " pairs"]) -> Int[Tensor, " pairs"]:
-    """The same on a device, without waiting for a GPU to be done with what came before."""
+    """The same on a device, without waiting for a GPU to be done with what came before.
+
+    What comes from a GPU is waited for, as a CPU would read it before it is there.
+    """
     if device.type == "cuda" and indices.device.type == "cpu":
         indices = indices.pin_memory()
-    return indices.to(device, non_blocking=True)
+    return indices.to(device, non_blocking=device.type != "cpu")
 
 
 def row_starts(row: Int[Tensor, " pairs"], rows: int) -> Int[Tensor, " rows_and_one"]:

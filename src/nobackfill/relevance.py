@@ -90,7 +90,9 @@ def lists_by_label(
     """
     if device.type != "cpu":
         wanted, labels = (
-            torch.from_numpy(np.ascontiguousarray(side)).to(device)
+            torch.from_numpy(np.require(side, requirements=["C", "W"])).to(
+                device
+            )  # torch wants these
             for side in (query_labels, gallery_labels)
         )
         ordered, order = labels.sort(stable=True)

@@ -225,27 +225,68 @@ def test_equal_scores_count_before_an_item_and_not_after(item):
     assert torch.equal(counted(score, row, column), ranks_by_sorting(score, row, column))
 
 
-def test_minus_zero_equals_zero():
-    score = torch.tensor([[0.0, -0.0, 0.0, -0.0, -1.0, 1e-40]], device=DEVICE)
+@pytest.mark.parametrize("best", [0, 511, 512, 1023, 1024, 1535, 1536, 2047, 2048, 2099])
+@pytest.mark.parametrize("item", [5, 2090])
+def test_a_single_higher_score_is_seen_wherever_it_is(best, item):
+    """All pieces but one are passed over."""
+    score = torch.zeros(1, 2100, device=DEVICE)
+    score[0, best], score[0, item] = 0.7, 0.5
+    row, column = torch.tensor([0], device=DEVICE), torch.tensor([item], device=DEVICE)
+    assert counted(score, row, column).tolist() == [2]
+
+
+def test_ranks_in_rows_with_a_stride_are_right():
+    score = equal_scores(3, 5000, 3)[:, :2500]
+    row, item = random_items(3, 2500, 40, seed=0)
+    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
+
+
+@pytest.mark.parametrize("apart", [1, 2048, 9000])
+def test_minus_zero_equals_zero(apart):
+    """In one chunk of columns, in others, in other programs."""
+    score = torch.full((1, 5 * apart + 1), -9.0, device=DEVICE)
+    score[0, ::apart] = torch.tensor([0.0, -0.0, 0.0, -0.0, -1.0, 1e-40])
     row, item = torch.zeros(5, dtype=torch.int64, device=DEVICE), torch.arange(5, device=DEVICE)
-    assert counted(score, row, item).tolist() == [2, 3, 4, 5, 6]
+    assert counted(score, row, apart * item).tolist() == [2, 3, 4, 5, 6]
 
 
-def test_neighbouring_numbers_are_told_apart():
+@pytest.mark.parametrize("apart", [1, 2048, 9000])
+def test_neighbouring_numbers_are_told_apart(apart):
     """By one unit in the last place, of either sign."""
     value = torch.tensor([0.3, -0.3, 1e-40, -1e-40, 2.0**-126])
     higher = torch.nextafter(value, torch.tensor(torch.inf))
-    score = torch.stack([value, higher, value], dim=1).to(DEVICE)
+    score = torch.full((5, 2 * apart + 1), -9.0, device=DEVICE)
+    score[:, ::apart] = torch.stack([value, higher, value], dim=1).to(DEVICE)
     row = torch.arange(5, device=DEVICE).repeat_interleave(3)
     item = torch.arange(3, device=DEVICE).repeat(5)
-    assert counted(score, row, item).tolist() == [2, 1, 3] * 5
+    assert counted(score, row, apart * item).tolist() == [2, 1, 3] * 5
 
 
-def test_what_is_taken_out_comes_before_nothing():
-    score = scores(2, 300)
+@pytest.mark.parametrize("lowest", [-1.0, torch.finfo(torch.float32).min])
+def test_what_is_taken_out_comes_before_nothing(lowest):
+    """Not even before the lowest of all numbers, in a later chunk of columns."""
+    score = scores(2, 3000)
     score[:, 5:100] = -torch.inf
-    row, item = random_items(2, 5, 3, seed=1)
+    score[:, [3, 2999]] = lowest
+    row = torch.arange(2, device=DEVICE).repeat_interleave(3)
+    item = torch.tensor([2999, 3, 0, 4, 3, 2999], device=DEVICE)
     assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
+
+
+@pytest.mark.parametrize(
+    ("columns", "longest", "dtype", "does"),
+    [
+        (1, 1024, torch.float32, True),
+        (9, 1025, torch.float32, False),  # too many items
+        (65_535 * 2**14, 1, torch.float32, True),
+        (65_535 * 2**14 + 1, 1, torch.float32, False),  # too many programs
+        (9, 1, torch.float64, False),
+    ],
+)
+def test_scores_that_are_not_for_counting_are_known(columns, longest, dtype, does):
+    score = torch.empty(2, columns, dtype=dtype, device="meta")
+    assert ranks.fits(score, longest) is does
+    assert not ranks.fits(torch.empty(columns, 2, dtype=dtype, device="meta").T, longest)
 
 
 @pytest.mark.parametrize(("batch", "classes"), [(1, 1), (3, 2), (5, 127), (2, 20_000)])

@@ -14,7 +14,7 @@ MOST = 256  # neighbours
 LONGEST = 8192  # columns; a row is held whole
 WIDEST = 4096  # dimensions; so is a class
 ON_THE_WAY = 4096  # numbers of neighbours that are loaded at a time
-NARROW = 4096  # columns that two groups of 32 threads hold; more take four
+NARROW = 4096  # columns that a group of 32 threads holds; more take two
 
 
 def fits(x: Float[Tensor, "rows dim"], n: Float[Tensor, "classes dim"], k: int) -> bool:
@@ -60,7 +60,7 @@ def pushed_by_nearest(
     rows, dim = x.shape
     classes = len(n)
     room = max(16, triton.next_power_of_2(2 * k))
-    warps = 2 if classes <= NARROW else 4
+    warps = 1 if classes <= NARROW else 2  # fewer threads have less to tell each other
     lanes = 128 * warps
     block = triton.next_power_of_2(dim)
     out = torch.empty_like(x)
@@ -90,24 +90,20 @@ def nearby_kernel(
 ):  # fmt: skip
     """All of one class; what its threads tell each other goes through `near` and `weight`."""
     row = tl.program_id(0).to(tl.int64)
+    score += row * stride
     near += row * room
     weight += row * room
     column = tl.arange(0, deep)[:, None] * lanes + tl.arange(0, lanes)[None, :]
-    there = column < classes
-    number = classes
+    value = tl.load(score + column, mask=column < columns, other=float("-inf"))
+    value = tl.where(column < classes, value, float("-inf"))
     if not own:
-        there = there & (column != row)
-        number = classes - 1
-    value = tl.load(score + row * stride + column, mask=column < columns, other=0.0)
-    low, high, found = find_floor(value, there, number, guess, k, room)
-    value = tl.where(there, value, float("-inf"))
-    kept = value >= low
+        value = tl.where(column == row, float("-inf"), value)
+    low, high, found = find_floor(value, classes if own else classes - 1, guess, k, room)
     if found > room:
-        kept = first_of_equal(value, low, k)
-        found = tl.full((), k, tl.int32)
-    count = keep(value, column, kept & there, near, weight, room)  # even of NaN, only what is there
+        value = tl.where(first_of_equal(value, low, k), value, float("-inf"))
+    count = keep(value >= low, column, near, room)
     tl.debug_barrier()
-    count, share = choose(near, weight, count, low, high, found, classes, k, room)
+    count, share = choose(score, near, weight, count, low, high, classes, k, room)
     tl.debug_barrier()
     at = tl.arange(0, block)
     inside = at < dim
@@ -118,36 +114,35 @@ def nearby_kernel(
 
 @triton.jit
 @no_type_check
-def find_floor(value, there, number, guess, k: tl.constexpr, room: tl.constexpr):
+def find_floor(value, number, guess, k: tl.constexpr, room: tl.constexpr):
     """A floor that k values of a row reach and, if not too many are equal, at most `room`.
 
-    Also a value that fewer than k reach, unless it is the floor, and how many reach the floor.
+    Also a value that fewer than k reach, and how many reach the floor.
     """
+    there = value > float("-inf")
     plain = tl.where(there, value, 0.0)
     mean = over_all(plain) / number
     variance = over_all(plain * plain) / number - mean * mean
     start = mean + guess * tl.sqrt(tl.maximum(variance, 0.0))
-    value = tl.where(there, value, float("-inf"))
     low = tl.min(tl.min(tl.where(there, value, float("inf")), axis=0), axis=0)
     high = tl.max(tl.max(value, axis=0), axis=0)
-    highest = over_all((value >= high).to(tl.int32))
-    found = tl.where(highest >= k, highest, number)
-    low = tl.where(highest >= k, high, low)
-    return raise_floor(value, low, high, start, found, k, room)
+    above = high + tl.maximum(tl.abs(high) * 2.4e-7, 1e-30)  # more than the largest: none reach it
+    return raise_floor(value, low, above, start, number, k, room)
 
 
 @triton.jit
 @no_type_check
-def raise_floor(value, low, high, start, found, k: tl.constexpr, most: tl.constexpr):
-    """Bisects between a floor that `found` values reach and what fewer than k do.
+def raise_floor(value, low, high, start, number, k: tl.constexpr, most: tl.constexpr):
+    """Bisects between a floor that all values reach, `number` of them, and what fewer than k do.
 
     Ends once at most `most` values reach the floor, or nothing is between the two; where one is
     NaN, at once.
     """
     halfway = low + (high - low) * 0.5
     middle = tl.where((start > low) & (start < high), start, halfway)
+    found = number.to(tl.float32)
     while (found > most) & (middle > low) & (middle < high):
-        many = over_all((value >= middle).to(tl.int32))
+        many = over_all(tl.where(value >= middle, 1.0, 0.0))  # floats: one instruction each
         enough = many >= k
         found = tl.where(enough, many, found)
         low = tl.where(enough, middle, low)
@@ -177,32 +172,30 @@ def first_of_equal(value, floor, k: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def keep(value, column, kept, near, weight, room: tl.constexpr):
-    """Writes down some values and their columns, in any order; how many they are."""
+def keep(kept, column, near, room: tl.constexpr):
+    """Writes down some columns, in any order; how many they are."""
     one = kept.to(tl.int32)
     of_lane = tl.sum(one, axis=0)
     before = tl.cumsum(of_lane, 0) - of_lane
     position = before[None, :] + tl.cumsum(one, 0) - one
-    kept = kept & (position < room)
-    tl.store(near + position, column, mask=kept)
-    tl.store(weight + position, value, mask=kept)
+    tl.store(near + position, column, mask=kept & (position < room))
     return tl.sum(of_lane, axis=0)
 
 
 @triton.jit
 @no_type_check
 def choose(
-    near, weight, count, low, high, found, classes, k: tl.constexpr, room: tl.constexpr
+    score, near, weight, count, low, high, classes, k: tl.constexpr, room: tl.constexpr
 ):  # fmt: skip
-    """Of what was written down leaves the k largest, with their weights in place of their values.
+    """Of the columns written down leaves the k largest, and writes their weights.
 
     Returns how many these are, fewer than k only where scores are NaN, and the sum of the weights.
     """
     slot = tl.arange(0, room)
     there = slot < count
-    value = tl.load(weight + slot, mask=there, other=float("-inf"))
     column = tl.load(near + slot, mask=there, other=0)
-    low, high, found = raise_floor(value[None, :], low, high, low, found, k, k)
+    value = tl.load(score + column, mask=there, other=float("-inf"))
+    low, high, found = raise_floor(value[None, :], low, high, low, count, k, k)
     chosen = there & (value >= low)
     if found > k:
         above = value > low

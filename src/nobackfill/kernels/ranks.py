@@ -12,11 +12,13 @@ DEEP, LANES = 4, 128  # columns of a piece; each of 32 threads holds 4 times 4 o
 CHUNK = 4 * DEEP * LANES  # columns held at once, in four pieces
 CHUNKS = 8  # of one program
 MOST = 1024  # items of a row; for more, sort it
+LONGEST = 65_535 * CHUNK * CHUNKS  # columns: programs that a GPU takes along the second axis
 
 
 def fits(score: Float[Tensor, "query gallery"], longest: int) -> bool:
-    """Whether `ranks` takes such a block."""
-    return score.dtype == torch.float32 and longest <= MOST
+    """Whether `ranks` takes such a block: single precision, columns side by side."""
+    plain = score.dtype == torch.float32 and score.stride(1) == 1
+    return plain and score.shape[1] <= LONGEST and longest <= MOST
 
 
 def ranks(
@@ -36,14 +38,14 @@ def ranks(
     looked at once more. Pieces whose largest score is too small are passed over.
 
     Args:
-        score: Higher is better.
+        score: Higher is better; minus infinity is before nothing.
         row: Of each item, ascending, on the device of the scores.
         item: Its column.
         start: Where the items of each row begin.
     """
     queries, gallery = score.shape
-    wanted = score[row, item] + 0.0  # minus zero is zero
-    lower = wanted.nextafter(wanted.new_tensor(-torch.inf))
+    wanted = score[row, item]
+    lower = wanted.nextafter(wanted.new_full((), -torch.inf))  # filled there: nothing is sent
     column = item.to(torch.int32)
     counts = torch.zeros(len(row), dtype=torch.int32, device=score.device)
     grid = (queries, triton.cdiv(gallery, CHUNK * CHUNKS))  # a GPU takes most along the first
