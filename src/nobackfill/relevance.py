@@ -90,9 +90,7 @@ def lists_by_label(
     """
     if device.type != "cpu":
         wanted, labels = (
-            torch.from_numpy(np.require(side, requirements=["C", "W"])).to(
-                device
-            )  # torch wants these
+            torch.from_numpy(np.require(side, requirements=["C", "W"])).to(device)
             for side in (query_labels, gallery_labels)
         )
         ordered, order = labels.sort(stable=True)

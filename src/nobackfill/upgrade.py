@@ -31,12 +31,17 @@ from nobackfill.vectors import Vectors, load_vectors
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device to work on: a GPU where there is one, or the one that is named."""
+    """The device to work on: a GPU where there is one, or the one that is named.
+
+    A GPU that is named by its number becomes the current one, which kernels run on.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(

@@ -61,6 +61,17 @@ def test_the_newest_line_of_a_figure_wins_and_other_devices_stay(page, figure):
     assert text.index("### NVIDIA H200") < text.index("### CPU (a CPU), 2 threads")
 
 
+def test_what_python_costs_is_said_beside_what_is_missed(page, figure):
+    """Where the same was recorded, at that size and on that device."""
+    text = page(
+        figure(ratio=2.5),
+        figure(case="`update`, float32, recorded", ratio=1.25),
+        figure(size={"classes": 3, "dim": 2}, ratio=9.0),
+    )
+    missed = text.split("\n\n")[2].split("\n")
+    assert [line.endswith("; recorded 1.25") for line in missed] == [True, False]
+
+
 def test_what_is_missed_is_said_first(page, figure):
     missed = figure(ratio=2.5, ours_s=1.0, target_s=0.3, target_gb=0.4)
     text = page(

@@ -28,6 +28,23 @@ def test_kernels_are_for_gpus_alone():
     assert not usable(torch.ones(2))
 
 
+class OnGPU(torch.Tensor):
+    """A tensor that says that it is on the second GPU."""
+
+    is_cuda = True
+    device = torch.device("cuda:1")
+
+    def get_device(self):
+        return 1
+
+
+@pytest.mark.parametrize(("current", "does"), [(1, True), (0, False)])
+def test_kernels_are_for_the_current_gpu_alone(monkeypatch, current, does):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr("nobackfill.kernels.run_on", lambda device: True)
+    assert usable(torch.ones(2).as_subclass(OnGPU)) is does
+
+
 def test_whether_kernels_run_is_found_out_by_running_one(monkeypatch):
     device = torch.device(DEVICE)
     run_on.cache_clear()

@@ -125,6 +125,17 @@ def test_rows_of_too_many_items_are_sorted(monkeypatch):
     assert ranking.ranks_on_gpu(score, nothing, nothing).equal(nothing)
 
 
+@pytest.mark.parametrize(("most", "sorts"), [(1, True), (2, False)])
+def test_how_many_items_the_longest_row_has_is_found_out(monkeypatch, most, sorts):
+    asked = []
+    monkeypatch.setattr(ranking, "usable", lambda x: True)
+    monkeypatch.setattr(ranking, "ranks_by_sorting", lambda *rest: asked.append(True) or rest[1])
+    monkeypatch.setattr("nobackfill.kernels.ranks.MOST", most)
+    row, item = (torch.tensor(some, device=DEVICE) for some in ([0, 2, 2], [7, 2, 9]))
+    ranking.ranks_on_gpu(unit(3, 40, 0), row, item)
+    assert bool(asked) is sorts
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_repulsion_by_kernels_is_for_single_precision_alone(monkeypatch, dtype):
     x, p, n = (unit(12, 5, seed).to(dtype) for seed in range(3))

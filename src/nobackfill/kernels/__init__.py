@@ -9,8 +9,11 @@ from torch import Tensor
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels run on the device of a tensor: a GPU with all that Triton wants."""
-    return x.is_cuda and run_on(x.device)
+    """Whether kernels run on the device of a tensor: a GPU with all that Triton wants.
+
+    Triton runs them on the current GPU, wherever tensors are; those on another go without.
+    """
+    return x.is_cuda and x.get_device() == torch.cuda.current_device() and run_on(x.device)
 
 
 @cache
