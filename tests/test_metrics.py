@@ -223,13 +223,15 @@ def test_other_devices_are_told_how_long_rows_are(monkeypatch, longest):
     score = torch.tensor([[0.1, 0.9, -math.inf], [0.5, 0.4, 0.5], [0.0, 0.0, 1.0]])
     told = []
 
-    def on_gpu(score, row, item, longest):
+    def on_gpu(score, row, item, start, longest):
+        assert start.tolist() == [0, 1, 1, 3]
         told.append(longest)
-        return ranking.ranks_by_sorting(score.as_subclass(torch.Tensor), row, item)
+        whole = ranking.ranks_by_sorting(score.as_subclass(torch.Tensor), row, item)
+        return ranking.in_order(whole, row, 3)
 
     monkeypatch.setattr(ranking, "sent_to", lambda device, indices: indices)
     monkeypatch.setattr(ranking, "ranks_on_gpu", on_gpu)
-    row, item = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2, 2, 1])
+    row, item = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2, 1, 2])
     ranks, number = ranking.sorted_ranks(score.as_subclass(Elsewhere), row, item, longest=longest)
     assert told == [longest]
     assert (ranks.tolist(), number.tolist()) == ([2, 1, 3], [1, 0, 2])
@@ -377,10 +379,18 @@ LABELS = {"query_labels": [0, 1], "gallery_labels": [0, 1, 0]}
         ({"query": torch.ones(0, 2)}, DataError, "query has 0 rows"),
         ({"gallery": torch.ones(0, 2)}, DataError, "gallery has 0 rows"),
         ({"gallery": torch.ones(3, 5)}, DataError, "query has 2 and the gallery 5"),
-        ({"query": spoilt(torch.nan)}, DataError, "query .* row 2"),
-        ({"gallery": spoilt(torch.inf)}, DataError, "gallery .* row 2"),
-        ({"query": spoilt(0.0)}, DataError, "query .* zero, the first being row 2"),
-        ({"gallery": spoilt(0.0)}, DataError, "gallery .* zero, the first being row 2"),
+        ({"query": spoilt(torch.nan), "query_labels": [0] * 4}, DataError, "query .* row 2"),
+        ({"gallery": spoilt(torch.inf), "gallery_labels": [0] * 4}, DataError, "gallery .* row 2"),
+        (
+            {"query": spoilt(0.0), "query_labels": [0] * 4},
+            DataError,
+            "query .* zero, the first being row 2",
+        ),
+        (
+            {"gallery": spoilt(0.0), "gallery_labels": [0] * 4},
+            DataError,
+            "gallery .* zero, the first being row 2",
+        ),
         ({"query_labels": [0]}, DataError, "`query_labels` .* 1 values and 2 vectors"),
         ({"gallery_labels": [0]}, DataError, "`gallery_labels` .* 1 values and 3 vectors"),
         ({"gallery_labels": None}, DataError, "only `query_labels` came"),

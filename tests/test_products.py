@@ -293,8 +293,12 @@ def test_parts_do_not_change_a_product(monkeypatch, precision):
     whole = inner_products(query, gallery, torch.empty(7, 33), precision)
     sums = sums_of_rows(weight, gallery, torch.ones(4, 5))
     torch.testing.assert_close(sums, 1 + weight @ gallery)
+    nothing = torch.full((4, 5), torch.nan)
+    fresh = sums_of_rows(weight, gallery, nothing.clone(), fresh=True)
+    torch.testing.assert_close(fresh, weight @ gallery)
     monkeypatch.setattr("nobackfill.products.parts_for", in_two_parts)
     torch.testing.assert_close(
         inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
     )
     torch.testing.assert_close(sums_of_rows(weight, gallery, torch.ones(4, 5)), sums)
+    torch.testing.assert_close(sums_of_rows(weight, gallery, nothing, fresh=True), fresh)

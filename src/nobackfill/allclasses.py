@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float16, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -105,7 +105,7 @@ def kernels_take(new: Float[Tensor, "batch dim"]) -> bool:
     """
     if not usable(new):
         return False
-    from nobackfill.kernels.contrast import fits
+    from nobackfill.kernels.unit import fits
 
     single = new.dtype == torch.float32
     half = new.dtype in (torch.float16, torch.bfloat16)
@@ -225,24 +225,20 @@ def loss_by_kernels(
 
     Where torch may round factors to ten bits after the point, products are not even written.
     """
-    from nobackfill.kernels.contrast import losses_of_rows, unit_rows
-    from nobackfill.kernels.stream import fits, room_for_halves
+    from nobackfill.kernels.contrast import losses_of_rows
+    from nobackfill.kernels.stream import fits
 
     labels = labels.contiguous()
     if torch_rounds() and fits(new, old):
-        halves = room_for_halves(new)
-        rows = unit_rows(new, labels, moved, halves=halves)
-        sums, pulls = sums_by_stream(halves, labels, old, temperature, gradient=gradient)
+        sums, pulls = sums_by_stream(new, labels, old, temperature, gradient=gradient)
     else:
-        zeros = new.new_empty(1, *new.shape, dtype=torch.float32) if gradient else None
-        rows = unit_rows(new, labels, moved, zeros=zeros)
-        sums, pulls = sums_by_blocks(rows.e, labels, old, temperature, zeros, block)
-    losses, slope = losses_of_rows(rows, sums, temperature, pulls)
+        sums, pulls = sums_by_blocks(new, labels, old, temperature, gradient=gradient, block=block)
+    losses, slope = losses_of_rows(new, labels, moved, sums, temperature, pulls)
     return losses.mean(), slope
 
 
 def sums_by_stream(
-    e: Float16[Tensor, "batch width"],
+    new: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
     classes: Float[Tensor, "classes dim"],
     temperature: float,
@@ -250,29 +246,35 @@ def sums_by_stream(
     gradient: bool,
 ) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "some batch dim"] | None]:
     """Parts of `class_sums`, with both factors in half precision: a single kernel."""
-    from nobackfill.kernels.stream import stream, unit_halves
+    from nobackfill.kernels.stream import stream
+    from nobackfill.kernels.unit import unit_halves
 
-    halves = unit_halves(classes)
-    return stream(e, halves, labels, temperature, classes.shape[1], gradient=gradient)
+    e, p = unit_halves(new, classes)
+    return stream(e, p, labels, temperature, new.shape[1], gradient=gradient)
 
 
 def sums_by_blocks(
-    e: Float[Tensor, "batch dim"],
+    new: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
     classes: Float[Tensor, "classes dim"],
     temperature: float,
-    pulls: Float[Tensor, "1 batch dim"] | None,
+    *,
+    gradient: bool,
     block: int | None = None,
 ) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "1 batch dim"] | None]:
-    """Parts of `class_sums`, `block` classes at a time; :math:`a` is added to `pulls`, if given."""
+    """Parts of `class_sums`, `block` classes at a time."""
+    from nobackfill.kernels.unit import unit_rows
+
+    e = unit_rows(new)
     block = block or classes_at_once(e)
-    pull = None if pulls is None else pulls[0]
+    pull = torch.empty_like(e) if gradient else None
     blocks = [classes] if block >= len(classes) else classes.split(block)
     sums = [
         sums_by_kernel(e, labels, some.float(), number * block, temperature, pull)
         for number, some in enumerate(blocks)
     ]
-    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1), pulls
+    together = sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+    return together, None if pull is None else pull[None]
 
 
 def sums_by_kernel(
@@ -283,11 +285,14 @@ def sums_by_kernel(
     temperature: float,
     pull: Float[Tensor, "batch dim"] | None,
 ) -> Float[Tensor, "batch parts"]:
-    """Parts of `class_sums` over some classes, from `first` on; :math:`a` is added to `pull`."""
+    """Parts of `class_sums` over some classes, from `first` on.
+
+    If there is a `pull`, what these add to :math:`a` is added to it; the first classes write it.
+    """
     from nobackfill.kernels.exponents import exponents_in_parts
 
     weight = products(e, some)
     sums = exponents_in_parts(weight, labels, some.norm(dim=1), temperature, first=first)
     if pull is not None:
-        sums_of_rows(weight, some, pull)
+        sums_of_rows(weight, some, pull, fresh=first == 0)
     return sums

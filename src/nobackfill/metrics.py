@@ -1,5 +1,6 @@
 """Retrieval metrics: the ranks of the relevant items in, one value per query out."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.ranking import sorted_ranks
+from nobackfill.ranking import on_the_way_back, sorted_ranks
 from nobackfill.relevance import (
     IndexLists,
     Integers,
@@ -149,10 +150,11 @@ def retrieval(
     check_settings(at, area)
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
     sizes = len(query), len(gallery)
-    query, gallery = unit(query, "query"), unit(gallery, "gallery")
+    lengths = [length_of(side) for side in (query, gallery)]  # a GPU is done when labels are read
     labels = both_sides(query_labels, gallery_labels, sizes, "labels")
     cameras = both_sides(query_camera, gallery_camera, sizes, "camera")
     relevance = what_is_relevant(labels, relevant, sizes, gallery.device)
+    query, gallery = unit(query, "query", lengths[0]), unit(gallery, "gallery", lengths[1])
     hidden = []
     if ignored is not None:
         hidden.append(lists_by_index(ignored, sizes, "ignored"))
@@ -161,7 +163,7 @@ def retrieval(
     if exclude_self:
         hidden.append(Lists.one_each(np.arange(len(query))))
 
-    parts = []
+    sent = []
     bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest()
     block = rows_per_block(bytes_per_row, gallery.device)
     for first, score in score_blocks(query, gallery, block, unit=True):
@@ -176,13 +178,25 @@ def retrieval(
             longest=relevance.longest(first, last),
         )
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
-        parts.append((num_relevant, ranks, num_ranked))
+        sent.append(on_the_way_back(ranks, num_relevant, num_ranked))
         if progress is not None:
             progress(last)
-    num_relevant, ranks, num_ranked = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+    parts = [result_of(*arrived(), at=at, area=area) for arrived in sent]
+    return Retrieval(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def result_of(
+    ranks: Int[Tensor, " hits"],
+    num_relevant: Int[Tensor, " query"],
+    num_ranked: Int[Tensor, " query"],
+    *,
+    at: int | None,
+    area: str,
+) -> tuple[Tensor, ...]:
+    """What `Retrieval` tells of some queries."""
     precision = average_precision(ranks, num_relevant, at=at, area=area)
     best = first_hit(ranks, num_relevant, at=at)
-    return Retrieval(precision, best, num_relevant, ranks, num_ranked)
+    return precision, best, num_relevant, ranks, num_ranked
 
 
 def average_precision(
@@ -217,18 +231,20 @@ def average_precision(
         >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3]), area="trapezoid")
         tensor([0.8500], dtype=torch.float64)
     """
-    rank, best = ranks.numpy(), num_relevant  # numpy: threads of torch would wait for each other
-    owner = np.repeat(np.arange(len(num_relevant)), num_relevant.numpy())
-    found = np.arange(1, len(rank) + 1) - offsets(num_relevant).numpy()[owner]  # j
+    rank, number = ranks.numpy(), num_relevant.numpy()  # threads of torch would wait for each other
+    start = number.cumsum() - number
+    found = np.arange(1, len(rank) + 1)
+    found -= np.repeat(start, number)  # j
     precision = found / rank
     if area == "trapezoid":
         before = np.where(rank == 1, 1.0, (found - 1) / np.maximum(rank - 1, 1))
         precision = (before + precision) / 2
     if at is not None:
-        precision = precision * (rank <= at)
-        best = num_relevant.clamp(max=at)  # the most hits such a short ranking could show
-    total = np.bincount(owner, weights=precision, minlength=len(num_relevant))
-    return torch.from_numpy(total) / best
+        precision *= rank <= at
+        number = np.minimum(number, at)  # the most hits such a short ranking could show
+    mean, some = np.full(len(number), np.nan), number > 0
+    mean[some] = np.add.reduceat(precision, start[some]) / number[some]
+    return torch.from_numpy(mean)
 
 
 def ndcg(
@@ -308,19 +324,34 @@ def check_settings(at: int | None, area: str) -> None:
         )
 
 
-def unit(vectors: Float[Tensor, "rows dim"], name: str) -> Float[Tensor, "rows dim"]:
-    """Makes the length of each row 1, but for rounding; a row of length 0 is refused."""
-    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    if not length.isfinite().all():
+def unit(
+    vectors: Float[Tensor, "rows dim"], name: str, length: Float[Tensor, "rows 1"] | None = None
+) -> Float[Tensor, "rows dim"]:
+    """Makes the length of each row 1, but for rounding; a row of length 0 is refused.
+
+    Args:
+        vectors: One row each.
+        name: What an error calls them.
+        length: That of `length_of`, if it is known.
+    """
+    length = length_of(vectors) if length is None else length
+    shortest, longest = torch.stack(length.aminmax()).tolist()  # a GPU is waited for once
+    if not math.isfinite(longest):
         check_finite(vectors, name)
         largest = vectors.abs().amax(dim=1, keepdim=True)
         return unit(vectors / largest.clamp(min=1), name)  # their squares had overflowed
-    zero = (length == 0).squeeze(1)
-    if zero.any():
+    if shortest == 0:
+        zero = (length == 0).squeeze(1)
         raise DataError(
             f"{name} vectors must have a direction, but {int(zero.sum())} of {len(vectors)} are "
             f"zero, the first being row {int(zero.nonzero()[0])}. Embed these items again, or "
             "drop them."
         )
-    is_unit = (length - 1).abs().max() <= 8 * torch.finfo(length.dtype).eps
+    is_unit = max(1 - shortest, longest - 1) <= 8 * torch.finfo(length.dtype).eps
     return vectors if is_unit else vectors.div(length)  # no copy of what is unit but for rounding
+
+
+def length_of(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows 1"]:
+    """How long each row is."""
+    length: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return length

@@ -135,7 +135,10 @@ def half_products(
     """Inner products of numbers of half precision, summed in the precision of `out`."""
     if out.dtype != torch.float32 or not sums_in_float32(query):
         return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
-    for part in aligned_parts(len(gallery)):
+    parts = aligned_parts(len(gallery))
+    if len(parts) == 1:
+        return torch.mm(query, gallery.T, out_dtype=out.dtype, out=out)
+    for part in parts:
         torch.mm(query, gallery[part].T, out_dtype=out.dtype, out=out[:, part])
     return out
 
@@ -144,13 +147,16 @@ def sums_of_rows(
     weight: Float[Tensor, "rows columns"],
     values: Float[Tensor, "columns dim"],
     out: Float[Tensor, "rows dim"],
+    *,
+    fresh: bool = False,
 ) -> Float[Tensor, "rows dim"]:
-    r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, and returns it."""
-    parts = parts_for(values)
+    r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, or writes it there, if `fresh`; returns `out`."""
+    parts, kept = parts_for(values), 0 if fresh else 1
     if len(parts) == 1:
-        return out.addmm_(weight, values)
+        return out.addmm_(weight, values, beta=kept)
     for part in parts:
-        out.addmm_(weight[:, part], values[part])
+        out.addmm_(weight[:, part], values[part], beta=kept)
+        kept = 1
     return out
 
 

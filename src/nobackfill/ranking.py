@@ -4,6 +4,8 @@ Nothing is sorted that need not be. A query's relevant items are few; the rank o
 the number of gallery items before it, and that can be counted while the scores stream by.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -37,13 +39,26 @@ def sorted_ranks(
     if not complete:
         kept = score[row, item] > -torch.inf
         row, item = row[kept], item[kept]
+    start = row_starts(row, len(score))
     if score.device.type == "cpu":
-        rank = ranks_by_counting(score, row, item)
+        ranks = in_order(ranks_by_counting(score, row, item), row, score.shape[1])
     else:
-        rank = ranks_on_gpu(score, row, item, longest)
-    key = row * (score.shape[1] + 1)  # larger than any rank, so that rows stay apart
-    ranks = (key + rank).sort().values - key
-    return ranks.to(torch.int32), row_starts(row, len(score)).diff()
+        ranks = ranks_on_gpu(score, row, item, start, longest)
+    return ranks.to(torch.int32), start.diff()
+
+
+def in_order(
+    rank: Int[Tensor, " pairs"], row: Int[Tensor, " pairs"], most: int
+) -> Int[Tensor, " pairs"]:
+    """Ranks from 1 to `most`, ascending within each row.
+
+    Example:
+        >>> in_order(torch.tensor([9, 7, 8]), torch.tensor([0, 0, 2]), 9)
+        tensor([7, 9, 8])
+    """
+    key = row * (most + 1)  # larger than any rank, so that rows stay apart
+    ordered: Tensor = (key + rank).sort().values - key
+    return ordered
 
 
 def sent_to(device: torch.device, indices: Int[Tensor, " pairs"]) -> Int[Tensor, " pairs"]:
@@ -54,6 +69,22 @@ def sent_to(device: torch.device, indices: Int[Tensor, " pairs"]) -> Int[Tensor,
     if device.type == "cuda" and indices.device.type == "cpu":
         indices = indices.pin_memory()
     return indices.to(device, non_blocking=device.type != "cpu")
+
+
+def on_the_way_back(*results: Tensor) -> Callable[[], list[Tensor]]:
+    """Sends results to the CPU; a GPU goes on meanwhile. The function it gives waits for them."""
+    device = results[0].device
+    if device.type != "cuda":
+        return lambda: [result.cpu() for result in results]
+    there = [result.to("cpu", non_blocking=True) for result in results]
+    sent = torch.cuda.Event()
+    sent.record(torch.cuda.current_stream(device))
+
+    def arrived() -> list[Tensor]:
+        sent.synchronize()
+        return there
+
+    return arrived
 
 
 def row_starts(row: Int[Tensor, " pairs"], rows: int) -> Int[Tensor, " rows_and_one"]:
@@ -123,17 +154,17 @@ def ranks_on_gpu(
     score: Float[Tensor, "query gallery"],
     row: Int[Tensor, " pairs"],
     item: Int[Tensor, " pairs"],
+    start: Int[Tensor, " query_and_one"],
     longest: int | None = None,
 ) -> Int[Tensor, " pairs"]:
-    """Rank of each item in its row, ties by position: by the fastest way."""
+    """Ranks of the items of each row, ascending: by the fastest way."""
     if usable(score) and len(row):
-        from nobackfill.kernels.ranks import fits, ranks
+        from nobackfill.kernels.ranks import ascending_ranks, fits
 
-        start = row_starts(row, len(score))
         longest = longest or int(start.diff().max())
         if fits(score, longest):
-            return ranks(score, row, item, start)
-    return ranks_by_sorting(score, row, item)
+            return ascending_ranks(score, item, start, longest)
+    return in_order(ranks_by_sorting(score, row, item), row, score.shape[1])
 
 
 def ranks_by_sorting(

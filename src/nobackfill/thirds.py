@@ -13,6 +13,8 @@ where others round: up to some hundred dimensions the result is as near to the t
 product of float32 is, at 2,048 its error is 2.6 times as large (benchmarks/SPEED.md).
 """
 
+from functools import cache
+
 import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
@@ -83,11 +85,13 @@ def sums_in_float32(x: Tensor) -> bool:
 
     GPUs that have tensor cores for them can, those of NVIDIA since Ampere; torch can since 2.8.
     """
-    return (
-        x.is_cuda
-        and "dtype_out" in torch.ops.aten.mm.overloads()
-        and torch.cuda.get_device_capability(x.device) >= (8, 0)
-    )
+    return x.is_cuda and _sums_in_float32_on(x.device)
+
+
+@cache
+def _sums_in_float32_on(gpu: torch.device) -> bool:
+    able = torch.cuda.get_device_capability(gpu) >= (8, 0)
+    return able and "dtype_out" in torch.ops.aten.mm.overloads()
 
 
 def torch_rounds() -> bool:

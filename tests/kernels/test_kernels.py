@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="Triton is not installed: torch does the sa
 from nobackfill.allclasses import class_sums, weights_by_torch
 from nobackfill.kernels import exponents, largest, masks, pushes, ranks, run_on, thirds, usable
 from nobackfill.perturb.neighbor import weighted_pushes
-from nobackfill.ranking import ranks_by_sorting, row_starts
+from nobackfill.ranking import in_order, ranks_by_sorting, row_starts
 from nobackfill.search import best_by_topk, best_of_all, write_best
 from nobackfill.thirds import gallery_side, query_side
 
@@ -219,7 +219,12 @@ def random_items(rows, columns, most, seed):
 
 
 def counted(score, row, item):
-    return ranks.ranks(score, row, item, row_starts(row, len(score)))
+    start = row_starts(row, len(score))
+    return ranks.ascending_ranks(score, item, start, int(start.diff().max())).long()
+
+
+def sorted_whole(score, row, item):
+    return in_order(ranks_by_sorting(score, row, item), row, score.shape[1])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +235,7 @@ def counted(score, row, item):
 def test_ranks_are_those_of_a_stable_sort(rows, columns, most, values):
     score = scores(rows, columns) if values is None else equal_scores(rows, columns, values)
     row, item = random_items(rows, columns, most, seed=columns)
-    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
+    assert torch.equal(counted(score, row, item), sorted_whole(score, row, item))
 
 
 @pytest.mark.parametrize("item", [0, 1, 511, 2047, 2048, 2049, 16_384, 20_000])
@@ -239,23 +244,43 @@ def test_equal_scores_count_before_an_item_and_not_after(item):
     score = torch.zeros(2, 20_001, device=DEVICE)
     score[1, ::3] = 1.0
     row, column = torch.arange(2, device=DEVICE), torch.tensor([item, item], device=DEVICE)
-    assert torch.equal(counted(score, row, column), ranks_by_sorting(score, row, column))
+    assert torch.equal(counted(score, row, column), sorted_whole(score, row, column))
 
 
 @pytest.mark.parametrize("best", [0, 511, 512, 1023, 1024, 1535, 1536, 2047, 2048, 2099])
 @pytest.mark.parametrize("item", [5, 2090])
 def test_a_single_higher_score_is_seen_wherever_it_is(best, item):
-    """All pieces but one are passed over."""
+    """It is the best of its four; all others are passed over."""
     score = torch.zeros(1, 2100, device=DEVICE)
     score[0, best], score[0, item] = 0.7, 0.5
     row, column = torch.tensor([0], device=DEVICE), torch.tensor([item], device=DEVICE)
     assert counted(score, row, column).tolist() == [2]
 
 
+@pytest.mark.parametrize("pieces", [(0, 1), (0, 2), (1, 3), (2, 3), (0, 1, 2), (0, 1, 2, 3)])
+@pytest.mark.parametrize("order", [1, -1])
+def test_all_higher_scores_of_four_are_seen(pieces, order):
+    """Columns of a chunk are looked at in fours, one of each piece, and the best of them first."""
+    score = torch.zeros(1, 2100, device=DEVICE)
+    for height, piece in enumerate(pieces[::order]):
+        score[0, 512 * piece + 77] = 0.6 + height / 10
+    row, column = torch.zeros(2, dtype=torch.int64, device=DEVICE), torch.tensor([5, 2090])
+    score[0, 5], score[0, 2090] = 0.5, 0.65
+    found = counted(score, row, column.to(DEVICE)).tolist()
+    assert found == [len(pieces), len(pieces) + 2]  # all but the lowest; all and the other item
+
+
+@pytest.mark.parametrize("most", [31, 32, 33, 64, 65])
+def test_more_items_than_are_counted_together_are_counted(most):
+    score = equal_scores(2, 9000, 5)
+    row, item = random_items(2, 9000, most, seed=most)
+    assert torch.equal(counted(score, row, item), sorted_whole(score, row, item))
+
+
 def test_ranks_in_rows_with_a_stride_are_right():
     score = equal_scores(3, 5000, 3)[:, :2500]
     row, item = random_items(3, 2500, 40, seed=0)
-    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
+    assert torch.equal(counted(score, row, item), sorted_whole(score, row, item))
 
 
 @pytest.mark.parametrize("apart", [1, 2048, 9000])
@@ -269,14 +294,14 @@ def test_minus_zero_equals_zero(apart):
 
 @pytest.mark.parametrize("apart", [1, 2048, 9000])
 def test_neighbouring_numbers_are_told_apart(apart):
-    """By one unit in the last place, of either sign."""
+    """By one unit in the last place, of either sign; each item has a row of its own."""
     value = torch.tensor([0.3, -0.3, 1e-40, -1e-40, 2.0**-126])
     higher = torch.nextafter(value, torch.tensor(torch.inf))
     score = torch.full((5, 2 * apart + 1), -9.0, device=DEVICE)
     score[:, ::apart] = torch.stack([value, higher, value], dim=1).to(DEVICE)
-    row = torch.arange(5, device=DEVICE).repeat_interleave(3)
-    item = torch.arange(3, device=DEVICE).repeat(5)
-    assert counted(score, row, apart * item).tolist() == [2, 1, 3] * 5
+    row, item = torch.arange(15, device=DEVICE), torch.arange(3, device=DEVICE).repeat(5)
+    found = counted(score.repeat_interleave(3, dim=0), row, apart * item)
+    assert found.tolist() == [2, 1, 3] * 5
 
 
 @pytest.mark.parametrize("lowest", [-1.0, torch.finfo(torch.float32).min])
@@ -287,7 +312,7 @@ def test_what_is_taken_out_comes_before_nothing(lowest):
     score[:, [3, 2999]] = lowest
     row = torch.arange(2, device=DEVICE).repeat_interleave(3)
     item = torch.tensor([2999, 3, 0, 4, 3, 2999], device=DEVICE)
-    assert torch.equal(counted(score, row, item), ranks_by_sorting(score, row, item))
+    assert torch.equal(counted(score, row, item), sorted_whole(score, row, item))
 
 
 @pytest.mark.parametrize(

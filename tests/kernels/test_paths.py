@@ -103,10 +103,11 @@ def test_ranks_by_the_kernel_are_those_of_a_sort(monkeypatch, longest):
     score = unit(5, 40, 0)
     row = torch.tensor([0, 0, 0, 2, 3, 3], device=DEVICE)
     item = torch.tensor([7, 2, 30, 0, 39, 5], device=DEVICE)
-    expected = ranking.ranks_by_sorting(score, row, item)
+    start = ranking.row_starts(row, 5)
+    expected = ranking.in_order(ranking.ranks_by_sorting(score, row, item), row, 40)
     monkeypatch.setattr(ranking, "usable", lambda x: True)
     monkeypatch.setattr(ranking, "ranks_by_sorting", None)
-    assert ranking.ranks_on_gpu(score, row, item, longest).equal(expected)
+    assert ranking.ranks_on_gpu(score, row, item, start, longest).tolist() == expected.tolist()
 
 
 def test_rows_of_too_many_items_are_sorted(monkeypatch):
@@ -118,11 +119,12 @@ def test_rows_of_too_many_items_are_sorted(monkeypatch):
     monkeypatch.setattr(
         ranking, "ranks_by_sorting", lambda *rest: asked.append(True) or original(*rest)
     )
-    found = [ranking.ranks_on_gpu(score, row, item, longest) for longest in (1024, 1025)]
+    start = torch.arange(3, device=DEVICE)
+    found = [ranking.ranks_on_gpu(score, row, item, start, longest) for longest in (1024, 1025)]
     assert len(asked) == 1
-    assert found[0].equal(found[1])
+    assert found[0].tolist() == found[1].tolist()
     nothing = torch.empty(0, dtype=torch.int64, device=DEVICE)
-    assert ranking.ranks_on_gpu(score, nothing, nothing).equal(nothing)
+    assert ranking.ranks_on_gpu(score, nothing, nothing, start * 0).equal(nothing)
 
 
 @pytest.mark.parametrize(("most", "sorts"), [(1, True), (2, False)])
@@ -132,7 +134,7 @@ def test_how_many_items_the_longest_row_has_is_found_out(monkeypatch, most, sort
     monkeypatch.setattr(ranking, "ranks_by_sorting", lambda *rest: asked.append(True) or rest[1])
     monkeypatch.setattr("nobackfill.kernels.ranks.MOST", most)
     row, item = (torch.tensor(some, device=DEVICE) for some in ([0, 2, 2], [7, 2, 9]))
-    ranking.ranks_on_gpu(unit(3, 40, 0), row, item)
+    ranking.ranks_on_gpu(unit(3, 40, 0), row, item, ranking.row_starts(row, 3))
     assert bool(asked) is sorts
 
 

@@ -32,7 +32,6 @@ def taken(monkeypatch):
     """As on a GPU that has tensor cores; what is multiplied in each update by the short way."""
     for name in ("usable", "sums_in_float32"):
         monkeypatch.setattr(short, name, lambda x: True)
-    monkeypatch.setattr(short, "pay", lambda rows, gallery: True)
     kinds = []
     original = neighbor.moved_at_once
 
@@ -181,15 +180,15 @@ def test_nothing_is_waited_for_before_all_is_asked_for(monkeypatch):
 @pytest.mark.usefixtures("taken")
 def test_sides_are_as_wide_and_as_many_as_tensor_cores_like(monkeypatch, precision, kind):
     shapes = []
-    original = short._products
+    original = short.half_products
     monkeypatch.setattr(
-        short, "_products", lambda *sides: shapes.extend(side.shape for side in sides)
-        or original(*sides),
+        short, "half_products", lambda *given: shapes.extend(some.shape for some in given)
+        or original(*given),
     )  # fmt: skip
     perturb = nb.NeighborPerturbation(random(9, 4), neighbors=3, precision=precision)
     perturb.update(random(9, 4, seed=1))
     columns = 48 if kind == "thirds" else 8
-    assert shapes == [(9, columns), (16, columns)]
+    assert shapes == [(9, columns), (16, columns), (9, 16)]
 
 
 def test_gradients_of_new_class_means_are_left_alone(taken):
@@ -245,18 +244,6 @@ def test_too_many_classes_or_neighbours_go_the_long_way(classes, k):
 def test_classes_elsewhere_are_left_to_the_long_way():
     x = torch.empty(300, 4, device=DEVICE)
     assert short.kind_of_products(x, x, x.to("meta"), 100, "float32") is None
-
-
-@every_precision
-def test_products_are_asked_whether_they_pay(monkeypatch, taken, precision, kind):
-    x = torch.empty(300, 4, device=DEVICE)
-    pays = []
-    monkeypatch.setattr(
-        short, "pay", lambda rows, gallery: pays.append((rows, gallery.shape)) or False
-    )
-    found = short.kind_of_products(x, x, x, 100, precision)
-    assert found == (None if precision == "float32" else kind)
-    assert pays == ([(300, x.shape)] if precision == "float32" else [])
 
 
 @pytest.mark.usefixtures("taken")

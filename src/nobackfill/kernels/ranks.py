@@ -5,29 +5,30 @@ from typing import no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 DEEP, LANES = 4, 128  # columns of a piece; each of 32 threads holds 4 times 4 of them
 CHUNK = 4 * DEEP * LANES  # columns held at once, in four pieces
 CHUNKS = 8  # of one program
+TOGETHER = 32  # items whose counts a program holds, one a thread
 MOST = 1024  # items of a row; for more, sort it
 LONGEST = 65_535 * CHUNK * CHUNKS  # columns: programs that a GPU takes along the second axis
 
 
 def fits(score: Float[Tensor, "query gallery"], longest: int) -> bool:
-    """Whether `ranks` takes such a block: single precision, columns side by side."""
+    """Whether `ascending_ranks` takes such a block: single precision, columns side by side."""
     plain = score.dtype == torch.float32 and score.stride(1) == 1
     return plain and score.shape[1] <= LONGEST and longest <= MOST
 
 
-def ranks(
+def ascending_ranks(
     score: Float[Tensor, "query gallery"],
-    row: Int[Tensor, " pairs"],
     item: Int[Tensor, " pairs"],
     start: Int[Tensor, " query_and_one"],
-) -> Int[Tensor, " pairs"]:
-    r"""Rank of each item in its row, ties by column.
+    longest: int,
+) -> Int32[Tensor, " pairs"]:
+    r"""Ranks of the items of each row, ascending; ties by column.
 
     .. math::
         \mathrm{rank}(p) = 1 + |\{j : s_j > s_p\}| + |\{j < p : s_j = s_p\}|
@@ -35,71 +36,93 @@ def ranks(
     A program holds some columns of a row and compares them with one item after the other: two
     instructions a score. Before the item's own chunk of columns, equal scores count; there, what is
     larger than the next smaller number is counted. After it they do not. Within it, they are
-    looked at once more. Pieces whose largest score is too small are passed over.
+    looked at once more.
+
+    Most items are better than most of the row. So of each four scores, one of each piece, the best
+    and the second are found first, once for all items. An item that no second is before needs to
+    be compared with the best alone; one that none of these is before, with nothing.
 
     Args:
         score: Higher is better; minus infinity is before nothing.
-        row: Of each item, ascending, on the device of the scores.
-        item: Its column.
-        start: Where the items of each row begin.
+        item: Columns: first those of row 0, then those of row 1, and so on.
+        start: Where the items of each row begin, and where the last ones end.
+        longest: The most items of a row, or more.
     """
     queries, gallery = score.shape
-    wanted = score[row, item]
-    lower = wanted.nextafter(wanted.new_full((), -torch.inf))  # filled there: nothing is sent
-    column = item.to(torch.int32)
-    counts = torch.zeros(len(row), dtype=torch.int32, device=score.device)
+    found = torch.ones(len(item), dtype=torch.int32, device=score.device)  # the first, so far
     grid = (queries, triton.cdiv(gallery, CHUNK * CHUNKS))  # a GPU takes most along the first
     count_kernel[grid](
-        score, score.stride(0), gallery, start, wanted, lower, column, counts,
-        deep=DEEP, lanes=LANES, chunks=CHUNKS, num_warps=1,
+        score, score.stride(0), gallery, start, item, found,
+        deep=DEEP, lanes=LANES, chunks=CHUNKS, together=TOGETHER, num_warps=1,
     )  # fmt: skip
-    equal_kernel[(len(row),)](
-        score, score.stride(0), row, column, wanted, counts,
-        chunk=CHUNK, tile=DEEP * LANES, num_warps=1,
+    finish_kernel[(queries,)](
+        score, score.stride(0), start, item, found,
+        width=triton.next_power_of_2(longest), chunk=CHUNK, num_warps=1,
     )  # fmt: skip
-    return 1 + counts.long()
+    return found
 
 
 @triton.jit
 @no_type_check
 def count_kernel(
-    score, stride, columns, start, wanted, lower, item, counts,
-    deep: tl.constexpr, lanes: tl.constexpr, chunks: tl.constexpr,
+    score, stride, columns, start, item, found,
+    deep: tl.constexpr, lanes: tl.constexpr, chunks: tl.constexpr, together: tl.constexpr,
 ):  # fmt: skip
-    """Adds up how many of a part of a row are before each item, but for ties of its own chunk.
-
-    What lies in one thread is added up first, so that threads tell each other one number an item.
-    """
+    """Adds up how many of a part of a row are before each item, but for ties of its own chunk."""
     row = tl.program_id(0).to(tl.int64)
     score += row * stride
-    begin = tl.load(start + row)
-    end = tl.load(start + row + 1)
+    begin = tl.load(start + row).to(tl.int32)
+    end = tl.load(start + row + 1).to(tl.int32)
     piece: tl.constexpr = deep * lanes
     chunk: tl.constexpr = 4 * piece
     within = tl.arange(0, deep)[:, None] * lanes + tl.arange(0, lanes)[None, :]
-    for step in range(chunks):
-        first = (tl.program_id(1) * chunks + step) * chunk
-        a = scores_at(score, first + within, columns)
-        b = scores_at(score, first + within + piece, columns)
-        c = scores_at(score, first + within + 2 * piece, columns)
-        d = scores_at(score, first + within + 3 * piece, columns)
-        most_a, most_b, most_c, most_d = most(a), most(b), most(c), most(d)
-        highest = tl.maximum(tl.maximum(most_a, most_b), tl.maximum(most_c, most_d))
-        for place in range(begin, end):
-            later = tl.load(item + place) >= first + chunk
-            bound = tl.where(later, tl.load(lower + place), tl.load(wanted + place))
-            if bound < highest:
-                number = tl.zeros((lanes,), tl.float32)
-                if bound < most_a:
-                    number += above(a, bound)
-                if bound < most_b:
-                    number += above(b, bound)
-                if bound < most_c:
-                    number += above(c, bound)
-                if bound < most_d:
-                    number += above(d, bound)
-                total = tl.sum(number, axis=0).to(tl.int32)
-                tl.atomic_add(counts + place, total, sem="relaxed")
+    for group in range(begin, end, together):
+        place_of = group + tl.arange(0, together)
+        there = place_of < end
+        column = tl.load(item + place_of, mask=there, other=0).to(tl.int32)
+        wanted = tl.load(score + column, mask=there, other=0.0)
+        lower = next_lower(wanted)
+        total = tl.zeros((together,), tl.int32)
+        for step in range(chunks):
+            first = (tl.program_id(1) * chunks + step) * chunk
+            a = scores_at(score, first + within, columns)
+            b = scores_at(score, first + within + piece, columns)
+            c = scores_at(score, first + within + 2 * piece, columns)
+            d = scores_at(score, first + within + 3 * piece, columns)
+            one, other = tl.maximum(a, b), tl.maximum(c, d)
+            best = tl.maximum(one, other)
+            rest = tl.maximum(tl.minimum(a, b), tl.minimum(c, d))
+            second = tl.maximum(rest, tl.minimum(one, other))
+            most_best, most_second = most(best), most(second)
+            bounds = tl.where(column >= first + chunk, lower, wanted)
+            for place in range(group, tl.minimum(group + together, end)):
+                bound = value_of(bounds, place_of == place)
+                if bound < most_best:
+                    if bound < most_second:
+                        number = above(a, bound) + above(b, bound)
+                        number += above(c, bound) + above(d, bound)
+                    else:
+                        number = above(best, bound)
+                    total += tl.where(place_of == place, in_all(number), 0)
+        tl.atomic_add(found + place_of, total, mask=there, sem="relaxed")
+
+
+@triton.jit
+@no_type_check
+def next_lower(value):
+    """The next smaller number; of zero, the smallest below it."""
+    bits = (value + 0.0).to(tl.int32, bitcast=True)  # minus zero is zero
+    lower = tl.where(bits > 0, bits - 1, tl.where(bits == 0, -2147483647, bits + 1))
+    lower = tl.where(value == float("-inf"), bits, lower)
+    return lower.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+@no_type_check
+def value_of(values, only):
+    """The only value that is meant; threads tell each other integers at once."""
+    bits = tl.where(only, values.to(tl.int32, bitcast=True), 0)
+    return tl.sum(bits, axis=0).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -125,15 +148,26 @@ def above(value, bound):
 
 @triton.jit
 @no_type_check
-def equal_kernel(score, stride, row, item, wanted, counts, chunk: tl.constexpr, tile: tl.constexpr):
-    """Adds up how many equal scores are before an item in its own chunk."""
-    place = tl.program_id(0)
-    mine = tl.load(item + place)
-    value = tl.load(wanted + place)
-    score += tl.load(row + place).to(tl.int64) * stride
-    number = tl.zeros((tile,), tl.int32)
-    for first in range(mine // chunk * chunk, mine, tile):
-        column = first + tl.arange(0, tile)
+def in_all(number):
+    """The sum, a whole number; what lies in one thread first, as threads add integers at once."""
+    of_thread = tl.sum(tl.reshape(number, (number.shape[0] // 4, 4)), axis=1)
+    return tl.sum(of_thread.to(tl.int32), axis=0)
+
+
+@triton.jit
+@no_type_check
+def finish_kernel(score, stride, start, item, found, width: tl.constexpr, chunk: tl.constexpr):
+    """Adds how many equal scores are before each item in its own chunk, and sorts a row's ranks."""
+    row = tl.program_id(0).to(tl.int64)
+    score += row * stride
+    begin = tl.load(start + row).to(tl.int32)
+    end = tl.load(start + row + 1).to(tl.int32)
+    place_of = begin + tl.arange(0, width)
+    rank = tl.load(found + place_of, mask=place_of < end, other=2147483647)
+    for place in range(begin, end):
+        mine = tl.load(item + place).to(tl.int32)
+        column = mine // chunk * chunk + tl.arange(0, chunk)
         other = tl.load(score + column, mask=column < mine, other=float("nan"))
-        number += (other == value).to(tl.int32)
-    tl.atomic_add(counts + place, tl.sum(number, axis=0), sem="relaxed")
+        equal = (other == tl.load(score + mine)).to(tl.int32)
+        rank += tl.where(place_of == place, tl.sum(equal, axis=0), 0)
+    tl.store(found + place_of, tl.sort(rank), mask=place_of < end)

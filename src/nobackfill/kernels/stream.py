@@ -16,12 +16,13 @@ import triton.language as tl
 from jaxtyping import Float, Float16, Int
 from torch import Tensor
 
+from nobackfill.kernels.unit import width_for
+
 WIDEST = 256  # dimensions; a row is held whole
 MOST_CLASSES = 2**31 - 128  # counted in 32 bits, those of a tile beyond the last one, too
 MOST_MEMORY = 8  # classes as halves take one part in so many of a GPU's, at most
 OLDEST = (9, 0)  # capability of a GPU; older ones were not measured
 BUSY = 0.9  # of all processors, at least
-ROWS = 4  # made unit by a program
 LOG2_E = math.log2(math.e)  # powers of 2 are faster than those of e
 
 
@@ -87,11 +88,6 @@ def fits(new: Float[Tensor, "batch dim"], classes: Float[Tensor, "classes dim"])
     )
 
 
-def width_for(dim: int) -> int:
-    """How many numbers a row of halves has: a power of 2, and 16 at least, as for tensor cores."""
-    return max(16, 1 << (dim - 1).bit_length())
-
-
 def tiles_for(width: int, shared: int) -> Tiles | None:
     """The first of `TILES` that a program has room for, if any.
 
@@ -129,27 +125,6 @@ def parts_for(blocks: int, tiles: int, processors: int) -> int:
     while blocks * (room // blocks) < BUSY * room:
         room += processors
     return min(room // blocks, tiles)
-
-
-def unit_halves(x: Float[Tensor, "rows dim"]) -> Float16[Tensor, "rows width"]:
-    r"""Rows made unit, each ending in zeros up to the width of `width_for`.
-
-    .. math::
-        \frac{x_i}{\max(|x_i|, 10^{-12})}
-
-    The slow twin is `F.normalize`, then `half` and `F.pad`.
-    """
-    rows, dim = x.shape
-    out = room_for_halves(x)
-    unit_halves_kernel[(triton.cdiv(rows, ROWS),)](
-        x, *x.stride(), out, rows, dim, width=out.shape[1], many=ROWS, num_warps=4
-    )
-    return out
-
-
-def room_for_halves(x: Float[Tensor, "rows dim"]) -> Float16[Tensor, "rows width"]:
-    """What `unit_halves` fills, empty."""
-    return x.new_empty(len(x), width_for(x.shape[1]), dtype=torch.float16)
 
 
 def stream(
@@ -203,20 +178,6 @@ def stream(
         num_warps=tiles.warps,
     )  # fmt: skip
     return sums, pulls
-
-
-@triton.jit
-@no_type_check
-def unit_halves_kernel(x, x_row, x_column, out, rows, dim, width: tl.constexpr, many: tl.constexpr):
-    """Some rows of `unit_halves`."""
-    row = tl.program_id(0).to(tl.int64) * many + tl.arange(0, many)
-    column = tl.arange(0, width).to(tl.int64)
-    there = (row < rows)[:, None]
-    place = x + row[:, None] * x_row + column[None, :] * x_column
-    value = tl.load(place, mask=there & (column < dim)[None, :], other=0.0).to(tl.float32)
-    length = tl.sqrt(tl.sum(value * value, axis=1))
-    unit = value / tl.maximum(length, 1e-12)[:, None]
-    tl.store(out + row[:, None] * width + column[None, :], unit.to(tl.float16), mask=there)
 
 
 @triton.jit

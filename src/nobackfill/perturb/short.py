@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nobackfill.kernels import usable
 from nobackfill.products import ALIGNED, half_products
-from nobackfill.thirds import PIECE, pay, sums_in_float32, torch_rounds
+from nobackfill.thirds import PIECE, sums_in_float32, torch_rounds
 
 
 def kind_of_products(
@@ -38,7 +38,7 @@ def kind_of_products(
         return "bfloat16"
     if precision == "tf32" or torch_rounds():
         return "half"
-    return "thirds" if pay(len(p), p) else None
+    return "thirds"
 
 
 def moved_at_once(
@@ -79,14 +79,5 @@ def moved_at_once(
     gallery = q.new_empty(classes + -classes % ALIGNED, columns, dtype=half)
     broken = q.new_zeros(1, dtype=torch.int32)
     write_sides(p, new, q, query, gallery, broken, kind)
-    return pushed_by_nearest(_products(query, gallery), x, q, k, strength, own=own), broken
-
-
-def _products(
-    query: Float[Tensor, "query pieces"], gallery: Float[Tensor, "gallery pieces"]
-) -> Float[Tensor, "query gallery"]:
-    """Inner products; without a GPU, as in tests, slowly."""
-    if query.is_cuda:
-        return torch.mm(query, gallery.T, out_dtype=torch.float32)
-    out = query.new_empty(len(query), len(gallery), dtype=torch.float32)
-    return half_products(query, gallery, out)
+    product = half_products(query, gallery, q.new_empty(classes, len(gallery)))
+    return pushed_by_nearest(product, x, q, k, strength, own=own), broken

@@ -130,7 +130,7 @@ LOSS = Suite(
         "many bits of unit vectors as TF32 does (*error of the gradient*). Small sizes take a GPU "
         "less time than it takes Python to ask for some kernels and autograd to come back; "
         "*recorded* are both as CUDA graphs, as in `CompatibleHead`. As called they are as fast as "
-        "the host's Python: on two machines with the same GPU these ratios differed by up to 2.4.",
+        "the host's Python, so these ratios differ between machines with the same GPU.",
     ),
     cases,
 )

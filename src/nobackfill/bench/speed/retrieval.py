@@ -124,8 +124,9 @@ RETRIEVAL = Suite(
         f"From unit vectors in memory to the mAP, exact, D = {DIM}, about {RELEVANT} relevant "
         "items a query. Counted: 2 Q G D operations for the similarities, and 4 (Q + G) D bytes. "
         "On a GPU the floor is their product, written in blocks of 1 GB and never looked at, on "
-        "vectors that are there already. On a CPU each peer takes turns with ours in one process, "
-        "and the ratio says how many times as long it takes; both values stand beside it.",
+        "vectors that are there already; ours sends labels there, counts where relevant items "
+        "stand, and brings the results to the CPU. On a CPU each peer takes turns with ours in one "
+        "process, and the ratio says how many times as long it takes; both values stand beside it.",
         "Peers: `pip install 'nobackfill[bench]'`. torchmetrics drops what scores below 0, so it "
         "is given (1 + cosine) / 2. Others that we know (open-metric-learning, torchreid) pin "
         "dependencies of their own: install them in an environment apart and add a function to "
