@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill.assessment import Candidate, decide, divide, some_of
+from nobackfill import strategies
+from nobackfill.assessment import (
+    Candidate,
+    decide,
+    divide,
+    fit_maps,
+    some_of,
+    ways_that_embed_again,
+)
 from nobackfill.bootstrap import Interval
 from nobackfill.errors import ConfigError, DataError
 
@@ -81,22 +89,6 @@ def test_the_verdict_is_strict_json_and_the_same_twice():
     assert {"verdict", "reason", "candidates"} <= set(one)
 
 
-def test_classes_are_never_on_both_sides():
-    classes = torch.arange(400) % 50
-    parts = [set(classes[rows].tolist()) for rows in divide(classes, None, seed=0)]
-    assert [len(part) for part in parts] == [30, 10, 10]
-    assert len(set.union(*parts)) == 50
-
-
-def test_where_a_split_is_told_only_training_items_are_fitted_on():
-    classes = torch.arange(400) % 100
-    is_training = classes < 40
-    fitted, chosen_on, tested_on = divide(classes, is_training, seed=0)
-    assert set(classes[fitted].tolist()) == set(range(40))
-    assert not set(classes[chosen_on].tolist()) & set(classes[tested_on].tolist())
-    assert len(classes[chosen_on].unique()) == len(classes[tested_on].unique()) == 30
-
-
 def test_a_split_leaves_no_note_that_test_classes_may_have_been_seen():
     split = np.where(np.arange(CLASSES * ITEMS) % CLASSES < 25, "train", "validation")
     old, new = world("better", split=split)
@@ -110,6 +102,88 @@ def test_shares_of_a_backfill_contain_each_other():
     few, more = some_of(100, 0.1, seed=0), some_of(100, 0.5, seed=0)
     assert (int(few.sum()), int(more.sum())) == (10, 50)
     assert not (few & ~more).any()
+
+
+def test_ways_that_embed_again_are_those_of_strategies():
+    def a_part(seed):
+        generator = torch.Generator().manual_seed(seed)
+        new, old = (torch.randn(40, dim, generator=generator) for dim in (6, 4))
+        return strategies.make_part(new, old, torch.arange(40) % 8, most=100)
+
+    chosen_on, part = a_part(0), a_part(1)
+    turn = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
+
+    def best(new):
+        return F.normalize(new @ turn, dim=1)
+
+    ways = ways_that_embed_again(best, chosen_on, k=7, seed=5)
+    scales = (
+        strategies.scale_of(chosen_on, lambda rows: best(chosen_on.new)[rows] @ chosen_on.old.T),
+        strategies.scale_of(chosen_on, lambda rows: chosen_on.new[rows] @ chosen_on.new.T),
+    )
+    expected = {"two-stage, top 7": strategies.two_stage(part, best(part.new), 7)}
+    for share in (0.1, 0.25, 0.5):
+        again = some_of(40, share, seed=5)
+        half = strategies.half_done(part, best(part.new), again, scales)
+        expected[f"{100 * share:.0f} % backfilled"] = half
+    expected["full backfill"] = lambda rows: part.new[rows] @ part.new.T
+    assert list(ways) == list(expected)
+    rows = torch.arange(0, 40, 3)
+    for name, scores in expected.items():
+        torch.testing.assert_close(ways[name](part)(rows), scores(rows))
+
+
+def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_test_classes():
+    old, new = world("worse")
+    told = []
+    verdict = nb.assess(old, new, epochs=1, k=9, watch=told.append)
+    by_name = {one.name: one for one in verdict.candidates}
+    maps = list(by_name)[2 : list(by_name).index("two-stage, top 9")]
+    assert verdict.chosen == max(maps, key=lambda name: by_name[name].validation)
+    assert told[-2:] == ["fitting a head to the old vectors alone", "searching"]
+    _, chosen_on, tested_on = divide(torch.from_numpy(old.labels), None, seed=0)
+    part = strategies.make_part(
+        new.vectors[tested_on], old.vectors[tested_on], tested_on % CLASSES, most=10**6
+    )
+    could = strategies.precision_of(part, strategies.headroom(part)).mean()
+    assert verdict.headroom == pytest.approx(float(could), abs=1e-6)
+    assert verdict.counts == {
+        "items": 480, "classes": 60, "fitted_classes": 36, "validation_classes": 12,
+        "test_classes": 12, "test_queries": len(tested_on),
+    }  # fmt: skip
+    some = old.select(chosen_on.numpy())
+    expected = nb.evaluate(some, some).old_old.mean_average_precision
+    assert by_name["keep the old model"].validation == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_assessment_is_its_steps_by_hand():
+    """Divided, fitted, chosen and tested again, with a seed that is not the default."""
+    old, new = world("noise")
+    settings = {"seed": 3, "epochs": 1}
+    verdict = nb.assess(old, new, **settings)
+    classes = torch.from_numpy(old.labels)
+    fitted, *asking = divide(classes, None, seed=3)
+    chosen_on, tested_on = (
+        strategies.make_part(new.vectors[rows], old.vectors[rows], classes[rows], most=10**6)
+        for rows in asking
+    )
+    seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
+    maps = fit_maps(*seen, ["cross_supcon"], settings, lambda what: None)
+    control = nb.CompatibleHead(**settings).fit(seen[1], seen[1], seen[2]).transform
+    ways = {
+        "old vectors with a head": lambda part: strategies.on_old(part, control(part.old)),
+        **ways_that_embed_again(maps[verdict.chosen], chosen_on, k=100, seed=3),
+    }
+    assert verdict.chosen != "procrustes"
+    found = {one.name: (one.validation, one.test) for one in verdict.candidates}
+    for name, scores in ways.items():
+        expected = [strategies.precision_of(p, scores(p)).mean() for p in (chosen_on, tested_on)]
+        assert found[name] == pytest.approx(expected, abs=1e-6), name
+
+
+def test_what_crowding_advises_is_a_note(monkeypatch):
+    monkeypatch.setattr("nobackfill.assessment.advice", lambda crowding: [f"{crowding.classes}!"])
+    assert nb.assess(*world("better"), epochs=0).notes[0] == "60!"
 
 
 def an_interval(mean, half):

@@ -11,8 +11,9 @@ ROOMS = """
     kernels thirds products search merge quantize ranking relevance metrics prototypes oldspace
     adapters
     perturb allclasses losses given itemclasses methods train
-    bootstrap protocols matching pairvectors head strategies diagnosis assessment common scores
-    evaluation declaration matrix comparison modalities similarities analysis confusion findings
+    bootstrap protocols matching pairvectors head strategies diagnosis threeparts assessment common
+    scores caveats evaluation declaration matrix comparison modalities verdicts similarities
+    analysis confusion findings
     report upgrade sentences reporting gallery jobs sequence plan demo demo_report bench doctor cli
     __main__
 """.split()

@@ -1,6 +1,6 @@
 """Is the upgrade worth making, and how? A verdict from two files of vectors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,29 +13,38 @@ from torch import Tensor
 
 from nobackfill.bootstrap import Interval, in_points, paired_interval
 from nobackfill.diagnosis import Crowding, advice, crowding_of
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import ConfigError
 from nobackfill.head import CompatibleHead
 from nobackfill.head.closed import closed_forms
 from nobackfill.head.examples import Examples
-from nobackfill.head.head import check_method, matched
-from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
-from nobackfill.matching import columns_of
+from nobackfill.head.head import check_method
+from nobackfill.head.supervision import Pairs
 from nobackfill.strategies import (
     Part,
     Scale,
     Scores,
     half_done,
     headroom,
-    make_part,
     on_new,
     on_old,
     precision_of,
     scale_of,
     two_stage,
 )
+from nobackfill.threeparts import (
+    ThreeParts,
+    divide,
+    items_of,
+    split_notes,
+    three_parts,
+    training_items,
+)
 from nobackfill.vectors import Vectors
 
+__all__ = ["Candidate", "Verdict", "assess", "decide", "divide", "some_of"]
+
 Map = Callable[[Tensor], Tensor]  # new vectors in, vectors of the old space out
+Way = Callable[[Part], Scores]  # items that ask each other in, their scores out
 Answer = Literal[
     "upgrade with head",
     "two-stage",
@@ -45,10 +54,8 @@ Answer = Literal[
     "inconclusive",
 ]
 EXIT = {"upgrade with head": 0, "two-stage": 0, "inconclusive": 3}  # 1 for the others
-QUERIES = 3000  # that ask, of each part
 SHARES = (0.1, 0.25, 0.5)  # of the gallery, embedded again
 KEEP_BELOW = 0.005  # of mAP: a gain that would not be worth it
-FEWEST_CLASSES = 30  # to fit on some, choose on others and test on the rest
 SAME = 0.01  # how far apart vectors may lie that are told to be the same
 
 
@@ -165,80 +172,49 @@ def assess(
         check_method(method)
     if labels is not None and pairs is not None:
         raise ConfigError("wanted one kind of supervision, but got labels and pairs.")
-    ids, new_rows, old_rows, told = matched(new, old, use_labels=labels is None and pairs is None)
-    notes: list[str] = []
-    values = told if labels is None else np.asarray(labels)
-    if pairs is None:
-        classes = told_classes(values, len(ids))
-    else:
-        classes = classes_of_pairs(ids, pairs)
-        notes = [*_left_out_notes(classes), *notes_on_classes(classes)]
-        linked = classes >= 0
-        ids, classes, values = ids[linked.numpy()], classes[linked], None
-        new_rows, old_rows = new_rows[linked], old_rows[linked]
-    is_training = training_items((old, new), ids)
-    parts = divide(classes, is_training, seed=seed)
-    new_rows, old_rows = new_rows.float(), old_rows.float()
-    fitted = parts[0]
-    chosen_on, tested_on = (
-        make_part(new_rows[rows], old_rows[rows], _renumbered(classes[rows]), most=QUERIES)
-        for rows in parts[1:]
-    )
-    seen = new_rows[fitted], old_rows[fitted], classes[fitted]
+    items = items_of(old, new, labels=labels, pairs=pairs)
+    is_training = training_items((old, new), items.ids)
+    parts = three_parts(items, is_training, seed=seed)
+    fitted, chosen_on, tested_on = parts
+
     settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
-    maps = fit_maps(*seen, methods, settings, watch)
+    maps = fit_maps(*fitted, methods, settings, watch)
     watch("fitting a head to the old vectors alone")
-    control = CompatibleHead(methods[0], **settings).fit(seen[1], seen[1], seen[2])
+    control = CompatibleHead(methods[0], **settings).fit(fitted.old, fitted.old, fitted.classes)
+
     watch("searching")
     tried = _Tried(chosen_on, tested_on, control.transform, seed)
     for name, one in maps.items():
         tried.add(name, partial(_mapped, one))
-    best = max(maps, key=lambda name: float(np.nanmean(tried.validation[name])))
-    scales = (
-        scale_of(chosen_on, on_old(chosen_on, maps[best](chosen_on.new))),
-        scale_of(chosen_on, on_new(chosen_on)),
-    )
-    tried.add(f"two-stage, top {k}", lambda part: two_stage(part, maps[best](part.new), k))
-    for share in SHARES:
-        tried.add(
-            f"{100 * share:.0f} % backfilled",
-            partial(_half_done, maps[best], share, scales, seed),
-        )
-    tried.add("full backfill", on_new)
+    best = tried.best_of(maps)
+    for name, scores in ways_that_embed_again(maps[best], chosen_on, k=k, seed=seed).items():
+        tried.add(name, scores)
+
     candidates = tried.candidates()
-    crowding = crowding_of(old_rows, classes, _names(classes, ids, values))
-    probe = float(np.nanmean(precision_of(tested_on, headroom(tested_on))))
     answer, reason = decide(candidates, best, k)
     if is_the_same(maps["procrustes"](tested_on.new), tested_on.old):
         answer, reason = "keep the old model", "the new vectors are the old ones, but for a turn."
+    crowding = crowding_of(items.old, items.classes, items.class_names)
     return Verdict(
         answer,
         reason,
         list(candidates.values()),
         best,
-        probe,
+        float(np.nanmean(precision_of(tested_on, headroom(tested_on)))),
         crowding,
-        {
-            "items": len(ids),
-            "classes": crowding.classes,
-            "fitted_classes": len(classes[fitted].unique()),
-            "validation_classes": len(np.unique(chosen_on.groups)),
-            "test_classes": len(np.unique(tested_on.groups)),
-            "test_queries": len(tested_on.queries),
-        },
-        notes=[*notes, *advice(crowding), *_split_notes(is_training)],
+        {"items": len(items), "classes": crowding.classes, **counts_of(parts)},
+        notes=[*items.notes, *advice(crowding), *split_notes(is_training)],
     )
 
 
-def told_classes(values: NDArray[Any] | None, items: int) -> Int[Tensor, " items"]:
-    """The class of each item by its label; raises where some have none."""
-    if values is None or len(values) != items:
-        raise DataError(
-            f"wanted to know what belongs together, but got "
-            f"{'no labels' if values is None else f'{len(values)} labels'} for {items} items. Add "
-            f"a column `label`, name a column of groups, or pass pairs."
-        )
-    return classes_of(values.tolist())
+def counts_of(parts: ThreeParts) -> dict[str, int]:
+    """How many classes each part has, and how many queries are tested."""
+    return {
+        "fitted_classes": len(parts.fitted.classes.unique()),
+        "validation_classes": len(np.unique(parts.chosen_on.groups)),
+        "test_classes": len(np.unique(parts.tested_on.groups)),
+        "test_queries": len(parts.tested_on.queries),
+    }
 
 
 def fit_maps(
@@ -266,6 +242,41 @@ def fit_maps(
     return maps
 
 
+def ways_that_embed_again(best: Map, chosen_on: Part, *, k: int, seed: int) -> dict[str, Way]:
+    """The ways that embed items again, by name; stored vectors are asked by the best map.
+
+    Args:
+        best: The map that was chosen.
+        chosen_on: The items on which scores of both kinds are made to mean the same.
+        k: How many items a second stage looks at again.
+        seed: Of which items are embedded again first.
+    """
+    scales = (
+        scale_of(chosen_on, _mapped(best, chosen_on)),
+        scale_of(chosen_on, on_new(chosen_on)),
+    )
+    return {
+        second_stage(k): lambda part: two_stage(part, best(part.new), k),
+        **{backfilled(share): partial(_half_done, best, share, scales, seed) for share in SHARES},
+        "full backfill": on_new,
+    }
+
+
+def second_stage(k: int) -> str:
+    """The name of the way that looks at the first hits again."""
+    return f"two-stage, top {k}"
+
+
+def backfilled(share: float) -> str:
+    """The name of the way that embeds a share of the gallery again.
+
+    Example:
+        >>> backfilled(0.25)
+        '25 % backfilled'
+    """
+    return f"{100 * share:.0f} % backfilled"
+
+
 def _mapped(one: Map, part: Part) -> Scores:
     return on_old(part, one(part.new))
 
@@ -289,11 +300,15 @@ class _Tried:
         self.add("keep the old model", lambda part: on_old(part, part.old))
         self.add("old vectors with a head", lambda part: on_old(part, control(part.old)))
 
-    def add(self, name: str, scores: Callable[[Part], Scores]) -> None:
+    def add(self, name: str, scores: Way) -> None:
         """Tries one way."""
         chosen_on, tested_on = self.parts
         self.validation[name] = precision_of(chosen_on, scores(chosen_on))
         self.test[name] = precision_of(tested_on, scores(tested_on))
+
+    def best_of(self, names: Iterable[str]) -> str:
+        """The one that is best on the validation classes."""
+        return max(names, key=lambda name: float(np.nanmean(self.validation[name])))
 
     def candidates(self) -> dict[str, Candidate]:
         """All of them, with how sure their gains are."""
@@ -309,70 +324,6 @@ class _Tried:
             )
             for name, found in self.test.items()
         }
-
-
-def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, " items"] | None:
-    """Which items the files say are to fit on (column `split`); None where they do not say."""
-    split = columns_of(files, ids).get("split")
-    if split is None or not (split == "train").any() or (split == "train").all():
-        return None
-    return torch.from_numpy(split == "train")
-
-
-def divide(
-    classes: Int[Tensor, " items"], is_training: Bool[Tensor, " items"] | None, *, seed: int
-) -> list[Int[Tensor, " some"]]:
-    """Rows to fit on, to choose on and to test on, of different classes.
-
-    Where the items to fit on are told, the classes of all others are halved. Else three fifths of
-    the classes are to fit on, a fifth to choose on, and a fifth to test on. Only classes of two
-    items or more are looked at: others have nothing to find.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    if is_training is not None:
-        rest = _of_two_or_more(classes[~is_training])
-        rest = rest[~torch.isin(rest, classes[is_training])]
-        order = rest[torch.randperm(len(rest), generator=generator)]
-        shares = [order[: len(order) // 2], order[len(order) // 2 :]]
-        fitted = [classes[is_training].unique()]
-    else:
-        many = _of_two_or_more(classes)
-        order = many[torch.randperm(len(many), generator=generator)]
-        ends = [0, 3 * len(order) // 5, 4 * len(order) // 5, len(order)]
-        fitted = [order[: ends[1]]]
-        shares = [order[ends[1] : ends[2]], order[ends[2] :]]
-    if len(order) < FEWEST_CLASSES:
-        raise DataError(
-            f"wanted at least {FEWEST_CLASSES} classes of two items or more, to fit on some and "
-            f"test on others, but there are {len(order)}. Bring items of more classes."
-        )
-    return [torch.isin(classes, some).nonzero().flatten() for some in (*fitted, *shares)]
-
-
-def _of_two_or_more(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
-    known, count = classes.unique(return_counts=True)
-    many: Tensor = known[count > 1]
-    return many
-
-
-def _left_out_notes(classes: Int[Tensor, " items"]) -> list[str]:
-    """How many items are in no pair."""
-    if (alone := int((classes < 0).sum())) == 0:
-        return []
-    return [
-        f"{alone:,} of {len(classes):,} items are in no pair and take part in nothing: they are "
-        f"neither fitted on, nor asked, nor searched"
-    ]
-
-
-def _split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
-    """Whether test classes may have been seen by the models themselves."""
-    if is_training is not None:
-        return []
-    return [
-        "no column `split` tells which classes the models were trained on: if the new model has "
-        "seen the test classes, this is too good to be true"
-    ]
 
 
 def some_of(number: int, share: float, *, seed: int) -> Bool[Tensor, " items"]:
@@ -392,9 +343,9 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     gain = in_points(head.gain.summary())
     ways: list[tuple[str, Answer]] = [
         (best, "upgrade with head"),
-        (f"two-stage, top {k}", "two-stage"),
+        (second_stage(k), "two-stage"),
     ]
-    ways += [(f"{100 * share:.0f} % backfilled", "backfill first") for share in SHARES]
+    ways += [(backfilled(share), "backfill first") for share in SHARES]
     for name, answer in ways:
         if candidates[name].pays:
             return answer, _why(candidates[name], answer)
@@ -428,16 +379,3 @@ def _why(one: Candidate, answer: Answer) -> str:
         "backfill first": f"with {one.name} at random, the mixed gallery beats the old one",
     }[answer]
     return f"{said}, by {in_points(one.gain.summary())} points of mAP."
-
-
-def _names(
-    classes: Int[Tensor, " items"], ids: NDArray[Any], values: NDArray[Any] | None
-) -> NDArray[Any]:
-    """What to call each class: its label, or what made of pairs has none, one of its items."""
-    first = np.unique(classes.numpy(), return_index=True)[1]
-    return (ids if values is None else values)[first].astype(np.str_)
-
-
-def _renumbered(classes: Int[Tensor, " items"]) -> Int[Tensor, " items"]:
-    numbers: Tensor = classes.unique(return_inverse=True)[1]
-    return numbers

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.caveats import mixed_notes, query_notes, space_notes
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.ids import is_in
 from nobackfill.matching import SearchPlan, columns_of, plan_search
-from nobackfill.methods import METHODS
 from nobackfill.metrics import Retrieval, retrieval
 from nobackfill.pairvectors import PairVectors
 from nobackfill.protocols import PROTOCOLS, Protocol, protocol_named
@@ -285,16 +285,8 @@ def evaluate(
         files["new_new"] = asks, new, None
     if independent is not None:
         files["independent"] = independent, independent, None
-    sides, found = PairVectors(plan, files, device), {}
-    for place, pair in enumerate(files):
-        report = _part_of(progress, place, len(files), len(plan.query_ids))
-        found[pair] = search_as_planned(plan, rules, *sides[pair], progress=report)
-        if pair == "old_old" and not found[pair].num_relevant.any():
-            raise DataError(
-                "wanted queries that have something to find, but no gallery item has the label of "
-                "any query. Check the column `label`, and that queries and gallery are of the same "
-                "classes."
-            )
+    vectors = PairVectors(plan, files, device)
+    found = search_pairs(plan, rules, vectors, progress=progress)
     return Evaluation(
         old_old=found["old_old"],
         new_old=found["new_old"],
@@ -306,19 +298,47 @@ def evaluate(
         query_groups=_groups(plan),
         query_columns=columns_of((old, asks_old, new), plan.query_ids),
         plan=plan,
-        vectors=sides,
+        vectors=vectors,
         notes=(
             *plan.notes,
             *lacking,
-            *_space_notes(old, asks_old),
-            *_query_notes(new, query_for_old),
-            *([] if modalities else _mixed_notes((old, asks_old), plan)),
+            *space_notes(old, asks_old),
+            *query_notes(new, query_for_old),
+            *([] if modalities else mixed_notes((old, asks_old), plan)),
         ),
         seed=seed,
         modalities=modalities,
         old_space=old.space,
         query_space=asks_old.space,
     ).explained()
+
+
+def search_pairs(
+    plan: SearchPlan,
+    protocol: Protocol,
+    vectors: Mapping[str, tuple[Tensor, Tensor]],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Retrieval]:
+    """Every pair of models, searched one after the other; raises where nothing can be found.
+
+    Args:
+        plan: Who asks, who is searched, and what counts as found.
+        protocol: How that is counted.
+        vectors: Query and gallery vectors of each pair, by name.
+        progress: Told from time to time how many searches are done, and of how many.
+    """
+    found: dict[str, Retrieval] = {}
+    for place, pair in enumerate(vectors):
+        report = _part_of(progress, place, len(vectors), len(plan.query_ids))
+        found[pair] = search_as_planned(plan, protocol, *vectors[pair], progress=report)
+        if pair == "old_old" and not found[pair].num_relevant.any():
+            raise DataError(
+                "wanted queries that have something to find, but no gallery item has the label of "
+                "any query. Check the column `label`, and that queries and gallery are of the same "
+                "classes."
+            )
+    return found
 
 
 def _part_of(
@@ -382,50 +402,3 @@ def _groups(plan: SearchPlan) -> NDArray[Any]:
     if plan.query_labels is None:
         return np.arange(len(plan.query_ids))
     return plan.query_labels.numpy()
-
-
-def _query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
-    """Whether the old gallery was asked with the vectors that are meant for it."""
-    if new.space is None:
-        return []
-    method = METHODS.get(new.space.method or "")
-    if query_for_old is None:
-        if method is None or not method.maps_queries:
-            return []
-        return [
-            f"the method {new.space.method} maps its queries for the old gallery, but these are "
-            f"not mapped, so new/old means nothing: make them by `nobackfill embed --side query`, "
-            f"and pass them by --query-for-old"
-        ]
-    if query_for_old.space is not None and query_for_old.space.weights != new.space.weights:
-        return ["the queries for the old gallery were made by another model than the new one"]
-    return []
-
-
-def _mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
-    """Whether one number stands for searches among images and among texts alike."""
-    file = next((one for one in files if "modality" in one.columns), None)
-    if file is None:
-        return []
-    kinds = [
-        set(file.columns["modality"][is_in(file.ids, ids)].tolist())
-        for ids in (plan.query_ids, plan.gallery_ids)
-    ]
-    if max(map(len, kinds)) < 2:
-        return []
-    held = " and ".join(f"{kind}s" for kind in sorted(set.union(*kinds)))
-    return [
-        f"these files hold {held}: all ask and are searched together, and one number stands for "
-        f"all; --by-modality tells them apart"
-    ]
-
-
-def _space_notes(old: Vectors, new: Vectors) -> list[str]:
-    """What the fingerprints of both spaces tell a reader."""
-    if old.space is None or new.space is None:
-        both = (("old", old), ("new", new))
-        undeclared = " and ".join(f"the {name}" for name, file in both if file.space is None)
-        return [f"{undeclared} vectors do not say what made them (no space.json)"]
-    if new.space.parent not in (None, old.space.fingerprint):
-        return ["the new model was made compatible with another old space than this one"]
-    return []

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from nobackfill.cli import show_gallery
 from nobackfill.cli.main import app
+from nobackfill.gallery.plan import load_plan
 from nobackfill.gallery.stores import open_store
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors, load_vectors
@@ -180,6 +183,111 @@ def test_a_plan_of_other_items_is_noticed(place, uri):
         "-o", place / "plan.parquet",
     )  # fmt: skip
     assert "none of" in message
+
+
+def test_a_plan_of_another_models_vectors_than_the_gallerys_says_so(place, uri):
+    old, new, plan = (place / f"{name}.parquet" for name in ("old", "new", "plan"))
+    files = ("--old", old, "--new", new, "-o", plan)
+    says = "vectors that the gallery does not hold"
+    assert not any(says in note for note in told("plan", uri, *files)["notes"])
+    assert not any(says in note for note in told("plan", f"flat://{old}", *files)["notes"])
+    assert any(says in note for note in told("plan", f"flat://{new}", *files)["notes"])
+    assert any(says in note for note in load_plan(plan).notes)
+
+
+def test_every_option_of_a_plan_is_heard(place, uri):
+    old, new = place / "old.parquet", place / "new.parquet"
+
+    def plan(*options, old=old, new=new):
+        return told("plan", uri, "--old", old, "--new", new, "-o", place / "p.parquet", *options)
+
+    plain = plan()
+    assert plain["scales"] is None  # the files declare one space
+    assert plan("--no-compatible")["scales"] is not None
+    assert plan("--query-for-old", new)["scales"] is not None
+    told_so = plan("--rate", 4, "--cost", 0.5, "--order", "random")
+    assert (told_so["seconds_per_item"], told_so["cost_per_item"]) == (0.25, 0.5)
+    assert told_so["order"] == "random"
+    random = plain["curves"]["random"]["values"]
+    assert plan("--seed", 1)["curves"]["random"]["values"] != random
+    known = load_vectors(old)
+    columns = {"album": known.labels, "views": np.arange(60)}
+    Vectors(known.ids, known.vectors, columns=columns, space=OLD).save(place / "columns.parquet")
+    bare = load_vectors(new)
+    Vectors(bare.ids, bare.vectors, space=NEW).save(place / "bare.parquet")
+    files = {"old": place / "columns.parquet", "new": place / "bare.parquet"}
+    by_group = plan("--group", "album", "--traffic", "views", **files)
+    assert by_group["curves"]["random"]["values"] == random
+    assert any("`views` weighs the order" in note for note in by_group["notes"])
+    bare.select(np.arange(60) < 48).save(place / "some.parquet")
+    assert plan("--intersect", new=place / "some.parquet")["counts"]["measured"] == 48
+
+
+def test_a_page_of_a_plan_is_written_and_its_place_is_looked_at_first(place, uri):
+    files = ("--old", place / "old.parquet", "--new", place / "new.parquet")
+    plan, page = place / "plan.parquet", place / "plan.html"
+    assert "html" in refused("plan", uri, *files, "-o", plan, "--report", place / "plan.pdf")
+    assert not plan.exists()
+    told("plan", uri, *files, "-o", plan, "--report", page)
+    assert "Embedding the gallery again" in page.read_text()
+
+
+LOG = [
+    {"time": "2026-01-31T09:30:00.250+00:00", "by": "ann", "action": "backfill",
+     "collection": "product_photos_of_2024__nobackfill_new", "written": 1234567, "there": 0,
+     "removed": 12},
+    {"time": "2026-01-31T10:00:00.125+00:00", "by": "ann", "action": "switch",
+     "collection": "product_photos_of_2024__nobackfill_new", "query_space": "0cef4c9857f59104",
+     "share": 0.30004},
+    {"time": "2026-01-31T10:15:00.000+00:00", "by": "ben", "action": "rollback",
+     "collection": "product_photos_of_2024", "query_space": None},
+]  # fmt: skip
+
+
+def printed_log(monkeypatch, capsys, entries, width):
+    monkeypatch.setattr(show_gallery, "console", Console(width=width, highlight=False))
+    show_gallery.print_log(entries, as_json=False)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_a_log_loses_nothing_and_fits(monkeypatch, capsys, width):
+    lines = printed_log(monkeypatch, capsys, LOG, width)
+    assert max(map(len, lines)) <= width
+    said = " ".join(" ".join(lines).split())
+    for one in LOG:
+        facts = [f"{k} {v}" for k, v in one.items() if k in ("written", "there", "removed")]
+        facts += [f"{k} {v}" for k, v in one.items() if k in ("query_space", "share") and v]
+        date, time = one["time"].removesuffix("+00:00").split("T")
+        for fact in (f"{date} {time} UTC", f"{one['action']} by {one['by']}", one["collection"]):
+            assert fact in said
+        for fact in facts:
+            assert any(fact in line for line in lines)  # a name and its value are not torn apart
+    assert "None" not in said
+
+
+def test_a_log_at_80_columns(monkeypatch, capsys):
+    assert printed_log(monkeypatch, capsys, LOG, 80) == [
+        "2026-01-31 09:30:00.250 UTC  backfill by ann",
+        "    product_photos_of_2024__nobackfill_new: written 1234567, there 0, removed 12",
+        "2026-01-31 10:00:00.125 UTC  switch by ann",
+        "    product_photos_of_2024__nobackfill_new: query_space 0cef4c9857f59104,",
+        "    share 0.30004",
+        "2026-01-31 10:15:00.000 UTC  rollback by ben",
+        "    product_photos_of_2024",
+    ]
+
+
+def test_a_log_breaks_no_name(monkeypatch, capsys):
+    name = "a-very-long-name-" * 4 + "[new]"
+    entry = {**LOG[0], "collection": name, "by": "ann [shop]"}
+    lines = printed_log(monkeypatch, capsys, [entry], 39)
+    assert lines[0] == "2026-01-31 09:30:00.250 UTC  backfill by ann [shop]"
+    assert lines[1:] == [f"    {name}:", "    written 1234567, there 0,", "    removed 12"]
+
+
+def test_a_log_without_entries_says_so(monkeypatch, capsys):
+    assert printed_log(monkeypatch, capsys, [], 80) == ["Nothing has been done so far."]
 
 
 @pytest.mark.parametrize("verb", ["status", "pull", "check", "search", "plan", "backfill", "index",

@@ -12,7 +12,7 @@ from nobackfill.bootstrap import Interval
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.gallery.curve import Curve, crossed, fewer_items, reached, stop_at
 from nobackfill.gallery.measure import mixed
-from nobackfill.gallery.order import margin
+from nobackfill.gallery.order import margin, random_order
 from nobackfill.gallery.plan import advise, fingerprint_of, load_plan, plan_backfill
 from nobackfill.gallery.plan_inputs import Items, search_of
 from nobackfill.report.backfill import backfill_section
@@ -321,9 +321,48 @@ def test_files_that_say_so_are_of_one_space():
     assert mapped.scales is not None  # the halves are asked with queries of their own
     undeclared = plan_backfill(*world("core"), seeds=1, shares=FEW)
     assert any("nothing says that" in note for note in undeclared.notes)
+    assert undeclared.scales is not None
     told = plan_backfill(*world("core"), compatible=False, seeds=1, shares=FEW)
     assert told.scales is not None
     assert not any("nothing says that" in note for note in told.notes)
+
+
+def test_records_that_name_no_model_do_not_make_one_space():
+    files = [
+        nb.Vectors(one.ids, one.vectors, one.labels, space=Space(dim=DIM)) for one in world("core")
+    ]
+    plan = plan_backfill(*files, seeds=1, shares=FEW)
+    assert plan.scales is not None
+    assert any("tells neither `weights` nor `preprocessing`" in note for note in plan.notes)
+
+
+def test_random_is_the_mean_of_as_many_orders_as_there_are_seeds():
+    def random(seed, seeds):
+        plan = plan_backfill(*world("core"), compatible=True, seeds=seeds, seed=seed, shares=FEW)
+        return np.array(plan.curves["random"].values)
+
+    single = [random(seed, 1) for seed in (4, 5, 6)]
+    np.testing.assert_allclose(random(4, 3), np.mean(single, axis=0), rtol=1e-12)
+    assert not np.allclose(single[0], single[1], rtol=1e-6)
+
+
+def test_scores_are_of_the_items_that_they_stand_beside():
+    for order in ("planned", "informed", "uncertainty"):
+        old, new = world("edge")
+        plan = plan_backfill(old, new, compatible=True, order=order, seeds=1, shares=FEW)
+        search, _ = search_of(old, new, new, intersect=False, queries=999)
+        items = Items.of(old, new, search, traffic=None, device="cpu")
+        score = items.scores()[plan.direction if order == "planned" else order].double()
+        expected = dict(zip(items.ids.tolist(), score.tolist(), strict=True))
+        assert dict(zip(plan.ids.tolist(), plan.scores.tolist(), strict=True)) == expected
+        assert (np.diff(plan.scores) <= 0).all()
+
+
+def test_one_is_told_what_is_being_done():
+    said = []
+    planned(watch=said.append)
+    assert said[0] == "ordering"
+    assert said[-1] == "searching: 120 of 120 queries"
 
 
 def test_new_vectors_that_look_nearer_than_old_ones_are_noted():
@@ -337,6 +376,8 @@ def test_new_vectors_that_look_nearer_than_old_ones_are_noted():
     assert any("mean different things" in note for note in plan.notes)
     plain = plan_backfill(old, new, compatible=True, seeds=1, shares=FEW)
     assert not any("mean different things" in note for note in plain.notes)
+    apart = plan_backfill(*shifted, compatible=False, seeds=1, shares=FEW)
+    assert not any("mean different things" in note for note in apart.notes)
 
 
 def test_spaces_of_other_dimensions_are_not_one():
@@ -366,6 +407,9 @@ def test_a_random_order_can_be_written_down(core):
     assert list(plan.curves) == ["random"]
     assert sorted(plan.ids.tolist()) == sorted(core.ids.tolist())
     assert plan.ids.tolist() != core.ids.tolist()
+    by_chance = random_order(120, seed=0).tolist()
+    assert plan.ids.tolist() == [f"item {number}" for number in by_chance]
+    assert plan.scores[0] == 1
     assert (np.diff(plan.scores) < 0).all()
 
 

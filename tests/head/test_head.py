@@ -589,3 +589,13 @@ def test_the_config_is_strict_json_also_where_nothing_was_measured(items, head, 
     read = nb.CompatibleHead.from_pretrained(tmp_path)
     assert all(value != value for value in read.progress_.closed.values())
     assert read.notes_ == made.notes_
+
+
+def test_the_correction_begins_with_weights_of_the_seed(items, head):
+    data = items()
+    one, again, other = (
+        head(seed=seed, epochs=0).fit(data.new, data.old, data.labels).network_.inner.weight
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)

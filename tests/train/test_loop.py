@@ -15,7 +15,15 @@ from nobackfill.methods import METHODS
 from nobackfill.models import make_model
 from nobackfill.oldspace import OldSpace
 from nobackfill.prototypes import class_means
-from nobackfill.train.loop import learning_rate, make_optimizer, seen_by, train, warmup
+from nobackfill.train.loop import (
+    check_finite,
+    learning_rate,
+    make_optimizer,
+    seen_by,
+    step_of,
+    train,
+    warmup,
+)
 from nobackfill.train.run import Run
 from nobackfill.upgrade import train_run
 
@@ -129,6 +137,17 @@ def test_weights_that_are_no_numbers_stop_it_too(collection):
     rows = collection.training_rows(-1)
     with pytest.raises(TrainingDiverged, match="finite weights"):
         list(train(model, method, collection, rows, config, optimizer=optimizer))
+
+
+@pytest.mark.parametrize(
+    ("mean", "weight", "says"),
+    [(torch.nan, 1.0, "the weights finite"), (0.5, torch.inf, "the weights are not")],
+)
+def test_what_is_not_finite_is_told_with_the_epoch_and_the_learning_rate(mean, weight, says):
+    check_finite({"loss": 0.5}, [torch.ones(2)], epoch=3, learning_rate=0.25)
+    weights = [torch.ones(2), torch.tensor([1.0, weight])]
+    with pytest.raises(TrainingDiverged, match=f"in epoch 4 .*{says}.*now 0.25"):
+        check_finite({"loss": 0.5, "other": mean}, weights, epoch=3, learning_rate=0.25)
 
 
 def test_an_epoch_is_the_plain_loop(collection):
@@ -319,6 +338,20 @@ def test_k_batches_make_the_step_of_one_that_is_k_times_as_large(collection, k, 
     if k == 4:  # the loss of single batches, the weights being those of the epoch's start
         first, first_large = terms[0]["classification"], large_terms[0]["classification"]
         assert first == pytest.approx(first_large, rel=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 9])
+@pytest.mark.parametrize("batches", [1, 5, 6])
+def test_steps_are_batches_counted_by_hand(batches, accumulate):
+    number = 0
+    for epoch in range(3):
+        left = list(range(batches))
+        while left:
+            group, left = left[:accumulate], left[accumulate:]
+            for batch in group:
+                found = step_of(batch, batches, epoch=epoch, accumulate=accumulate)
+                assert found == (number, len(group), batch == group[-1])
+            number += 1
 
 
 def test_an_incomplete_step_is_made_at_the_end_of_an_epoch(collection):

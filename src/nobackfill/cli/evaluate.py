@@ -1,8 +1,9 @@
 """`nobackfill evaluate`."""
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +17,11 @@ from nobackfill.cli.options import (
     Protocol,
     Seed,
 )
+
+if TYPE_CHECKING:
+    from nobackfill.cli.show_comparison import Asked
+    from nobackfill.data.listing import GroundTruth as Truth
+    from nobackfill.vectors import Vectors
 
 
 def evaluate(
@@ -75,16 +81,10 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
-    from nobackfill.cli.progress import searching_progress
-    from nobackfill.cli.show import print_declared, print_evaluation
-    from nobackfill.cli.show_comparison import Asked, in_json, print_asked
-    from nobackfill.cli.show_modalities import print_modalities
-    from nobackfill.comparison import compare
+    from nobackfill.cli.show_comparison import Asked
     from nobackfill.data.ground_truth import check_level, read_ground_truth
-    from nobackfill.declaration import check_declarable, declare_compatible
-    from nobackfill.evaluation import evaluate as run
-    from nobackfill.modalities import evaluate_modalities
-    from nobackfill.reporting import check_page, report_modalities, report_vectors
+    from nobackfill.declaration import check_declarable
+    from nobackfill.reporting import check_page
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
@@ -97,46 +97,111 @@ def evaluate(
     mapped = load_vectors(query_for_old) if query_for_old else None
     if declare is not None:
         check_declarable(declare, files[0].space, (files[1] if mapped is None else mapped).space)
-    title = f"May {new.stem} go live on the vectors of {old.stem}?"
-    with searching_progress() as progress:
-        given: dict[str, Any] = {
+    search = Search(
+        files,
+        {
             "query_for_old": mapped,
             "independent": load_vectors(independent) if independent else None,
             "protocol": protocol,
             "seed": seed,
             "intersect": intersect,
             "device": choose_device(device),
-            "progress": progress,
-        }
-        if by_modality:
-            found = evaluate_modalities(*files, **given)
-        else:
-            truth = read_ground_truth(ground_truth, level=level) if ground_truth else None
-            result = run(*files, ground_truth=truth, **given)
+        },
+        title=f"May {new.stem} go live on the vectors of {old.stem}?",
+        report=report,
+        as_json=json,
+    )
     if by_modality:
-        if report is not None:
-            report_modalities(found, files, title=title).save(report)
-        print_modalities(found, as_json=json)
-        exit_by(found.verdict, asked=require_compatible)
-        return
+        verdict = tell_directions(search)
+    else:
+        verdict = tell_upgrade(
+            search,
+            Asked(slices or [], smallest, flips, false_accept),
+            truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+            save_queries=save_queries,
+            declare=declare,
+        )
+    exit_by(verdict, asked=require_compatible or declare is not None)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is compared, and how that is told.
+
+    Attributes:
+        files: The old vectors and the new ones.
+        options: What else `evaluate` and `evaluate_modalities` are given.
+        title: Of the page.
+        report: Where the page goes, if anywhere.
+        as_json: Whether a program reads what is printed.
+    """
+
+    files: "Sequence[Vectors]"
+    options: Mapping[str, Any]
+    title: str
+    report: Path | None
+    as_json: bool
+
+
+def tell_directions(search: Search) -> str:
+    """Evaluates each direction between modalities, tells what came of it, returns the verdict."""
+    from nobackfill.cli.progress import searching_progress
+    from nobackfill.cli.show_modalities import print_modalities
+    from nobackfill.modalities import evaluate_modalities
+    from nobackfill.reporting import report_modalities
+
+    with searching_progress() as progress:
+        found = evaluate_modalities(*search.files, **search.options, progress=progress)
+    if search.report is not None:
+        report_modalities(found, search.files, title=search.title).save(search.report)
+    print_modalities(found, as_json=search.as_json)
+    return found.verdict
+
+
+def tell_upgrade(
+    search: Search,
+    asked: "Asked",
+    *,
+    truth: "Truth | None",
+    save_queries: Path | None,
+    declare: Path | None,
+) -> str:
+    """Evaluates one search, tells what came of it and what else was asked, returns the verdict.
+
+    Args:
+        search: What is compared.
+        asked: What a user wants to know query by query.
+        truth: What each query shall find, where labels do not say it.
+        save_queries: Where a row per query goes, if anywhere.
+        declare: The model in whose record a verdict of compatible is written, if any.
+    """
+    from nobackfill.cli.progress import searching_progress
+    from nobackfill.cli.show import print_declared, print_evaluation
+    from nobackfill.cli.show_comparison import in_json, print_asked
+    from nobackfill.comparison import compare
+    from nobackfill.declaration import declare_compatible
+    from nobackfill.evaluation import evaluate as run
+    from nobackfill.reporting import report_vectors
+
+    with searching_progress() as progress:
+        result = run(*search.files, ground_truth=truth, **search.options, progress=progress)
     comparison = compare(result)
-    asked = Asked(slices or [], smallest, flips, false_accept)
-    more = in_json(comparison, asked) if json else {}
-    if not json:
+    more = in_json(comparison, asked) if search.as_json else {}
+    if not search.as_json:
         print_asked(comparison, asked)
     if save_queries is not None:
         comparison.save_queries(save_queries)
-    if report is not None:
-        report_vectors(result, files, title=title).save(report)
+    if search.report is not None:
+        report_vectors(result, search.files, title=search.title).save(search.report)
     measured = None
     if declare is not None and result.verdict == "compatible":
         measured = declare_compatible(declare, result)
     if declare is not None:
         more["declared"] = asdict(measured) if measured else None
-    print_evaluation(result, as_json=json, more=more)
+    print_evaluation(result, as_json=search.as_json, more=more)
     if declare is not None:
-        print_declared(declare, result, measured, as_json=json)
-    exit_by(result.verdict, asked=require_compatible or declare is not None)
+        print_declared(declare, result, measured, as_json=search.as_json)
+    return result.verdict
 
 
 def exit_by(verdict: str, *, asked: bool) -> None:

@@ -1,5 +1,6 @@
 """`nobackfill gallery`: what lives in a vector database."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,37 @@ Assume = Annotated[
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")
+]
+
+# of `gallery plan`
+PlanFile = Annotated[Path, typer.Option("-o", "--output", help="A .parquet file: the plan.")]
+PlanPage = Annotated[
+    Path | None,
+    typer.Option(help="Write a page with the curves here; .md and .json beside."),
+]
+MappedQueries = Annotated[
+    Path | None,
+    typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
+]
+Group = Annotated[
+    str | None, typer.Option(help="A column of what belongs together, in place of labels.")
+]
+Traffic = Annotated[
+    str | None, typer.Option(help="A column that says how often each item is asked for.")
+]
+Order = Annotated[
+    str, typer.Option(help="planned, informed (by new vectors, too), uncertainty or random.")
+]
+Rate = Annotated[
+    float | None, typer.Option(help="Items that are embedded in a second, as you measured.")
+]
+Cost = Annotated[float | None, typer.Option(help="Of embedding one item.")]
+OneSpace = Annotated[
+    bool | None,
+    typer.Option(help="Whether old and new vectors are of one space; as the files say if none."),
+]
+Intersect = Annotated[
+    bool, typer.Option("--intersect", help="Leave out items that only one file has.")
 ]
 
 
@@ -121,36 +153,16 @@ def plan(
     uri: Uri,
     old: OldFile,
     new: NewFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .parquet file: the plan.")],
-    query_for_old: Annotated[
-        Path | None,
-        typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="A column of what belongs together, in place of labels.")
-    ] = None,
-    traffic: Annotated[
-        str | None, typer.Option(help="A column that says how often each item is asked for.")
-    ] = None,
-    order: Annotated[
-        str, typer.Option(help="planned, informed (by new vectors, too), uncertainty or random.")
-    ] = "planned",
-    rate: Annotated[
-        float | None, typer.Option(help="Items that are embedded in a second, as you measured.")
-    ] = None,
-    cost: Annotated[float | None, typer.Option(help="Of embedding one item.")] = None,
-    compatible: Annotated[
-        bool | None,
-        typer.Option(
-            help="Whether old and new vectors are of one space; as the files say if none."
-        ),
-    ] = None,
-    intersect: Annotated[
-        bool, typer.Option("--intersect", help="Leave out items that only one file has.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="Write a page with the curves here; .md and .json beside.")
-    ] = None,
+    output: PlanFile,
+    query_for_old: MappedQueries = None,
+    group: Group = None,
+    traffic: Traffic = None,
+    order: Order = "planned",
+    rate: Rate = None,
+    cost: Cost = None,
+    compatible: OneSpace = None,
+    intersect: Intersect = False,
+    report: PlanPage = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
@@ -159,6 +171,7 @@ def plan(
     from nobackfill.cli.progress import doing
     from nobackfill.cli.show_gallery import print_plan
     from nobackfill.gallery.plan import plan_backfill
+    from nobackfill.gallery.plan_space import stored_notes
     from nobackfill.gallery.status import check_items
     from nobackfill.gallery.stores import open_store
     from nobackfill.reporting import check_page, report_backfill
@@ -168,8 +181,9 @@ def plan(
     if report is not None:
         check_page(report)  # before anything is done
     with doing() as watch:
+        in_service = load_vectors(old)
         found = plan_backfill(
-            load_vectors(old),
+            in_service,
             load_vectors(new),
             query_for_old=load_vectors(query_for_old) if query_for_old else None,
             group=group,
@@ -185,6 +199,7 @@ def plan(
         )
     with open_store(uri, read_only=True) as store:
         known = check_items(store, found.first(1.0))
+        found = replace(found, notes=(*found.notes, *stored_notes(store, in_service)))
     found.save(output)
     if report is not None:
         report_backfill(found.summary()).save(report)
@@ -202,7 +217,7 @@ def backfill(
         Path | None, typer.Option(help="A run whose model embeds them, in place of a file.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="With --model: a recipe or a run, whose [data] has them.")
+        Path | None, typer.Option(help="With --model: a recipe or a run, whose \\[data] has them.")
     ] = None,
     name: Name = "new",
     share: Annotated[float, typer.Option(help="Stop at this share of the plan.")] = 1.0,

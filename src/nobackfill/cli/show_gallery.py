@@ -1,6 +1,8 @@
 """What `nobackfill gallery` prints."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from nobackfill.gallery.route import Route
     from nobackfill.gallery.shadow import Shadow
     from nobackfill.gallery.status import Status
+
+INDENT = "    "  # of what belongs to the line above
+KEPT = "\N{NO-BREAK SPACE}"  # where no line may end
 
 
 def print_status(status: "Status", *, as_json: bool) -> None:
@@ -147,16 +152,55 @@ def print_route(route: "Route", *, dry_run: bool, as_json: bool) -> None:
 
 
 def print_log(entries: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Who did what, the earliest first."""
+    """Who did what, the earliest first: a line for each, and below it with what."""
     if as_json:
         emit({"log": list(entries)})
         return
-    table = _table("time", "by", "did", "with")
+    if not entries:
+        console.print("Nothing has been done so far.")
     for one in entries:
-        told = {k: v for k, v in one.items() if k not in ("time", "by", "action") and v is not None}
-        what = ", ".join(f"{key} {value}" for key, value in told.items())
-        table.add_row(one["time"], one["by"], one["action"], what)
-    console.print(table)
+        head = f"{_moment(one['time'])}  {one['action']} by {one['by']}"
+        console.print(head, markup=False, soft_wrap=True)
+        for line in _log_lines(one, console.width):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def _log_lines(entry: Mapping[str, Any], width: int) -> list[str]:
+    """What an entry of the log tells beside who and when; a name stays with its value.
+
+    Example:
+        >>> entry = {"action": "backfill", "collection": "photos", "written": 90, "there": 10}
+        >>> _log_lines(entry, 80)
+        ['    photos: written 90, there 10']
+        >>> _log_lines(entry, 24)
+        ['    photos: written 90,', '    there 10']
+    """
+    facts = {
+        name: value
+        for name, value in entry.items()
+        if name not in ("time", "by", "action", "collection") and value is not None
+    }
+    told = ", ".join(f"{name}{KEPT}{value}" for name, value in facts.items())
+    wrapped = textwrap.wrap(
+        ": ".join(part for part in (entry.get("collection"), told) if part),
+        width,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(KEPT, " ") for line in wrapped]
+
+
+def _moment(time: str) -> str:
+    """A time of the log, for people.
+
+    Example:
+        >>> _moment("2026-01-31T09:30:00.250+00:00"), _moment("2026-01-31T09:30:00.250+02:00")
+        ('2026-01-31 09:30:00.250 UTC', '2026-01-31 07:30:00.250 UTC')
+    """
+    moment = datetime.fromisoformat(time).astimezone(UTC)
+    return f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')} UTC"
 
 
 def _table(*columns: str, right: Sequence[str] = ("items", "dimensions", "covers")) -> Table:

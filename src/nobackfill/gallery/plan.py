@@ -8,27 +8,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import FEWEST_GROUPS, in_points, paired_interval
+from nobackfill.bootstrap import in_points
 from nobackfill.config import suggest
-from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery.curve import Curve, crossed, curve_of, stop_at
 from nobackfill.gallery.measure import Halves, by_order, cases, precision_when, scales_of
-from nobackfill.gallery.order import (
-    best_first,
-    random_order,
-)
+from nobackfill.gallery.order import best_first, random_order
 from nobackfill.gallery.plan_file import read_plan, write_plan
 from nobackfill.gallery.plan_inputs import Items, grouped, search_of
+from nobackfill.gallery.plan_notes import bias_notes, order_notes
+from nobackfill.gallery.plan_space import judged
 from nobackfill.matching import SearchPlan
 from nobackfill.strategies import Scale
 from nobackfill.vectors import Vectors
 
 ORDERS = ("planned", "informed", "uncertainty", "random")
 BY_OLD = ("clear", "unclear", "uncertain")  # what `planned` chooses from: which items come first
+RANDOM = "random "  # what the names of single random orders begin with
 SHARES = tuple(tenth / 10 for tenth in range(11))
 QUERIES = 3000  # that ask, at most
 
@@ -199,86 +199,52 @@ def plan_backfill(
     old, new = (grouped(one, group, (old, new)) for one in (old, new))
     asks = new if query_for_old is None else query_for_old
     search, notes = search_of(old, new, asks, intersect=intersect, queries=queries)
-    is_told = compatible is not None or query_for_old is not None
-    if compatible is None:
-        compatible = query_for_old is None and says_one_space(old, new)
-    if compatible and new.dim != old.dim:
-        raise SpaceMismatch(
-            f"wanted old and new vectors of one space, but they have {old.dim} and {new.dim} "
-            f"dimensions. Leave out `compatible`: scores are then made comparable."
-        )
+    one_space, space_notes = judged(
+        old, new, told=compatible, asked_apart=query_for_old is not None
+    )
+
     watch("ordering")
     items = Items.of(old, new, search, traffic=traffic, device=device)
-    ranked = items.scores()
-    wanted = [*BY_OLD, *(one for one in orders if one in ranked)]
-    rows = {name: best_first(ranked[name][items.measured]) for name in wanted}
-    number = len(search.gallery_ids)
-    rows |= {f"random {one}": random_order(number, seed=seed + one) for one in range(seeds)}
+    scores = items.scores()
+    in_order = _by_score(scores, [*BY_OLD, *orders], items) | _by_chance(items, seeds, seed)
+
     halves = Halves.of(search, old, new, asks, device)
-    scales = None if compatible else scales_of(search, halves)
-
-    def tell(done: int) -> None:
-        watch(f"searching: {done:,} of {len(search.query_ids):,} queries")
-
-    found = precision_when(search, halves, cases(rows, shares, number), scales, tell)
-    if np.isnan(found).all():
-        raise DataError(
-            "wanted queries that have something to find, but no gallery item has the label of any "
-            "query. Check the column `label`."
-        )
-    precision = by_order(found, list(rows), shares)
-    assert search.query_labels is not None
-    groups = search.query_labels.numpy()
-    precision["random"] = np.mean([precision[f"random {one}"] for one in range(seeds)], axis=0)
+    scales = None if one_space else scales_of(search, halves)
+    precision = _precision(search, halves, in_order, shares, scales, watch)
+    groups = _groups(search)
     precision["planned"], direction, agreed = crossed(
         {name: precision[name] for name in BY_OLD}, shares, groups, seed=seed
     )
-    curves = {
-        name: curve_of(
-            precision[name],
-            None if name == "random" else precision["random"],
-            shares,
-            groups,
-            seed=seed,
-        )
-        for name in orders
-    }
-    ranked["planned"] = ranked[direction]
-    ranked["random"] = _random_scores(len(items.ids), seed).to(device)
-    place = best_first(ranked[order])
+
+    curves = _curves(precision, orders, shares, groups, seed=seed)
     stop, advice = advise(curves[order])
+    ids, score = _written_down(items, scores, order, direction, seed=seed)
+    counts = {
+        "queries": len(search.query_ids),
+        "classes": len(np.unique(groups)),
+        "measured": len(search.gallery_ids),
+        "items": len(ids),
+    }
     return BackfillPlan(
-        ids=items.ids[place.numpy()],
-        scores=ranked[order].cpu()[place].double().numpy(),
+        ids=ids,
+        scores=score,
         order=order,
         direction=direction,
         curves=curves,
         stop=stop,
         advice=advice,
         scales=scales,
-        counts={
-            "queries": len(search.query_ids),
-            "classes": len(np.unique(groups)),
-            "measured": number,
-            "items": len(items.ids),
-        },
+        counts=counts,
         seconds_per_item=seconds_per_item,
         cost_per_item=cost_per_item,
         notes=(
             *notes,
-            *_space_notes(scales, is_told=is_told),
-            *([] if scales else _bias_notes(search, halves, seed)),
+            *space_notes,
+            *(bias_notes(search, halves, seed) if one_space else []),
             *items.notes(traffic),
-            *_order_notes(curves, order, direction, agreed, len(np.unique(groups))),
+            *order_notes(curves, order, direction, agreed, counts["classes"]),
         ),
     )
-
-
-def says_one_space(old: Vectors, new: Vectors) -> bool:
-    """Whether the files say that the new vectors were made for the space of the old ones."""
-    if old.space is None or new.space is None or old.dim != new.dim:
-        return False
-    return old.space.fingerprint in (new.space.parent, new.space.fingerprint)
 
 
 def advise(curve: Curve) -> tuple[float | None, str]:
@@ -326,64 +292,92 @@ def _checked_orders(
     return [one for one in ORDERS if one in (*orders, order, "random")]
 
 
+def _by_score(
+    scores: Mapping[str, Float[Tensor, " items"]], names: Sequence[str], items: Items
+) -> dict[str, Int[Tensor, " gallery"]]:
+    """The items that are searched, best first, in each of the named orders that has scores."""
+    wanted = [name for name in names if name in scores]
+    return {name: best_first(scores[name][items.measured]) for name in wanted}
+
+
+def _by_chance(items: Items, seeds: int, seed: int) -> dict[str, Int[Tensor, " gallery"]]:
+    """The items that are searched, in several random orders."""
+    number = len(items.measured)
+    return {f"{RANDOM}{one}": random_order(number, seed=seed + one) for one in range(seeds)}
+
+
+def _precision(
+    search: SearchPlan,
+    halves: Halves,
+    in_order: Mapping[str, Int[Tensor, " gallery"]],
+    shares: Sequence[float],
+    scales: tuple[Scale, Scale] | None,
+    watch: Callable[[str], None],
+) -> dict[str, Float[np.ndarray, "share query"]]:
+    """The average precision of each query at each share, in each order.
+
+    `random` is the mean of all random orders.
+    """
+
+    def tell(done: int) -> None:
+        watch(f"searching: {done:,} of {len(search.query_ids):,} queries")
+
+    is_new = cases(in_order, shares, len(search.gallery_ids))
+    found = precision_when(search, halves, is_new, scales, tell)
+    if np.isnan(found).all():
+        raise DataError(
+            "wanted queries that have something to find, but no gallery item has the label of any "
+            "query. Check the column `label`."
+        )
+    precision = by_order(found, list(in_order), shares)
+    by_chance = [one for name, one in precision.items() if name.startswith(RANDOM)]
+    return precision | {"random": np.mean(by_chance, axis=0)}
+
+
+def _groups(search: SearchPlan) -> NDArray[Any]:
+    """The class of each query: queries of one rise and fall together."""
+    assert search.query_labels is not None
+    groups: NDArray[Any] = search.query_labels.numpy()
+    return groups
+
+
+def _curves(
+    precision: Mapping[str, Float[np.ndarray, "share query"]],
+    orders: Sequence[str],
+    shares: Sequence[float],
+    groups: NDArray[Any],
+    *,
+    seed: int,
+) -> dict[str, Curve]:
+    """The curve of each order, the random one being what the others are compared with."""
+    chance = precision["random"]
+    return {
+        name: curve_of(
+            precision[name], None if name == "random" else chance, shares, groups, seed=seed
+        )
+        for name in orders
+    }
+
+
+def _written_down(
+    items: Items,
+    scores: Mapping[str, Float[Tensor, " items"]],
+    order: str,
+    direction: str,
+    *,
+    seed: int,
+) -> tuple[NDArray[Any], Float[np.ndarray, " items"]]:
+    """All items, best first, and their scores, in the order that the plan is to have."""
+    if order == "random":
+        score = _random_scores(len(items.ids), seed)
+    else:
+        score = scores[direction if order == "planned" else order]
+    place = best_first(score)
+    return items.ids[place.numpy()], score.cpu()[place].double().numpy()
+
+
 def _random_scores(number: int, seed: int) -> Float[Tensor, " items"]:
+    """Falling from 1 by equal steps, in a random order."""
     scores = torch.empty(number)
     scores[random_order(number, seed=seed)] = 1 - torch.arange(number) / number
     return scores
-
-
-def _space_notes(scales: tuple[Scale, Scale] | None, *, is_told: bool) -> list[str]:
-    """How scores of both halves were compared."""
-    if scales is None:
-        return []
-    notes = [
-        "scores on both halves are compared in deviations from those of strangers: a search of the "
-        "mixed gallery must do the same"
-    ]
-    if not is_told:
-        notes.append(
-            "nothing says that the new vectors are of the old space: new queries asked the old "
-            "gallery as they are. If they are, say so (`compatible`)"
-        )
-    return notes
-
-
-def _order_notes(
-    curves: Mapping[str, Curve], order: str, direction: str, agreed: bool, classes: int
-) -> list[str]:
-    """Whether the order is worth anything."""
-    notes = []
-    if classes < FEWEST_GROUPS:
-        notes.append(
-            f"no intervals: they need queries of at least {FEWEST_GROUPS} classes, and these are "
-            f"of {classes}"
-        )
-    ahead = curves[order].ahead
-    if ahead is not None and not ahead.low > 0:
-        notes.append(
-            f"the order `{order}` is not surely better than a random one: "
-            f"{in_points(ahead.summary())} points of mAP, on average over all shares"
-        )
-    if order == "planned" and not agreed:
-        notes.append(
-            f"two halves of the classes would have other items first: that {direction} ones come "
-            f"first here means little"
-        )
-    return notes
-
-
-def _bias_notes(search: SearchPlan, halves: Halves, seed: int) -> list[str]:
-    """Whether cosines to new vectors run higher than to old ones, though they are of one space."""
-    number = len(search.gallery_ids)
-    half = cases({"random": random_order(number, seed=seed)}, (0.0, 0.5, 1.0), number)[2:]
-    apart = precision_when(search, halves, half, scales_of(search, halves))
-    as_they_are = precision_when(search, halves, half, None)
-    assert search.query_labels is not None
-    lost = paired_interval((apart - as_they_are)[0], search.query_labels.numpy(), seed=seed)
-    if not lost.low > 0:
-        return []
-    return [
-        f"cosines to old and new vectors mean different things, though they are of one space: "
-        f"compared in deviations from strangers, a half-done gallery gives "
-        f"{in_points(lost.summary())} points of mAP more (`compatible=False`)"
-    ]

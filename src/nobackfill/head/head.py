@@ -30,7 +30,7 @@ from nobackfill.head.modalities import (
     widths_of,
 )
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.parts import check_kind, divide, told_classes
+from nobackfill.head.parts import Parts, check_kind, divide, told_classes
 from nobackfill.head.progress import Progress
 from nobackfill.head.settings import FitConfig, check_config, check_method
 from nobackfill.head.stored import add_extra, compare_stored
@@ -162,11 +162,7 @@ class CompatibleHead:
         ids, new_rows, old_rows, told = matched(new, old, use_labels=kind is None)
         classes, where = told_classes(ids, told, labels=labels, pairs=pairs, groups=groups)
         names, numbers = told_modalities(new, old, ids, modality)
-        if self.extra > new_rows.shape[1]:
-            raise ConfigError(
-                f"wanted at most as many `extra` dimensions as the new vectors have, "
-                f"{new_rows.shape[1]}, but got {self.extra}."
-            )
+        self._check_extra(new_rows.shape[1])
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
         parts = divide(
             new_rows,
@@ -177,45 +173,15 @@ class CompatibleHead:
             seed=self.seed,
             modality=numbers,
         )
-        examples, held_out = parts.fitted, parts.held_out
-        check_fitted(names, examples.modality, extra=self.extra)
+        check_fitted(names, parts.fitted.modality, extra=self.extra)
         self.supervision_, self.notes_ = parts.supervision, parts.notes
-        widths = widths_of(new_rows, numbers, len(names))
+        widths, old_dim = widths_of(new_rows, numbers, len(names)), old_rows.shape[1]
         with seeded(self.seed):
-            network = make_network(
-                widths, old_rows.shape[1], hidden=self.hidden, dropout=self.dropout
-            )
-        network.to(self.device)
-        self.progress_ = choose_closed_form(network, examples, held_out)
-        if held_out is not None:
-            steps = fit_network(
-                network,
-                examples,
-                held_out,
-                method=self.method,
-                options=self.options or {},
-                config=self._config(),
-                progress=self.progress_,
-                begun=begun,
-                watch=watch,
-            )
-            self.notes_ += self._how_it_ended(steps)
-        if self.extra and isinstance(network, HeadNetwork):
-            add_extra(network, examples, held_out, extra=self.extra)
-        if held_out is not None:
-            self.progress_.stored = compare_stored(network, held_out)
+            network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
+        self._learn(network.to(self.device), parts, begun, watch)
         self.network_, self.modalities_ = network.eval(), names
-        parent = old.space if isinstance(old, Vectors) else None
-        known = new.space if isinstance(new, Vectors) else None
-        self.source_ = known.fingerprint if known else None
-        self.space_ = Space(
-            dim=old_rows.shape[1] + self.extra,
-            weights=fingerprint(self.arrays()),
-            preprocessing=f"head on {self.source_}" if self.source_ else "head",
-            normalized=self.extra == 0,
-            parent=parent.fingerprint if parent else None,
-            method=self.method if self.progress_.best else self.progress_.start,
-        )
+        self.source_ = _fingerprint(new)
+        self.space_ = self._space(old_dim, parent=_fingerprint(old))
         return self
 
     @property
@@ -351,6 +317,49 @@ class CompatibleHead:
         if self.extra < 0:
             raise ConfigError(f"wanted `extra` of 0 or more, but got {self.extra}.")
 
+    def _check_extra(self, new_dim: int) -> None:
+        """Refuses more dimensions behind the old ones than the new vectors have."""
+        if self.extra > new_dim:
+            raise ConfigError(
+                f"wanted at most as many `extra` dimensions as the new vectors have, "
+                f"{new_dim}, but got {self.extra}."
+            )
+
+    def _learn(
+        self, network: Network, parts: Parts, begun: float, watch: Callable[[Progress], None]
+    ) -> None:
+        """Begins with a closed form, goes on by the method, then sees what is best stored."""
+        examples, held_out = parts.fitted, parts.held_out
+        self.progress_ = choose_closed_form(network, examples, held_out)
+        if held_out is not None:
+            steps = fit_network(
+                network,
+                examples,
+                held_out,
+                method=self.method,
+                options=self.options or {},
+                config=self._config(),
+                progress=self.progress_,
+                begun=begun,
+                watch=watch,
+            )
+            self.notes_ += self._how_it_ended(steps)
+        if self.extra and isinstance(network, HeadNetwork):
+            add_extra(network, examples, held_out, extra=self.extra)
+        if held_out is not None:
+            self.progress_.stored = compare_stored(network, held_out)
+
+    def _space(self, old_dim: int, *, parent: str | None) -> Space:
+        """The space of the vectors that the fitted head makes."""
+        return Space(
+            dim=old_dim + self.extra,
+            weights=fingerprint(self.arrays()),
+            preprocessing=f"head on {self.source_}" if self.source_ else "head",
+            normalized=self.extra == 0,
+            parent=parent,
+            method=self.method if self.progress_.best else self.progress_.start,
+        )
+
     def _how_it_ended(self, steps: int) -> tuple[str, ...]:
         """What is worth a note after training."""
         progress = self.progress_
@@ -381,6 +390,12 @@ class CompatibleHead:
             seconds=self.seconds,
             seed=self.seed,
         )
+
+
+def _fingerprint(rows: Rows) -> str | None:
+    """Of the space of some vectors, if known."""
+    space = rows.space if isinstance(rows, Vectors) else None
+    return space.fingerprint if space else None
 
 
 def _parameters() -> list[str]:

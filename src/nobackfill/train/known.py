@@ -89,63 +89,12 @@ def old_model_for(recipe: Recipe, device: torch.device) -> nn.Module | None:
 
 def check_old(recipe: Recipe) -> None:
     """Raises, before any training, where a recipe does not name what its method needs."""
-    name, old = recipe.method.name, recipe.old
-    needs = METHODS[name].needs
-    if needs and old.run is None and old.vectors is None:
-        raise ConfigError(
-            f"`{name}` needs {', '.join(sorted(needs))} of an old model, but none is named. "
-            f"Add [old] with `run` (a run folder) or `vectors` (a file of old vectors), or pass "
-            f"--set old.run=FOLDER."
-        )
-    if "classifier" in needs and old.run is None:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['classifier']}, but a file of old vectors gives only "
-            f"prototypes and embeddings. Name the old run by `old.run`, or choose a method that "
-            f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
-        )
-    if "classifier" in needs and not Run.open(Path(str(old.run))).has_classifier:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['classifier']}, but the old model in {old.run} was trained "
-            f"on images and texts without one. Train it with `classification = true` in [pairs], "
-            f"or choose a method that needs none (`nobackfill methods --given prototypes --given "
-            f"embeddings`)."
-        )
-    if "independent" in needs and old.independent is None:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['independent']}, but none is named. Train one by the "
-            f"method `independent`, and name its run by `old.independent`, or choose a method that "
-            f"needs none (`nobackfill methods --given prototypes --given embeddings`)."
-        )
-    if old.independent is not None and not Path(old.independent).exists():
-        raise ConfigError(
-            f"wanted a run folder or a file of vectors for `independent` in [old], but there is no "
-            f"{old.independent}. Train it first, or correct the path."
-        )
-    if old.run is not None and old.known_classes is not None:
-        raise ConfigError(
-            "wanted `known_classes` in [old] beside `vectors` only: a run knows its classes. "
-            "Remove it."
-        )
-    if METHODS[name].same_kind and old.run is not None:
-        theirs = Run.open(Path(old.run)).recipe.method.name
-        if theirs != name:
-            raise ConfigError(
-                f"`{name}` serves the gallery of an old model that was trained by `{name}` too, "
-                f"but {old.run} was trained by `{theirs}`. Train an old model by `{name}`, or "
-                f"choose another method."
-            )
-    if recipe.text is not None and recipe.train.old_view == "same":
-        raise ConfigError(
-            'wanted `old_view = "test"` in [train] beside [text], but got "same". Leave it out.'
-        )
-    compares = "embeddings" in needs and METHODS[name].compares_items
-    if recipe.train.old_view == "same" and not (compares and old.run is not None):
-        raise ConfigError(
-            f'wanted `old_view = "same"` with an old run and a method that looks at single old '
-            f"vectors, but got `{name}` "
-            f"{'without an old run' if compares else 'which does not'}. Leave "
-            f'`old_view` at "test".'
-        )
+    _check_named(recipe)
+    _check_classifier(recipe)
+    _check_independent(recipe)
+    _check_known_classes(recipe)
+    _check_kind(recipe)
+    _check_view(recipe)
     _check_dimension(recipe)
 
 
@@ -214,6 +163,96 @@ def known_dimension(recipe: Recipe) -> int | None:
     if recipe.old.run is not None:
         return Run.open(Path(recipe.old.run)).dim
     return None if recipe.old.vectors is None else load_vectors(recipe.old.vectors).dim
+
+
+def _check_named(recipe: Recipe) -> None:
+    """Raises where a method needs an old model and none is named."""
+    name, old = recipe.method.name, recipe.old
+    needs = METHODS[name].needs
+    if needs and old.run is None and old.vectors is None:
+        raise ConfigError(
+            f"`{name}` needs {', '.join(sorted(needs))} of an old model, but none is named. "
+            f"Add [old] with `run` (a run folder) or `vectors` (a file of old vectors), or pass "
+            f"--set old.run=FOLDER."
+        )
+
+
+def _check_classifier(recipe: Recipe) -> None:
+    """Raises where a method needs the old classifier and the old model comes without one."""
+    name, run = recipe.method.name, recipe.old.run
+    if "classifier" not in METHODS[name].needs:
+        return
+    if run is None:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['classifier']}, but a file of old vectors gives only "
+            f"prototypes and embeddings. Name the old run by `old.run`, or choose a method that "
+            f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
+        )
+    if not Run.open(Path(run)).has_classifier:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['classifier']}, but the old model in {run} was trained "
+            f"on images and texts without one. Train it with `classification = true` in [pairs], "
+            f"or choose a method that needs none (`nobackfill methods --given prototypes --given "
+            f"embeddings`)."
+        )
+
+
+def _check_independent(recipe: Recipe) -> None:
+    """Raises where a method needs an independent model and none is named, or it is not there."""
+    name, independent = recipe.method.name, recipe.old.independent
+    if "independent" in METHODS[name].needs and independent is None:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['independent']}, but none is named. Train one by the "
+            f"method `independent`, and name its run by `old.independent`, or choose a method that "
+            f"needs none (`nobackfill methods --given prototypes --given embeddings`)."
+        )
+    if independent is not None and not Path(independent).exists():
+        raise ConfigError(
+            f"wanted a run folder or a file of vectors for `independent` in [old], but there is no "
+            f"{independent}. Train it first, or correct the path."
+        )
+
+
+def _check_known_classes(recipe: Recipe) -> None:
+    """Raises where a recipe tells the number of classes that a run knows by itself."""
+    if recipe.old.run is not None and recipe.old.known_classes is not None:
+        raise ConfigError(
+            "wanted `known_classes` in [old] beside `vectors` only: a run knows its classes. "
+            "Remove it."
+        )
+
+
+def _check_kind(recipe: Recipe) -> None:
+    """Raises where a method serves only galleries of its own kind, and the old one is not."""
+    name, run = recipe.method.name, recipe.old.run
+    if not METHODS[name].same_kind or run is None:
+        return
+    theirs = Run.open(Path(run)).recipe.method.name
+    if theirs != name:
+        raise ConfigError(
+            f"`{name}` serves the gallery of an old model that was trained by `{name}` too, "
+            f"but {run} was trained by `{theirs}`. Train an old model by `{name}`, or "
+            f"choose another method."
+        )
+
+
+def _check_view(recipe: Recipe) -> None:
+    """Raises where the old model shall see augmented images, and cannot or need not."""
+    if recipe.train.old_view != "same":
+        return
+    if recipe.text is not None:
+        raise ConfigError(
+            'wanted `old_view = "test"` in [train] beside [text], but got "same". Leave it out.'
+        )
+    method = METHODS[recipe.method.name]
+    compares = "embeddings" in method.needs and method.compares_items
+    if not (compares and recipe.old.run is not None):
+        raise ConfigError(
+            f'wanted `old_view = "same"` with an old run and a method that looks at single old '
+            f"vectors, but got `{recipe.method.name}` "
+            f"{'without an old run' if compares else 'which does not'}. Leave "
+            f'`old_view` at "test".'
+        )
 
 
 def _check_dimension(recipe: Recipe) -> None:

@@ -1,11 +1,11 @@
 """The training loop, from the first line to the last. No method's name occurs in it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from nobackfill import distributed
 from nobackfill.config import TrainConfig
-from nobackfill.data.batches import Batches, crew_for
+from nobackfill.data.batches import Batch, Batches, crew_for
 from nobackfill.data.collection import Collection
 from nobackfill.embed import Watch
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.products import matrix_products
-from nobackfill.prototypes import class_means
+from nobackfill.train.newspace import NewSpace
 from nobackfill.train.precision import in_precision, scaler_for
 from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import WHOLE, Images, Sight
+from nobackfill.train.sight import Images, Sight
 
 TEXTS = 2**40  # so that which text is drawn has nothing to do with the order of the images
 
@@ -90,46 +90,32 @@ def train(
     learning = distributed.shared(seeing)
     parameters = [*model.parameters(), *method.parameters()]
     crew = crew_for(collection, device)
+    embed = partial(sight.embed, seeing, watch=watch, crew=crew)
 
     for epoch in range(start, config.epochs):
-
-        @cache
-        def new_embeddings() -> Float[Tensor, "items dim"]:
-            return sight.embed(seeing, watch=watch, crew=crew)
-
-        @cache
-        def new_prototypes() -> Float[Tensor, "classes dim"]:
-            means = running.take() if running is not None else None
-            if means is not None:
-                return means
-            part = distributed.part()
-            with distributed.alone():
-                embeddings = (
-                    new_embeddings()
-                    if part == WHOLE
-                    else sight.embed(seeing, part=part, watch=watch, crew=crew)
-                )
-            labels = sight.labels(part).to(device)
-            return class_means(embeddings, labels, num_classes, over_processes=True)
-
         distributed.agree(model)  # on the running statistics, which each process has its own of
+        space = NewSpace(sight, embed, num_classes, running)
         with matrix_products(config.precision):
             method.start_epoch(
-                epoch, config.epochs, new_prototypes=new_prototypes, new_embeddings=new_embeddings
+                epoch,
+                config.epochs,
+                new_prototypes=space.prototypes,
+                new_embeddings=space.embeddings,
             )
         distributed.agree(method)
-        new_embeddings.cache_clear()  # as large as the training set
+        space.forget_embeddings()
         rate = learning_rate(epoch, config)
 
         learning.train()
         method.train()
         history: list[dict[str, Tensor]] = []
-        chance = torch.Generator().manual_seed((config.seed * 100_003 + epoch) ^ TEXTS)
+        seed = config.seed * 100_003 + epoch
+        chance = torch.Generator().manual_seed(seed ^ TEXTS)
         batches = Batches(
             collection,
             rows,
             config.batch_size,
-            torch.Generator().manual_seed(config.seed * 100_003 + epoch),
+            torch.Generator().manual_seed(seed),
             items_per_class=config.items_per_class,
             device=device,
             part=distributed.part(),
@@ -137,40 +123,87 @@ def train(
         )
         with matrix_products(config.precision), layers_draw_from(batches.generator, device):
             for number, batch in enumerate(watch(batches)):
-                group = number - number % config.accumulate  # of batches, that make one step
-                together = min(config.accumulate, len(batches) - group)
-                is_step = number == group + together - 1
-                with nullcontext() if is_step else not_yet(learning):
+                step = step_of(number, len(batches), epoch=epoch, accumulate=config.accumulate)
+                with nullcontext() if step.is_due else not_yet(learning):
                     seen = sight.look(learning, batch, chance)
-                    same_view = {}
-                    if old_model is not None:
-                        old = seen_by(old_model, batch.images)
-                        same_view = {"old": distributed.gather(old, len(batch.items))}
-                    terms = method(seen.new, seen.labels, items=seen.items, **same_view)
+                    old = same_view(old_model, batch)
+                    terms = method(seen.new, seen.labels, items=seen.items, **old)
                     terms = {**seen.terms, **terms}
-                    loss = torch.stack(list(terms.values())).sum() / together
+                    loss = torch.stack(list(terms.values())).sum() / step.batches
                     scaler.scale(loss).backward()
                 if running is not None:
                     running.add(seen.new, seen.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
-                if is_step:
-                    step = (
-                        epoch * -(-len(batches) // config.accumulate) + number // config.accumulate
-                    )
-                    set_rate(optimizer, rate * warmup(step, config))
+                if step.is_due:
+                    set_rate(optimizer, rate * warmup(step.number, config))
                     scaler.step(optimizer)
                     scaler.update()
                     optimizer.zero_grad()
 
-        means = {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
-        sound = all(parameter.isfinite().all() for parameter in parameters)
-        if not sound or not all(math.isfinite(mean) for mean in means.values()):
-            raise TrainingDiverged(
-                f"wanted finite weights and losses, but in epoch {epoch + 1} the losses are "
-                f"{means} and the weights {'finite' if sound else 'are not'}. Lower "
-                f"`learning_rate` (now {config.learning_rate}) and train again."
-            )
+        means = mean_terms(history)
+        check_finite(means, parameters, epoch=epoch, learning_rate=config.learning_rate)
         yield Epoch(epoch, rate, means)
+
+
+class Step(NamedTuple):
+    """The optimiser's step that a batch belongs to.
+
+    Attributes:
+        number: Its number, counted from the first epoch on.
+        batches: How many make it.
+        is_due: Whether this batch is the last of them.
+    """
+
+    number: int
+    batches: int
+    is_due: bool
+
+
+def step_of(batch: int, batches: int, *, epoch: int, accumulate: int) -> Step:
+    r"""The optimiser's step that batch `b` of `B` in epoch `t` belongs to, where `k` make one.
+
+    .. math::
+        s = t \lceil B / k \rceil + \lfloor b / k \rfloor
+
+    The last step of an epoch is made of the batches that are left.
+
+    Example:
+        >>> [tuple(step_of(batch, 4, epoch=1, accumulate=3)) for batch in (0, 2, 3)]
+        [(2, 3, False), (2, 3, True), (3, 1, True)]
+    """
+    place = batch // accumulate
+    first, steps = place * accumulate, -(-batches // accumulate)
+    together = min(accumulate, batches - first)
+    return Step(epoch * steps + place, together, batch == first + together - 1)
+
+
+def same_view(old_model: nn.Module | None, batch: Batch) -> dict[str, Float[Tensor, "batch dim"]]:
+    """What the old model makes of the very images of a batch, as a method takes it, if wanted."""
+    if old_model is None:
+        return {}
+    return {"old": distributed.gather(seen_by(old_model, batch.images), len(batch.items))}
+
+
+def mean_terms(history: Sequence[Mapping[str, Float[Tensor, ""]]]) -> dict[str, float]:
+    """The mean of each term of the loss over the batches of an epoch."""
+    return {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
+
+
+def check_finite(
+    means: Mapping[str, float],
+    parameters: Sequence[Tensor],
+    *,
+    epoch: int,
+    learning_rate: float,
+) -> None:
+    """Raises where an epoch came to a loss or to weights that are not finite."""
+    sound = all(parameter.isfinite().all() for parameter in parameters)
+    if not sound or not all(math.isfinite(mean) for mean in means.values()):
+        raise TrainingDiverged(
+            f"wanted finite weights and losses, but in epoch {epoch + 1} the losses are "
+            f"{means} and the weights {'finite' if sound else 'are not'}. Lower "
+            f"`learning_rate` (now {learning_rate}) and train again."
+        )
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""The page of an assessment says what the verdict holds."""
+
+import pytest
+
+from nobackfill.assessment import Candidate, Verdict
+from nobackfill.bootstrap import Interval
+from nobackfill.diagnosis import Crowding
+from nobackfill.report import charts
+from nobackfill.report.assessment import assessment_page
+
+
+def an_interval(mean):
+    return Interval(mean, mean - 0.01, mean + 0.02, 0.95, 30)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What was drawn: of each way the gain and where its interval begins and ends."""
+    found = {}
+
+    def intervals(values, *, label):
+        found.update(values)
+        return charts.intervals(values, label=label)
+
+    monkeypatch.setattr("nobackfill.report.assessment.intervals", intervals)
+    return found
+
+
+@pytest.fixture
+def page(drawn):
+    gains = {"keep the old model": 0.0, "procrustes": 0.03, "mimic": 0.05, "full backfill": 0.2}
+    candidates = [
+        Candidate(name, 0.3 + gain, 0.4 + gain, an_interval(gain), an_interval(gain - 0.02))
+        for name, gain in gains.items()
+    ]
+    verdict = Verdict(
+        "upgrade with head",
+        "queries mapped by mimic beat the old model.",
+        candidates,
+        "mimic",
+        0.614,
+        Crowding(1234, 0.25, 1700, 0.4567),
+        {
+            "items": 9000, "classes": 1234, "fitted_classes": 1111, "validation_classes": 61,
+            "test_classes": 62, "test_queries": 3000,
+        },
+        notes=["a note"],
+    )  # fmt: skip
+    return assessment_page(verdict, title="Is it worth it?")
+
+
+def test_the_verdict_comes_first(page):
+    assert (page.title, page.verdict) == ("Is it worth it?", "upgrade with head")
+    assert page.summary == ["Queries mapped by mimic beat the old model."]
+    assert page.not_measured[-1] == "a note"
+    assert any(one.startswith("live traffic") for one in page.not_measured)
+    assert page.made_of["test queries"] == "3,000"
+
+
+def test_every_way_has_a_row_and_the_chosen_one_is_bold(page):
+    (table,) = page.sections[0].tables
+    names = [row[0] for row in table.rows]
+    assert names == ["keep the old model", "procrustes", "mimic", "full backfill"]
+    assert names[table.strong] == "mimic"
+    assert table.numbers == set(table.columns) - {"way"}
+    assert table.rows[2] == [
+        "mimic", "45.00", "35.00", "+5.00 (+4.00 to +7.00)", "+3.00 (+2.00 to +5.00)",
+    ]  # fmt: skip
+
+
+def test_gains_are_drawn_and_told_of_all_but_the_old_model(page, drawn):
+    (figure,) = page.sections[0].figures
+    assert figure.says == (
+        "procrustes: +3.00 (+2.00 to +5.00); mimic: +5.00 (+4.00 to +7.00); "
+        "full backfill: +20.00 (+19.00 to +22.00)."
+    )
+    assert list(drawn) == ["procrustes", "mimic", "full backfill"]
+    assert drawn["mimic"] == pytest.approx((5.0, 4.0, 7.0))
+    assert "procrustes" in figure.svg
+    assert "keep the old model" not in figure.svg
+
+
+def test_sentences_tell_on_what_and_how_much_room_there_is(page):
+    ways, room = (section.text for section in page.sections)
+    assert "on 3,000 queries of 62 test classes" in ways
+    assert "fitted on 1,111 other classes" in ways
+    assert "chosen on 61 more" in ways
+    assert "find 61.4 percent mAP" in room
+    assert "Of 1,234 classes, 25 % have another at a cosine above 0.6 (1,700 pairs)" in room
+    assert "lies at 0.457 on average" in room
