@@ -94,9 +94,9 @@ def lists_by_label(
             for side in (query_labels, gallery_labels)
         )
         ordered, order = labels.sort(stable=True)
-        start = torch.searchsorted(ordered, wanted)
-        stop = torch.searchsorted(ordered, wanted, right=True)
-        return Lists(start.cpu().numpy(), stop.cpu().numpy(), order)
+        ends = [torch.searchsorted(ordered, wanted, right=right) for right in (False, True)]
+        start, stop = torch.stack(ends).cpu().numpy()  # a GPU is waited for once
+        return Lists(start, stop, order)
     items = np.argsort(gallery_labels, kind="stable")
     in_order = gallery_labels[items]
     return Lists(
