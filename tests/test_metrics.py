@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from sklearn.metrics import average_precision_score
 
 from nobackfill import ranking, relevance, search
@@ -368,6 +369,23 @@ def spoilt(value):
     vectors = torch.ones(4, 2)
     vectors[2] = value
     return vectors
+
+
+@pytest.mark.parametrize("lengths", [(0.2, 1.0), (1.0, 5.0), (0.2, 5.0)])
+@pytest.mark.parametrize("side", ["query", "gallery"])
+def test_vectors_of_any_length_are_compared_by_their_directions(lengths, side):
+    """Whether all are as long as 1 or shorter, or all as long or longer."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = {
+        name: F.normalize(torch.randn(rows, 5, generator=generator), dim=1)
+        for name, rows in (("query", 9), ("gallery", 40))
+    }
+    labels = torch.arange(9) % 4, torch.arange(40) % 4
+    expected = retrieval(vectors["query"], vectors["gallery"], *labels)
+    scale = torch.linspace(*lengths, len(vectors[side]))[:, None]
+    vectors[side] = vectors[side] * scale
+    found = retrieval(vectors["query"], vectors["gallery"], *labels)
+    assert found.ranks.equal(expected.ranks)
 
 
 LABELS = {"query_labels": [0, 1], "gallery_labels": [0, 1, 0]}

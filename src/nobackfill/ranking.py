@@ -56,7 +56,7 @@ def in_order(
         >>> in_order(torch.tensor([9, 7, 8]), torch.tensor([0, 0, 2]), 9)
         tensor([7, 9, 8])
     """
-    key = row * (most + 1)  # larger than any rank, so that rows stay apart
+    key = row * most  # ranks begin with 1, so rows stay apart
     ordered: Tensor = (key + rank).sort().values - key
     return ordered
 

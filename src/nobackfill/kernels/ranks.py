@@ -43,7 +43,7 @@ def ascending_ranks(
     be compared with the best alone; one that none of these is before, with nothing.
 
     Args:
-        score: Higher is better; minus infinity is before nothing.
+        score: Higher is better; minus infinity is before nothing, and no item has it.
         item: Columns: first those of row 0, then those of row 1, and so on.
         start: Where the items of each row begin, and where the last ones end.
         longest: The most items of a row, or more.
@@ -110,10 +110,9 @@ def count_kernel(
 @triton.jit
 @no_type_check
 def next_lower(value):
-    """The next smaller number; of zero, the smallest below it."""
-    bits = (value + 0.0).to(tl.int32, bitcast=True)  # minus zero is zero
+    """The next smaller number, as a float; of zero, the largest below it."""
+    bits = value.to(tl.int32, bitcast=True)
     lower = tl.where(bits > 0, bits - 1, tl.where(bits == 0, -2147483647, bits + 1))
-    lower = tl.where(value == float("-inf"), bits, lower)
     return lower.to(tl.float32, bitcast=True)
 
 
