@@ -100,7 +100,7 @@ def fit(files, head, seconds):
     """Runs the command; how long it took, and how much memory."""
     command = [
         sys.executable, "-m", "nobackfill", "fit", "--old", files["old"], "--new", files["new"],
-        "--device", "cpu", "--json", "-o", head,
+        "--device", "cpu", "--json", "--overwrite", "-o", head,
     ]  # fmt: skip
     if seconds is not None:
         command += ["--seconds", str(seconds)]

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -181,9 +182,16 @@ def test_an_assessment_is_its_steps_by_hand():
         assert found[name] == pytest.approx(expected, abs=1e-6), name
 
 
-def test_what_crowding_advises_is_a_note(monkeypatch):
-    monkeypatch.setattr("nobackfill.assessment.advice", lambda crowding: [f"{crowding.classes}!"])
-    assert nb.assess(*world("better"), epochs=0).notes[0] == "60!"
+def test_what_crowding_advises_is_told_but_is_no_note(monkeypatch):
+    monkeypatch.setattr("nobackfill.assessment.advice", lambda crowding: f"{crowding.classes}!")
+    verdict = nb.assess(*world("better"), epochs=0)
+    assert verdict.advice == verdict.summary()["advice"] == "60!"
+    assert not any("60!" in note for note in verdict.notes)
+
+
+def test_two_ways_do_without_the_new_model():
+    ways = nb.assess(*world("better"), epochs=0).candidates
+    assert [one.uses_new for one in ways] == [False, False] + [True] * (len(ways) - 2)
 
 
 def an_interval(mean, half):
@@ -220,6 +228,20 @@ def candidates(**gains):
 )
 def test_the_cheapest_way_that_surely_pays_is_the_answer(gains, expected):
     assert decide(candidates(**gains), "cross_supcon", 100)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "says"),
+    [
+        ((-0.2, 0.1), "even the best way .* cross_supcon, loses: -20.00 .-30.00 to -10.00. points"),
+        ((-0.02, 0.02), "gives -2.00 .* less than half a point at most"),
+        ((0.0, 0.004), "gives .0.00 .* less than half a point at most"),
+    ],
+)
+def test_a_loss_is_called_one(gain, says):
+    answer, reason = decide(candidates(head=gain), "cross_supcon", 100)
+    assert answer == "keep the old model"
+    assert re.search(says, reason)
 
 
 def test_what_a_head_on_old_vectors_gives_too_is_no_gain_of_the_new_model():
@@ -259,7 +281,8 @@ def test_pairs_say_what_labels_say():
     names = [pair[:2] for pair in found["crowding"].pop("closest")]  # of items: classes have none
     classes = [[item.removeprefix("item ") for item in pair] for pair in names]
     assert classes == [list(pair[:2]) for pair in expected["crowding"].pop("closest")]
-    assert {**found, "notes": []} == {**expected, "notes": []}
+    told = {"notes": [], "advice": ""}
+    assert {**found, **told} == {**expected, **told}
 
 
 @pytest.mark.parametrize("with_split", [False, True])
@@ -276,7 +299,8 @@ def test_items_in_no_pair_take_part_in_nothing(with_split):
     found = nb.assess(*crowd, pairs=pairs, epochs=1).summary()
     assert found["notes"][0].startswith("240 of 720 items are in no pair and take part in nothing")
     assert found["notes"][1:] == expected["notes"]
-    assert {**found, "notes": []} == {**expected, "notes": []}
+    told = {"notes": [], "advice": ""}
+    assert {**found, **told} == {**expected, **told}
     assert found["counts"]["items"] == 480
 
 

@@ -172,7 +172,12 @@ def test_a_declared_head_still_works_and_what_it_maps_carries_it(tmp_path):
     turn = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(0))).Q
     turned = vectors(6, 0.3, None).vectors @ turn
     new = nb.Vectors(np.arange(240), turned, LABELS, space=Space(dim=8, weights="turned"))
-    head = CompatibleHead().fit(new, vectors(8, 0.3, OLD))
+    old, few = vectors(8, 0.3, OLD), np.arange(240) % 2 == 0  # the other half is new to the head
+    seen = [
+        nb.Vectors(one.ids[few], one.vectors[few], LABELS[few], space=one.space)
+        for one in (new, old)
+    ]
+    head = CompatibleHead().fit(*seen)
     head.save_pretrained(tmp_path / "head")
     elder = vectors(7, 1.2, replace(OLD, weights="elder"))  # not what the head was fitted on
     result = nb.evaluate(elder, head.transform(new))
@@ -181,6 +186,20 @@ def test_a_declared_head_still_works_and_what_it_maps_carries_it(tmp_path):
     assert again.space.compatible_with == (measured,)
     assert again.space.fingerprint == head.space_.fingerprint
     assert measured.fingerprint == elder.space.fingerprint != again.space.parent
+
+
+def test_a_head_is_not_declared_by_items_that_it_was_fitted_on(tmp_path):
+    new = vectors(6, 0.3, Space(dim=8, weights="new"))
+    head = CompatibleHead().fit(new, vectors(8, 1.2, OLD))
+    head.save_pretrained(tmp_path / "head")
+    result = nb.evaluate(vectors(8, 1.2, OLD), head.transform(new))
+    assert any(
+        "240 of 240 queries are items that the head was fitted on" in n for n in result.notes
+    )
+    before = (tmp_path / "head" / "space.json").read_bytes()
+    with pytest.raises(DataError, match="fitted on all 240"):
+        declare_compatible(tmp_path / "head", result)
+    assert (tmp_path / "head" / "space.json").read_bytes() == before
 
 
 def test_the_metric_tells_how_deep_and_who_asks_whom():

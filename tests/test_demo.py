@@ -64,6 +64,8 @@ def test_the_report_shows_all_it_should(demo):
     for what in ("NDPP", "ODPP", "BCT", "old/old", "P_comp", "gallery by", "crowded families"):
         assert what in page
     assert page.count("<svg") == 6
+    assert "prototype alignment" in page
+    assert "Baseline" not in page  # one name for one model
     assert "NaN" not in page
 
 

@@ -6,6 +6,7 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation import evaluate
+from nobackfill.matching import labelled_by
 from nobackfill.space import Space
 
 CLASSES, PER_CLASS, DIM = 6, 5, 8
@@ -234,8 +235,11 @@ def test_query_vectors_may_be_others_than_gallery_vectors():
 
 
 def test_dimensions_must_fit():
-    with pytest.raises(SpaceMismatch, match="old 8 dimensions, but they have 5"):
+    with pytest.raises(SpaceMismatch, match="old 8 dimensions, but they have 5") as wrong:
         evaluate(OLD, vectors(2, 0.4, dim=5))
+    ways = ["`nobackfill fit`", "`embedding_dim = 8`", "--query-for-old"]
+    places = [str(wrong.value).index(way) for way in ways]
+    assert places == sorted(places)  # what needs no training comes first
 
 
 def test_ids_must_be_of_one_kind():
@@ -468,10 +472,122 @@ def test_items_that_are_numbers_are_listed_as_text():
     assert evaluate(numbered, numbered, ground_truth=truth).old_old.ranks.tolist() == [1]
 
 
-def test_lists_in_which_nothing_is_found_are_told_of():
-    for truth in (GroundTruth({}), GroundTruth({"q.jpg": ["g0"]}), GroundTruth({"q": []})):
-        with pytest.raises(DataError, match="wanted queries that have something to find"):
-            evaluate(FIVE, FIVE, ground_truth=truth)
+@pytest.mark.parametrize(
+    ("truth", "says"),
+    [
+        (GroundTruth({}), "nothing is in the gallery"),
+        (GroundTruth({"q": []}), "nothing is in the gallery"),
+        (GroundTruth({"q": ["g0"]}, {"q": ["g0"]}), "nothing is in the gallery and counts"),
+        (GroundTruth({"q.jpg": ["g0"]}), "any of the 1: it names .* 'q.jpg', the files like 'q'"),
+    ],
+)
+def test_lists_in_which_nothing_is_found_are_told_of(truth, says):
+    with pytest.raises(DataError, match="wanted queries that have something to find") as wrong:
+        evaluate(FIVE, FIVE, ground_truth=truth)
+    assert wrong.match(says)
+    assert "label" not in str(wrong.value)
+
+
+def test_queries_that_have_nothing_to_find_do_not_count():
+    lists = {f"item-{query}": [f"item-{query + 6}"] for query in range(4)}
+    result = evaluate(OLD, NEW, ground_truth=GroundTruth(lists))
+    assert result.counted.tolist() == [True] * 4 + [False] * 2
+    summary = result.summary()
+    assert (summary["num_queries"], summary["num_asked"]) == (4, CLASSES)
+    assert summary["differences"]["new_old - old_old"]["groups"] == 4
+    assert not any("no intervals" in note for note in result.notes)
+
+
+def test_classes_that_do_not_count_make_no_interval():
+    lists = {f"item-{query}": [f"item-{query + 6}"] for query in range(2)}
+    result = evaluate(OLD, NEW, ground_truth=GroundTruth(lists))
+    assert any(note.startswith("no intervals: ") and "are of 2" in note for note in result.notes)
+
+
+# Which column says what belongs together
+
+
+def grouped(file, values, name="product", *, labelled=True):
+    columns = {**file.columns, name: values}
+    return nb.Vectors(file.ids, file.vectors, labels() if labelled else None, columns=columns)
+
+
+def named(old, new):
+    return {"the old file": old, "the new file": new}
+
+
+@pytest.mark.parametrize("telling", [(True, True), (True, False), (False, True)])
+def test_a_column_takes_the_place_of_labels(telling):
+    pairs = labels() // 2
+    files = [
+        grouped(file, pairs) if tells else file
+        for file, tells in zip((OLD, NEW), telling, strict=True)
+    ]
+    found = labelled_by("product", named(*files))
+    assert [one.labels is not None for one in found] == list(telling)  # other labels are gone
+    by_label = evaluate(vectors(4, 1.5, labels=pairs), vectors(2, 0.4, labels=pairs))
+    summary, expected = evaluate(*found).summary(), by_label.summary()
+    assert summary["new_old"] == expected["new_old"] != evaluate(OLD, NEW).summary()["new_old"]
+    assert summary["searched"] == expected["searched"]
+
+
+def test_rows_of_a_column_are_compared_by_id():
+    new = grouped(NEW, labels() // 2).select(np.arange(len(NEW))[::-1])
+    old, new = labelled_by("product", named(grouped(OLD, labels() // 2), new))
+    assert new.labels.tolist() == old.labels[::-1].tolist()
+    fewer = grouped(NEW, labels() // 2).select(np.arange(4, 20))
+    assert len(labelled_by("product", named(old, fewer))[1]) == 16
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "says"),
+    [
+        (OLD, NEW, ConfigError, "wanted a column `product` .* no file has it. Known: label, is_q"),
+        (grouped(OLD, labels(), "products"), NEW, ConfigError, "Did you mean `products`"),
+        (FIVE.select([0]), NEW, ConfigError, "Known: is_query, is_gallery, label."),
+        (nb.Vectors(["a"], torch.ones(1, 2)),) * 2 + (ConfigError, "Add it to either file"),
+        (
+            grouped(OLD, labels()), grouped(NEW, labels() + 1), DataError,
+            "the same `product` in all files, but 30 items differ",
+        ),
+        (grouped(OLD, labels() / 2), NEW, DataError, "`product` wants text or whole numbers"),
+    ],
+)  # fmt: skip
+def test_a_column_that_cannot_be_used_is_named(old, new, error, says):
+    with pytest.raises(error, match=says):
+        labelled_by("product", named(old, new))
+
+
+# The same file twice
+
+
+SAME = "the old and the new vectors of the queries are the same"
+
+
+def told_the_same(old, new, **options):
+    return any(note.startswith(SAME) for note in evaluate(old, new, **options).notes)
+
+
+def test_the_same_vectors_twice_get_a_note():
+    lengths = torch.linspace(1, 9, len(OLD))[:, None]
+    longer = torch.cat([OLD.vectors, torch.ones(len(OLD), 2)], dim=1)
+    known = {"columns": OLD.columns}
+    assert told_the_same(OLD, OLD)
+    assert told_the_same(OLD, nb.Vectors(OLD.ids, OLD.vectors.half(), OLD.labels, **known))
+    assert told_the_same(OLD, nb.Vectors(OLD.ids, lengths * OLD.vectors, OLD.labels, **known))
+    assert told_the_same(
+        OLD, nb.Vectors(OLD.ids, longer, OLD.labels, **known, compatible_dim=OLD.dim)
+    )
+    assert told_the_same(OLD, OLD.select(np.random.default_rng(0).permutation(len(OLD))))
+    assert told_the_same(OLD, NEW, query_for_old=OLD)
+
+
+@pytest.mark.parametrize("query", [0, 3, CLASSES - 1])
+def test_one_other_query_is_another_model(query):
+    values = OLD.vectors.clone()
+    values[query] += 0.01
+    assert not told_the_same(OLD, nb.Vectors(OLD.ids, values, OLD.labels, columns=OLD.columns))
+    assert not told_the_same(OLD, NEW)
 
 
 def test_trapezoids_are_a_matter_of_the_protocol_not_of_lists():

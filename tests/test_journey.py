@@ -1,5 +1,6 @@
 """The README's way from two files of vectors to a head runs as it is written there."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -25,12 +26,14 @@ def commands():
 def test_five_commands_lead_from_two_files_to_a_head(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(400) % 50
-    mean = F.normalize(torch.randn(50, 16, generator=generator), dim=1)
+    labels = torch.arange(800) % 100
+    mean = F.normalize(torch.randn(100, 16, generator=generator), dim=1)
+    columns = {"split": np.where(labels < 50, "train", "validation")}
     for name, noise, dim in (("old", 1.5, 16), ("new", 0.5, 24)):
         turn = torch.linalg.qr(torch.randn(dim, 16, generator=generator)).Q
-        vectors = mean[labels] + noise * torch.randn(400, 16, generator=generator) / 4
-        nb.Vectors(np.arange(400), vectors @ turn.T, labels.numpy()).save(f"{name}.parquet")
+        vectors = mean[labels] + noise * torch.randn(800, 16, generator=generator) / 4
+        known = nb.Vectors(np.arange(800), vectors @ turn.T, labels.numpy(), columns=columns)
+        known.save(f"{name}.parquet")
     steps = commands()
     assert [step[0] for step in steps] == ["assess", "fit", "embed", "evaluate", "evaluate"]
     for step in steps:
@@ -40,3 +43,7 @@ def test_five_commands_lead_from_two_files_to_a_head(tmp_path, monkeypatch):
             assert "Upgrade with head" in result.output
     for name in ("assessment.html", "assessment.json", "report.html", "head/config.json"):
         assert Path(name).exists(), name
+    asked = nb.load_vectors("compatible.parquet")
+    assert (asked.columns["fitted"] == (labels < 50).numpy()).all()
+    told = json.loads(Path("report.json").read_text())
+    assert "fitted on" not in json.dumps(told)  # those that ask are new to the head

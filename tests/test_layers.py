@@ -12,7 +12,7 @@ ROOMS = """
     adapters
     perturb allclasses losses given itemclasses methods train
     bootstrap protocols matching pairvectors head strategies diagnosis threeparts assessment common
-    scores caveats evaluation declaration matrix comparison modalities verdicts similarities
+    scores fitted caveats evaluation declaration matrix comparison modalities verdicts similarities
     analysis confusion findings
     report upgrade sentences reporting gallery jobs sequence plan demo demo_report bench doctor cli
     __main__

@@ -18,16 +18,19 @@ from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.data.collections import make_collection
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import evaluate
+from nobackfill.modalities import evaluate_modalities
 from nobackfill.report import Page, Section
 from nobackfill.reporting import (
     Report,
     kinds_of,
     looks_in,
+    names_apart,
     names_of,
     pictures_of,
     report_runs,
     report_vectors,
     similarity_of,
+    upgrade_title,
 )
 from nobackfill.space import Space
 from nobackfill.train.run import Run
@@ -562,3 +565,116 @@ def test_runs_of_one_name_are_told_apart_by_the_folder_above():
     )
     assert names_of(apart) == ["x", "y"]
     assert names_of(alike) == ["a/x", "b/x"]
+
+
+# What two files are called
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("old.parquet", "new.parquet", ("old", "new")),
+        (
+            "runs/old/validation.parquet",
+            "runs/ndpp/validation.parquet",
+            ("old/validation", "ndpp/validation"),
+        ),
+        ("a/x/v.npz", "b/x/v.npz", ("a/x/v", "b/x/v")),
+        ("v.parquet", "new/v.parquet", None),
+        ("same/v.parquet", "same/v.npz", ("v.parquet", "v.npz")),
+        ("same/v.parquet", "same/v.parquet", ("v.parquet", "v.parquet")),
+    ],
+)
+def test_two_files_are_called_by_what_tells_them_apart(old, new, names, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    wanted = names or (f"{tmp_path.name}/v", "new/v")
+    assert names_apart(Path(old), Path(new)) == wanted
+    assert upgrade_title(Path(old), Path(new)) == (
+        f"May {wanted[1]} go live on the vectors of {wanted[0]}?"
+    )
+
+
+# Who waits is told what is being done
+
+
+def test_what_is_being_done_is_told_in_order(runs, tmp_path):
+    old, new = (nb.load_vectors(runs / name / "validation.parquet") for name in ("old", "bct-0"))
+    told = []
+    report_vectors(evaluate(old, new), [old, new], title="T", watch=told.append)
+    assert len(told) == len(set(told)) == 2
+    for names in (["bct-0"], FOUR):
+        some = []
+        reported(runs, *names, watch=some.append)
+        assert some[1:] == told
+        assert "searching" in some[0]
+
+
+# Images and texts
+
+
+@pytest.fixture(scope="module")
+def told_runs(tmp_path_factory):
+    """Models of glyphs and of the sentences that tell them; two seeds of the new one."""
+    folder = tmp_path_factory.mktemp("told")
+    data = Choice("glyphs", {**OLD.data.options, "captions": 2})
+    old = replace(OLD, data=data, text=Choice("words", {"buckets": 512, "width": 8}))
+    train(old, folder / "old")
+    for seed in (0, 1):
+        train(
+            replace(
+                old,
+                method=Choice("ndpp"),
+                old=OldConfig(run=str(folder / "old")),
+                train=replace(OLD.train, step=1, seed=seed),
+            ),
+            folder / f"ndpp-{seed}",
+        )
+    return folder
+
+
+def by_modality(told_runs, name):
+    files = [nb.load_vectors(told_runs / one / "validation.parquet") for one in ("old", name)]
+    return evaluate_modalities(*files)
+
+
+def decided(told_runs, name, **verdicts):
+    """Makes the run's record tell other verdicts of its directions, as other data would."""
+    path = told_runs / name / "evaluation.json"
+    summary = strictly(path.read_text())
+    for direction, verdict in verdicts.items():
+        one = summary if direction == summary["direction"] else summary["tests"][direction]
+        one["verdict"] = verdict
+    path.write_text(json.dumps(summary))
+
+
+def test_of_images_and_texts_the_verdict_is_that_of_all_directions(told_runs):
+    wanted = by_modality(told_runs, "ndpp-0")
+    made = reported(told_runs, "ndpp-0")
+    assert made.page.verdict == made.facts["verdict"] == wanted.verdict
+    assert made.facts["compatible"] == wanted.compatible
+    assert made.facts["verdicts"] == {name: one.verdict for name, one in wanted.directions.items()}
+    for name in ("text_to_image", "image_to_text"):
+        gain = wanted.directions[name].differences["new_old - old_old"].mean
+        assert f"{100 * gain:+.2f}" in made.page.summary[0]
+        assert f"from {name.replace('_', ' ')}" in made.page.summary[0]
+
+
+@pytest.mark.parametrize("other", ["compatible", "undecided", "not compatible"])
+def test_one_direction_in_doubt_is_enough_for_a_page_and_for_a_table(told_runs, tmp_path, other):
+    copy = tmp_path / "told"
+    shutil.copytree(told_runs, copy)
+    for name in ("ndpp-0", "ndpp-1"):
+        decided(
+            copy, name, text_to_image="compatible", image_to_text=other, text_to_text="undecided"
+        )
+    assert reported(copy, "ndpp-0").page.verdict == other
+    both = reported(copy, "ndpp-0", "ndpp-1")
+    (kind,) = both.facts["methods"].values()
+    assert kind["verdicts"][other] == 2
+    assert ("none may go live" in both.page.summary[0]) == (other != "compatible")
+    assert both.page.summary[-1].startswith("Numbers are from text to image; a run is compatible")
+
+
+def test_of_images_alone_no_directions_are_told(one):
+    assert "verdicts" not in one.facts
+    assert one.facts["verdict"] == one.page.verdict

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from nobackfill.errors import DataError
-from nobackfill.space import CompatibleWith, Space, path_beside, read_space, write_space
+from nobackfill.space import (
+    SAMPLE,
+    CompatibleWith,
+    Space,
+    names_a_model,
+    path_beside,
+    read_space,
+    with_dim,
+    write_space,
+)
 
 SPACE = Space(
     dim=256,
@@ -81,6 +90,51 @@ def test_a_measurement_replaces_that_on_the_same_space_and_no_other():
     assert both.fingerprint == SPACE.fingerprint
 
 
+def test_a_verdict_of_no_takes_the_place_of_a_yes_on_the_same_space_and_the_other_way_round():
+    other, worse, better = (
+        CompatibleWith(name, "mAP", value)
+        for name, value in (("ff", 0.6), ("0123456789abcdef", 0.1), ("0123456789abcdef", 0.7))
+    )
+    refused = SPACE.with_measured(other).with_measured(worse, compatible=False)
+    assert (refused.compatible_with, refused.not_compatible_with) == ((other,), (worse,))
+    assert Space.from_json(refused.to_json()) == refused
+    assert refused.fingerprint == SPACE.fingerprint
+    again = refused.with_measured(better)
+    assert (again.compatible_with, again.not_compatible_with) == ((other, better), ())
+    twice = refused.with_measured(replace(other, value=0.0), compatible=False)
+    assert [one.fingerprint for one in twice.not_compatible_with] == [worse.fingerprint, "ff"]
+
+
+@pytest.mark.parametrize("key", ["weights", "name"])
+def test_a_short_record_names_its_model_and_leaves_the_rest_unknown(key):
+    short = Space.from_json(json.dumps({key: "resnet50"}))
+    assert short == Space(dim=None, weights="resnet50", normalized=None, dtype=None)
+    assert Space.from_json(short.to_json()) == short
+    more = Space.from_json(json.dumps({key: "resnet50", "dim": 8, "normalized": True}))
+    assert more == Space(dim=8, weights="resnet50", normalized=True, dtype=None)
+
+
+def test_what_is_not_known_is_not_the_same_as_what_is():
+    short = Space(dim=None, weights="resnet50", normalized=None, dtype=None)
+    known = [Space(dim=8, weights="resnet50"), Space(dim=8, weights="resnet50", normalized=True)]
+    assert not {short.fingerprint, with_dim(short, 8).fingerprint} & {s.fingerprint for s in known}
+    assert short.fingerprint != with_dim(short, 8).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("space", "names"),
+    [
+        (Space(dim=8), False),
+        (Space(dim=8, weights=""), False),
+        (Space(dim=8, parent="0" * 16, method="ndpp"), False),
+        (Space(dim=8, weights="old"), True),
+        (Space(dim=8, preprocessing="32 px"), True),
+    ],
+)
+def test_a_model_is_named_by_its_weights_or_what_it_sees(space, names):
+    assert names_a_model(space) is names
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -89,10 +143,23 @@ def test_a_measurement_replaces_that_on_the_same_space_and_no_other():
         (record(schema=2), "schema version 2.*Upgrade nobackfill"),
         (record(colour="red"), "unknown keys: colour.*Remove"),
         ("{}", "lacks schema, weights"),
-        (json.dumps({"schema": 1, "dim": 3}), "lacks weights.*Add"),
-        (record(dim="256"), "`dim` should be int, but is '256'"),
+        (
+            json.dumps({"schema": 1, "dim": 3}),
+            "lacks weights.*does not name the model.*Write at least its name",
+        ),
+        (record(dim="256"), "`dim` should be int or null, but is '256'"),
         (record(dim=True), "`dim` should be int"),
         (record(dim=0), "at least 1 dimension"),
+        ('{"dim": 3, "weights": null}', "lacks schema, preprocessing.*does not name the model"),
+        (
+            '{"name": ""}',
+            r'does not name the model.*\{"name": "resnet50, March 2024", "dim": 512\}',
+        ),
+        ('{"name": 3}', "`weights` should be str or null, but is 3"),
+        (record(name="resnet50"), "`weights` and `name`.*Keep one"),
+        ('{"name": "resnet50", "colour": "red"}', "unknown keys: colour"),
+        ('{"name": "resnet50", "schema": 2}', "schema version 2"),
+        (record(not_compatible_with=[{"metric": "mAP"}]), "not_compatible_with.*lacks fingerprint"),
         (record(weights=3), "`weights` should be str or null"),
         (record(compatible_with=["old"]), "compatible_with.*but one is 'old'"),
         (record(compatible_with=[{"metric": "mAP"}]), "compatible_with.*lacks fingerprint, value"),
@@ -130,6 +197,20 @@ def test_written_beside_and_read_again(tmp_path):
     assert read_space(artefact) is None
     assert write_space(artefact, SPACE) == tmp_path / "old.space.json"
     assert read_space(artefact) == SPACE
+
+
+def test_a_record_without_dimensions_takes_those_of_the_vectors(tmp_path):
+    artefact = tmp_path / "old.parquet"
+    (tmp_path / "old.space.json").write_text('{"name": "resnet50"}')
+    assert read_space(artefact, dim=8) == Space(8, "resnet50", normalized=None, dtype=None)
+    with pytest.raises(DataError, match=r"old\.space\.json does not tell `dim`.*\"dim\": 512"):
+        read_space(artefact)
+    (tmp_path / "old.space.json").write_text('{"name": "resnet50", "dim": 4}')
+    assert read_space(artefact, dim=8).dim == 4  # what is told counts
+
+
+def test_the_sample_of_the_error_is_a_record():
+    assert Space.from_json(SAMPLE) == Space(512, "resnet50, March 2024", None, None, None)
 
 
 def test_an_error_names_the_file(tmp_path):

@@ -828,3 +828,56 @@ def test_the_record_beside_a_file_is_checked_too(tmp_path):
 def test_rows_can_be_taken_backwards():
     vectors = Vectors(["a", "b", "c"], torch.eye(3))
     assert vectors.select(np.arange(3)[::-1]).ids.tolist() == ["c", "b", "a"]
+
+
+def test_bare_vectors_have_beside_them_what_a_head_was_fitted_on(tmp_path):
+    fitted = [True, False, True]
+    for name in ("made.npy", "made.NPY"):
+        Vectors(range(3), rows(3), columns={"fitted": fitted}).save(tmp_path / name)
+        assert load_vectors(tmp_path / name).columns["fitted"].tolist() == fitted
+        assert np.load(tmp_path / name).shape == (3, 3)
+    Vectors(range(3), rows(3)).save(tmp_path / "made.npy")  # of which nothing is known
+    assert "fitted" not in load_vectors(tmp_path / "made.npy").columns
+    assert not (tmp_path / "made.fitted.json").exists()
+
+
+def test_other_formats_leave_what_lies_beside_bare_vectors(tmp_path):
+    Vectors(range(3), rows(3), columns={"fitted": [True] * 3}).save(tmp_path / "made.npy")
+    Vectors(range(3), rows(3)).save(tmp_path / "made.npz")
+    assert "fitted" in load_vectors(tmp_path / "made.npy").columns
+    assert "fitted" not in load_vectors(tmp_path / "made.npz").columns
+
+
+def test_a_column_of_someone_else_does_not_go_beside_bare_vectors(tmp_path):
+    with pytest.raises(DataError, match="they also have fitted"):
+        Vectors(range(3), rows(3), columns={"fitted": ["a", "b", "c"]}).save(tmp_path / "made.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("half", "a 1 or a 0 for each row"),
+        ('{"fitted": "012"}', "a 1 or a 0 for each row"),
+        ('{"other": "010"}', "a 1 or a 0 for each row"),
+        ('{"fitted": 10}', "a 1 or a 0 for each row"),
+        ("[]", "a 1 or a 0 for each row"),
+        ('{"fitted": "0101"}', "one value per vector in `fitted`, but there are 4 for 3"),
+    ],
+)
+def test_what_lies_beside_bare_vectors_must_be_of_them(tmp_path, text, says):
+    np.save(tmp_path / "made.npy", rows(3).numpy())
+    (tmp_path / "made.fitted.json").write_text(text)
+    with pytest.raises(DataError, match=says):
+        load_vectors(tmp_path / "made.npy")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".safetensors"])
+def test_a_short_record_beside_a_file_takes_its_dimensions_from_the_vectors(tmp_path, suffix):
+    from nobackfill.records import space_of
+
+    path = tmp_path / f"old{suffix}"
+    Vectors(["a", "b"], torch.eye(2)).save(path)
+    (tmp_path / "old.space.json").write_text('{"name": "resnet50"}')
+    wanted = Space(2, "resnet50", normalized=None, dtype=None)
+    assert load_vectors(path).space == space_of(path) == wanted
+    assert space_of(tmp_path / "old.space.json").dim is None

@@ -56,6 +56,7 @@ Answer = Literal[
 EXIT = {"upgrade with head": 0, "two-stage": 0, "inconclusive": 3}  # 1 for the others
 SHARES = (0.1, 0.25, 0.5)  # of the gallery, embedded again
 KEEP_BELOW = 0.005  # of mAP: a gain that would not be worth it
+KEEP, CONTROL = "keep the old model", "old vectors with a head"  # ways without the new model
 SAME = 0.01  # how far apart vectors may lie that are told to be the same
 
 
@@ -76,6 +77,11 @@ class Candidate:
     test: float
     gain: Interval
     added: Interval
+
+    @property
+    def uses_new(self) -> bool:
+        """Whether the new model takes part in it."""
+        return self.name not in (KEEP, CONTROL)
 
     @property
     def pays(self) -> bool:
@@ -105,7 +111,7 @@ class Verdict:
         headroom: The mAP of the best of queries on the stored vectors, about.
         crowding: How crowded the old space is.
         counts: Classes and items of each part.
-        notes: What a reader should know.
+        notes: What a reader should know of these numbers.
     """
 
     verdict: Answer
@@ -116,6 +122,11 @@ class Verdict:
     crowding: Crowding
     counts: Mapping[str, int]
     notes: Sequence[str] = ()
+
+    @property
+    def advice(self) -> str:
+        """What the paper would choose in so crowded a space."""
+        return advice(self.crowding)
 
     @property
     def exit_code(self) -> int:
@@ -131,6 +142,7 @@ class Verdict:
             "chosen": self.chosen,
             "headroom": self.headroom,
             "crowding": asdict(self.crowding),
+            "advice": self.advice,
             "counts": dict(self.counts),
             "notes": list(self.notes),
         }
@@ -203,7 +215,7 @@ def assess(
         float(np.nanmean(precision_of(tested_on, headroom(tested_on)))),
         crowding,
         {"items": len(items), "classes": crowding.classes, **counts_of(parts)},
-        notes=[*items.notes, *advice(crowding), *split_notes(is_training)],
+        notes=[*items.notes, *split_notes(is_training)],
     )
 
 
@@ -297,8 +309,8 @@ class _Tried:
         self.seed = seed
         self.validation: dict[str, NDArray[Any]] = {}
         self.test: dict[str, NDArray[Any]] = {}
-        self.add("keep the old model", lambda part: on_old(part, part.old))
-        self.add("old vectors with a head", lambda part: on_old(part, control(part.old)))
+        self.add(KEEP, lambda part: on_old(part, part.old))
+        self.add(CONTROL, lambda part: on_old(part, control(part.old)))
 
     def add(self, name: str, scores: Way) -> None:
         """Tries one way."""
@@ -355,6 +367,10 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
             f"only a full backfill is surely better than the old model, by "
             f"{in_points(full.gain.summary())} points of mAP; with the stored vectors {best} "
             f"gives {gain}."
+        )
+    if head.gain.high < 0:
+        return "keep the old model", (
+            f"even the best way to search the stored vectors, {best}, loses: {gain} points of mAP."
         )
     if head.gain.high < KEEP_BELOW:
         return "keep the old model", (

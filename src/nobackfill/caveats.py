@@ -1,9 +1,38 @@
 """What a reader should know of vectors that are compared: who made them, and what is mixed."""
 
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
 from nobackfill.ids import is_in
-from nobackfill.matching import SearchPlan
+from nobackfill.matching import SearchPlan, rows_of
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
+
+ROUNDING = 1e-3  # how far apart unit vectors may lie that float16 made of the same
+
+
+def same_notes(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
+    """Whether old and new queries have the same vectors, so that the upgrade is none."""
+    for ids in (plan.query_ids[:1], plan.query_ids):  # the first one mostly tells
+        if not are_the_same(rows_of(old, ids), rows_of(new, ids)[:, : old.dim]):
+            return []
+    return [
+        "the old and the new vectors of the queries are the same, so nothing can change: check "
+        "that these are the right files"
+    ]
+
+
+def are_the_same(one: Float[Tensor, "rows dim"], other: Float[Tensor, "rows dim"]) -> bool:
+    """Whether vectors point the same way, but for rounding.
+
+    Example:
+        >>> import torch
+        >>> are_the_same(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.6, 0.8]]).half())
+        True
+    """
+    apart = F.normalize(one.float(), dim=1) - F.normalize(other.float(), dim=1)
+    return bool((apart.norm(dim=1) < ROUNDING).all())
 
 
 def space_notes(old: Vectors, new: Vectors) -> list[str]:

@@ -211,14 +211,20 @@ class Comparison:
             pq.write_table(pa.table(columns), unfinished)
 
     def _blocks(self, pair: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Cosines of some queries at a time, what is relevant to them, and what is passed over."""
+        """Cosines of some queries at a time, what is relevant to them, and what is passed over.
+
+        Of very many pairs, every so many queries are looked at.
+        """
         query, gallery = self._unit(pair)
         plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
-        step = 1 if every > 1 else max(1, BLOCK // len(gallery))
-        for first in range(0, len(query), every * step):
-            last = min(first + step, len(query))
-            cosine = (query[first:last] @ gallery.T).cpu()
-            yield cosine, plan.is_relevant(first, last), plan.is_ignored(first, last)
+        rows = torch.arange(0, len(query), every)
+        for some in rows.split(max(1, BLOCK // len(gallery))):
+            cosine = (query[some.to(query.device)] @ gallery.T).cpu()
+            relevant, ignored = (
+                torch.cat([marks(row, row + 1) for row in some.tolist()])
+                for marks in (plan.is_relevant, plan.is_ignored)
+            )
+            yield cosine, relevant, ignored
 
     def _unit(self, pair: str) -> tuple[Tensor, Tensor]:
         """The vectors of both sides, of length 1."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from nobackfill.bootstrap import in_points
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation import Evaluation
+from nobackfill.fitted import check_new_queries
 from nobackfill.protocols import protocol_named
 from nobackfill.records import record_of, space_of
 from nobackfill.space import CompatibleWith, Space, write_record
@@ -32,15 +33,35 @@ def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleW
     Raises:
         SpaceMismatch: Where it was not measured to be compatible, or the queries were made by
             another model.
-        DataError: Where the files do not say what made them, or the record cannot be written.
+        DataError: Where the files do not say what made them, a head was fitted on all that asked,
+            or the record cannot be written.
     """
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if (reason := why_not(evaluation)) is not None:
         raise SpaceMismatch(reason)
+    check_new_queries(evaluation.fitted)
     measured = measurement(evaluation)
     write_record(record_of(model), space.with_measured(measured))
     return measured
+
+
+def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWith | None:
+    """Writes into the record of a model what was measured on the old gallery, be it yes or no.
+
+    Where the verdict is undecided nothing is written. See `declare_compatible`.
+
+    Returns:
+        What was measured, where the verdict is "compatible".
+    """
+    if evaluation.verdict == "compatible":
+        return declare_compatible(model, evaluation)
+    model = Path(model)
+    space = check_declarable(model, evaluation.old_space, evaluation.query_space)
+    if evaluation.verdict == "not compatible":
+        told_no = space.with_measured(measurement(evaluation), compatible=False)
+        write_record(record_of(model), told_no)
+    return None
 
 
 def measurement(evaluation: Evaluation) -> CompatibleWith:
@@ -59,17 +80,24 @@ def metric_of(evaluation: Evaluation) -> str:
     return f"{metric} {'_to_'.join(evaluation.modalities)}" if evaluation.modalities else metric
 
 
-def why_not(evaluation: Evaluation) -> str | None:
-    """Why a model cannot be declared compatible by what was measured; None where it can."""
+def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
+    """Why a model cannot be declared compatible by what was measured; None where it can.
+
+    Args:
+        evaluation: What was measured.
+        written: Whether a verdict of no went into the record of the model (`declare_measured`).
+    """
     if evaluation.verdict == "compatible":
         return None
     metric = metric_of(evaluation)
     old, new = (pair.mean_average_precision for pair in (evaluation.old_old, evaluation.new_old))
     gain = in_points(evaluation.differences["new_old - old_old"].summary())
+    no = written and evaluation.verdict == "not compatible"
+    kept = "Its record says so now" if no else "Nothing was written"
     return (
         f"wanted to declare a model that was measured to be compatible, but the verdict is "
         f"{evaluation.verdict}: new/old has {metric} {new:.4f} and old/old {old:.4f}, a difference "
-        f"of {gain} points. Nothing was written. {WHAT_TO_DO[evaluation.verdict]}."
+        f"of {gain} points. {kept}. {WHAT_TO_DO[evaluation.verdict]}."
     )
 
 

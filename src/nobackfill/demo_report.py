@@ -18,6 +18,7 @@ from nobackfill.files import write_text
 from nobackfill.prototypes import class_means
 from nobackfill.report import Figure, Page, Section, Table, render_html
 from nobackfill.report.plots import COLORS, heat_map, histograms, maps, pictures
+from nobackfill.verdicts import what_falls
 
 TITLES = {
     "old": "old",
@@ -28,7 +29,6 @@ TITLES = {
     "odpp": "ODPP",
 }
 SPACES = ("old", "prototype_alignment", "ndpp", "odpp")  # those that are drawn
-SAYS = {"old": "old", "prototype_alignment": "Baseline", "ndpp": "NDPP", "odpp": "ODPP"}
 
 
 def write_report(demo: Demo, *, device: torch.device) -> None:
@@ -42,10 +42,11 @@ def write_report(demo: Demo, *, device: torch.device) -> None:
     prototypes = {
         name: class_means(part, labels, int(labels.max()) + 1) for name, part in embeddings.items()
     }
+    best = best_upgrade(demo.evaluations)
     page = Page(
         title="Upgrading an embedding model without re-embedding the gallery",
-        verdict=best_upgrade(demo.evaluations).verdict,
-        summary=conclude(demo.evaluations),
+        verdict=best.verdict,
+        summary=[*conclude(demo.evaluations), *filter(None, [what_falls(best.summary())])],
         sections=[
             Section(
                 "What each upgrade gains",
@@ -199,7 +200,7 @@ def family_says(
 ) -> str:
     """How near the classes of a family are in each space, and how far they were moved."""
     cosines = ", ".join(
-        f"{SAYS[name]} {pair_cosines(part[members]).mean():.2f}"
+        f"{TITLES[name]} {pair_cosines(part[members]).mean():.2f}"
         for name, part in prototypes.items()
     )
     moves = []
@@ -208,7 +209,7 @@ def family_says(
         if moved is not None:
             cosine = F.cosine_similarity(moved[members], prototypes["old"][members], dim=-1)
             degrees = cosine.clamp(-1, 1).acos().rad2deg().mean()
-            moves.append(f"{SAYS[name]} {degrees:.1f}°")
+            moves.append(f"{TITLES[name]} {degrees:.1f}°")
     return (
         f"Mean cosine of two of its {len(members)} prototypes (1: the same direction), in all "
         f"dimensions: {cosines}. The old prototypes were moved on average by {', '.join(moves)}."
@@ -235,7 +236,7 @@ def family_maps(
         moved = demo.runs[name].moved_prototypes()
         if moved is not None:
             panel["moved"] = flat(moved[members])
-        panels[SAYS[name]] = panel
+        panels[TITLES[name]] = panel
     return maps(panels, np.searchsorted(members.numpy(), labels[mine].numpy()))
 
 
@@ -253,8 +254,9 @@ def similarity_section(prototypes: Mapping[str, Float[Tensor, "classes dim"]]) -
     return Section(
         "How similar the prototypes of different classes are",
         f"Cosines between the class means of each model, for the {int(alike.sum()):,} pairs of "
-        f"classes that are similar (cosine above 0) in both the old and the Baseline's space. "
-        f"Mass further left means that classes which the old model confuses have come apart.",
+        f"classes that are similar (cosine above 0) both in the old space and in that of "
+        f"{TITLES['prototype_alignment']}. Mass further left means that classes which the old "
+        f"model confuses have come apart.",
         tables=[
             Table(
                 columns=columns,

@@ -79,15 +79,15 @@ def _closest(
     return [(str(names[min(pair)]), str(names[max(pair)]), value) for pair, value in found.items()]
 
 
-def advice(crowding: Crowding) -> list[str]:
+def advice(crowding: Crowding) -> str:
     """What the paper would advise, and what it rests on."""
     favoured = "odpp" if crowding.classes >= MANY else "ndpp"
     closest = "; ".join(
         f"{one} and {other} ({value:.2f})" for one, other, value in crowding.closest
     )
-    return [
+    return (
         f"{crowding.classes:,} classes, {100 * crowding.near:.0f} % of them with another at a "
         f"cosine above {CROWDED} ({crowding.pairs:,} pairs), the closest being {closest}: the "
         f"paper would choose {favoured} (few classes: ndpp, many: odpp); what was measured here "
         f"are the rows above"
-    ]
+    )

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
-from nobackfill.caveats import mixed_notes, query_notes, space_notes
+from nobackfill.caveats import mixed_notes, query_notes, same_notes, space_notes
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
+from nobackfill.fitted import Overlap, fitted_note, fitted_overlap
 from nobackfill.ids import is_in
 from nobackfill.matching import SearchPlan, columns_of, plan_search
 from nobackfill.metrics import Retrieval, retrieval
@@ -67,6 +68,7 @@ class Evaluation:
         modalities: Of those that asked and those that were searched; None where all did.
         old_space: What made the old gallery, if its file tells.
         query_space: What made the queries that asked it in new/old, if theirs does.
+        fitted: How many items a head was fitted on, if its vectors tell.
     """
 
     old_old: Retrieval
@@ -85,6 +87,7 @@ class Evaluation:
     modalities: tuple[str, str] | None = None
     old_space: Space | None = None
     query_space: Space | None = None
+    fitted: Overlap | None = None
 
     @property
     def compatible(self) -> bool:
@@ -136,6 +139,11 @@ class Evaluation:
         return {name: result for name, result in measured.items() if result is not None}
 
     @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Whether each query counts: whether it has something to find."""
+        return (self.old_old.num_relevant > 0).numpy()
+
+    @property
     def gain_recovered(self) -> float | None:
         """Of what an unconstrained model and a whole backfill would gain, the share gained today.
 
@@ -150,11 +158,11 @@ class Evaluation:
     def flips(self, k: int) -> Flips:
         """Queries that lose, or win, their hit in the top `k` on the day of the upgrade."""
         before, after = self.old_old.found_by(k), self.new_old.found_by(k)
-        counted = int((self.old_old.num_relevant > 0).sum())
+        queries = int(self.counted.sum())
         return Flips(
             k,
-            negative=int((before & ~after).sum()) / counted,
-            positive=int((~before & after).sum()) / counted,
+            negative=int((before & ~after).sum()) / queries,
+            positive=int((~before & after).sum()) / queries,
         )
 
     @property
@@ -183,7 +191,7 @@ class Evaluation:
     def explained(self) -> "Evaluation":
         """The same, with a note where something cannot be told that a reader would look for."""
         notes = list(self.notes)
-        classes = len(np.unique(self.query_groups))
+        classes = len(np.unique(self.query_groups[self.counted]))
         if classes < FEWEST_GROUPS:
             notes.append(
                 f"no intervals: they need queries of at least {FEWEST_GROUPS} classes, and these "
@@ -216,7 +224,8 @@ class Evaluation:
             "p_scores_of": self._entered() if scores else None,
             "protocol": self.protocol,
             "searched": self.plan.fingerprint,
-            "num_queries": len(self.query_ids),
+            "num_queries": int(self.counted.sum()),
+            "num_asked": len(self.query_ids),
             "num_gallery": self.num_gallery,
             "notes": list(self.notes),
         }
@@ -287,6 +296,8 @@ def evaluate(
         files["independent"] = independent, independent, None
     vectors = PairVectors(plan, files, device)
     found = search_pairs(plan, rules, vectors, progress=progress)
+    counted = plan.query_ids[(found["old_old"].num_relevant > 0).numpy()]
+    overlap = fitted_overlap((asks_old, new), counted, plan.gallery_ids)
     return Evaluation(
         old_old=found["old_old"],
         new_old=found["new_old"],
@@ -302,6 +313,8 @@ def evaluate(
         notes=(
             *plan.notes,
             *lacking,
+            *filter(None, [fitted_note(overlap)]),
+            *same_notes(old, asks_old, plan),
             *space_notes(old, asks_old),
             *query_notes(new, query_for_old),
             *([] if modalities else mixed_notes((old, asks_old), plan)),
@@ -310,6 +323,7 @@ def evaluate(
         modalities=modalities,
         old_space=old.space,
         query_space=asks_old.space,
+        fitted=overlap,
     ).explained()
 
 
@@ -333,12 +347,21 @@ def search_pairs(
         report = _part_of(progress, place, len(vectors), len(plan.query_ids))
         found[pair] = search_as_planned(plan, protocol, *vectors[pair], progress=report)
         if pair == "old_old" and not found[pair].num_relevant.any():
-            raise DataError(
-                "wanted queries that have something to find, but no gallery item has the label of "
-                "any query. Check the column `label`, and that queries and gallery are of the same "
-                "classes."
-            )
+            raise DataError(f"wanted queries that have something to find, but {_why_nothing(plan)}")
     return found
+
+
+def _why_nothing(plan: SearchPlan) -> str:
+    """Why no query of a plan has anything to find, and what to do."""
+    if plan.relevant is None:
+        return (
+            "no gallery item has the label of any query. Check the column of labels, and that "
+            "queries and gallery are of the same classes."
+        )
+    return (
+        "of what the ground truth lists for them nothing is in the gallery and counts; an item "
+        "that asks does not count for itself. Check what it lists for each query."
+    )
 
 
 def _part_of(

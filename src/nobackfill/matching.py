@@ -3,17 +3,19 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.config import suggest
 from nobackfill.data.listing import GroundTruth
-from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.ids import Ids, is_in, rows_of_ids
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.columns import as_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +135,10 @@ def plan_search(
         if len(torch.cat(labels).unique()) < 2:
             raise DataError(
                 "wanted at least two classes, but all queries and gallery items have the same "
-                "label: whatever is found is right. Check the column `label`."
+                "label: whatever is found is right. Check the column of labels."
             )
     else:
+        _check_asked(ground_truth, queries)
         relevant = _listed(ground_truth.relevant, queries, gallery, must_be_there=not intersect)
         also = _listed(ground_truth.ignored, queries, gallery, must_be_there=False)
         ignored = [a + b for a, b in zip(also, ignored or [[]] * len(also), strict=True)]
@@ -203,14 +206,47 @@ def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None
             )
 
 
+def labelled_by(column: str, files: Mapping[str, Vectors]) -> list[Vectors]:
+    """The files with what a column says for labels; those that lack it then have none.
+
+    Raises where none has it, or two tell different things of an item.
+
+    Args:
+        column: That says what belongs together.
+        files: By what an error calls them: "the old file".
+    """
+    telling = {name: file for name, file in files.items() if column in file.columns}
+    if not telling:
+        known = dict.fromkeys(name for file in files.values() for name in _column_names(file))
+        raise ConfigError(
+            f"wanted a column `{column}` that says what belongs together, but no file has it. "
+            + (suggest(column, known) if known else "Add it to either file.")
+        )
+    first, *others = (file.ids for file in telling.values())
+    for ids in others:
+        first = first[is_in(first, ids)]
+    check_agreement(column, telling, first)
+    return [
+        replace(file, labels=as_key(file.columns[column], column) if name in telling else None)
+        for name, file in files.items()
+    ]
+
+
+def _column_names(file: Vectors) -> list[str]:
+    """What a file tells of its items beside their vectors."""
+    return [*([] if file.labels is None else ["label"]), *file.columns]
+
+
 def _check_dimensions(old: Vectors, new: Vectors) -> None:
     """Raises where a new query cannot be compared with an old gallery vector."""
     dim = new.compatible_dim or new.dim
     if dim != old.dim:
         raise SpaceMismatch(
-            f"wanted new query vectors of the old {old.dim} dimensions, but they have {dim}. Train "
-            f"the new model with `embedding_dim = {old.dim}`, or, where its method maps queries, "
-            f"make these by `nobackfill embed --side query` and pass them by --query-for-old."
+            f"wanted new query vectors of the old {old.dim} dimensions, but they have {dim}. Fit a "
+            f"head that maps them into the old space (`nobackfill fit`) and evaluate what it makes "
+            f"of them (`nobackfill embed HEAD`), or train the new model with `embedding_dim = "
+            f"{old.dim}`, or, where its method maps queries, make these by `nobackfill embed "
+            f"--side query` and pass them by --query-for-old."
         )
 
 
@@ -322,7 +358,9 @@ def _labels(old: Vectors, new: Vectors) -> tuple[Ids, Ids]:
     if old.labels is None and new.labels is None:
         raise DataError(
             "wanted labels, but neither file has a column `label`. Add one to either file: it says "
-            "which items count as found."
+            "which items count as found; or name a column that does (`evaluate --group`). A .npy "
+            "has no columns: write .npz or .parquet, or list what counts as found in a file of its "
+            "own (--ground-truth)."
         )
     shared = old.ids[is_in(old.ids, new.ids)]
     check_agreement("label", {"the old file": old, "the new file": new}, shared)
@@ -346,6 +384,17 @@ def _numbers(known: tuple[Ids, Ids], *wanted: Ids) -> tuple[Int[Tensor, " _"], .
     ids, values = known
     numbers = torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
     return tuple(numbers[torch.from_numpy(rows_of_ids(some, ids))] for some in wanted)
+
+
+def _check_asked(ground_truth: GroundTruth, queries: Ids) -> None:
+    """Raises where a ground truth lists something, but for none of the queries."""
+    listed = ground_truth.relevant
+    if listed and not any(str(query) in listed for query in queries.tolist()):
+        raise DataError(
+            f"wanted queries that have something to find, but the ground truth lists nothing for "
+            f"any of the {len(queries):,}: it names queries like {next(iter(listed))!r}, the files "
+            f"like {str(queries[0])!r}. Write the ids of the files into it."
+        )
 
 
 def _listed(

@@ -25,8 +25,8 @@ def space_of(path: Path) -> Space:
     """What made an artefact: a run, a head, a file of vectors, or a space record itself."""
     record = record_of(path)
     space = read_record(record) if record.exists() else None
-    if space is None and path.is_file():
-        space = load_vectors(path).space  # some formats tell it themselves
+    if (space is None or space.dim is None) and path.is_file() and path != record:
+        space = load_vectors(path).space  # some formats tell it themselves; all have dimensions
     if space is None:
         raise DataError(
             f"wanted to know what made {path}, but there is no space.json in or beside it. Pass a "

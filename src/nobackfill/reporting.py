@@ -1,7 +1,7 @@
 """From finished runs, or two files of vectors, to a report and what lies beside it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,18 @@ from nobackfill.upgrade import (
     vectors_path,
 )
 from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.verdicts import directions_of, over_directions
 
 OWN = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")  # of each seed
+SEARCHING = "report: searching as the runs did"
+LOOKING = "report: looking into queries, classes and scores"
+DRAWING = "report: drawing the page"
+
+Watch = Callable[[str], None]  # is told what is being done
+
+
+def unwatched(what: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +94,41 @@ def check_page(path: Path) -> None:
         raise ConfigError(f"wanted a report.html to write, but got {path}. End it in .html.")
 
 
+def names_apart(old: Path, new: Path) -> tuple[str, str]:
+    """What to call two files: their names, with as many folders above them as tell them apart.
+
+    Example:
+        >>> names_apart(Path("runs/old/validation.parquet"), Path("runs/ndpp/validation.parquet"))
+        ('old/validation', 'ndpp/validation')
+        >>> names_apart(Path("a/old.parquet"), Path("b/new.parquet"))
+        ('old', 'new')
+    """
+    parts = [path.absolute().with_suffix("").parts[1:] for path in (old, new)]
+    for number in range(1, max(map(len, parts)) + 1):
+        one, other = ("/".join(part[-number:]) for part in parts)
+        if one != other:
+            return one, other
+    return old.name, new.name
+
+
+def upgrade_title(old: Path, new: Path) -> str:
+    """The question that the page on two files of vectors answers.
+
+    Example:
+        >>> upgrade_title(Path("old.parquet"), Path("new.parquet"))
+        'May new go live on the vectors of old?'
+    """
+    before, after = names_apart(old, new)
+    return f"May {after} go live on the vectors of {before}?"
+
+
 def report_runs(
     folders: Sequence[Path],
     *,
     title: str | None = None,
     device: torch.device,
     decoding: Decoding = AS_IT_COMES,
+    watch: Watch = unwatched,
 ) -> Report:
     """The report of one upgrade, or the comparison of several.
 
@@ -98,6 +137,7 @@ def report_runs(
         title: Of the page.
         device: What to search on.
         decoding: How image files are read, where a report shows some.
+        watch: Is told what is being done.
     """
     if len(folders) == 1 and (found := folders[0] / "sequence.json").exists():
         summary = json.loads(found.read_text(encoding="utf-8"))
@@ -110,18 +150,25 @@ def report_runs(
                 f"Leave it out: as the old model it is part of the others' reports."
             )
     if len(runs) == 1:
-        return report_run(runs[0], title=title, device=device, decoding=decoding)
-    return report_many(runs, title=title, device=device, decoding=decoding)
+        return report_run(runs[0], title=title, device=device, decoding=decoding, watch=watch)
+    return report_many(runs, title=title, device=device, decoding=decoding, watch=watch)
 
 
 def report_run(
-    run: Run, *, title: str | None, device: torch.device, decoding: Decoding = AS_IT_COMES
+    run: Run,
+    *,
+    title: str | None,
+    device: torch.device,
+    decoding: Decoding = AS_IT_COMES,
+    watch: Watch = unwatched,
 ) -> Report:
-    """The report of one upgrade."""
+    """The report of one upgrade; of images and texts its verdict is that of all directions."""
     tests = _tests(run, decoding)
-    summary = _summary(run, decoding, device=device)
+    watch(SEARCHING)
+    summary = over_directions(_summary(run, decoding, device=device))
     name, collection = next(iter(tests.items()))
     evaluation = evaluate_run(run, collection, test=name, device=device)
+    watch(LOOKING)
     findings = look_into(evaluation)
     made_of = {
         "new model": f"{run.folder.name}, method {run.recipe.method.name}",
@@ -131,14 +178,22 @@ def report_run(
         "new space": _fingerprint(run),
         "parent space": run.lineage().parent or "none declared",
     }
+    watch(DRAWING)
     page = upgrade_page(
         findings,
         title=title or f"May {run.folder.name} go live on the stored vectors?",
         show=pictures_of(collection),
         tests=summary.get("tests"),
+        directions=directions_of(summary),
         made_of=made_of,
     )
-    facts = {**findings.summary(), "tests": summary.get("tests", {}), "made_of": made_of}
+    joint = ("verdict", "compatible", "verdicts") if "verdicts" in summary else ()
+    facts = {
+        **findings.summary(),
+        **{key: summary[key] for key in joint},
+        "tests": summary.get("tests", {}),
+        "made_of": made_of,
+    }
     return Report(page, facts, evaluation)
 
 
@@ -148,21 +203,25 @@ def report_many(
     title: str | None,
     device: torch.device,
     decoding: Decoding = AS_IT_COMES,
+    watch: Watch = unwatched,
 ) -> Report:
     """The comparison of several upgrades on the same items."""
+    watch(SEARCHING)
     kinds = kinds_of([run.recipe for run in runs])
     outcomes = [
         Outcome(
             name,
             kind,
             run.recipe.train.seed,
-            _summary(run, decoding, device=device),
+            over_directions(_summary(run, decoding, device=device)),
             data=_data(run),
         )
         for run, kind, name in zip(runs, kinds, names_of(runs), strict=True)
     ]
     check_same_search(outcomes)
+    watch(LOOKING)
     similarity = similarity_of(runs, kinds)
+    watch(DRAWING)
     page = runs_page(outcomes, title=title or "Upgrades compared", similarity=similarity)
     facts = {
         "methods": {
@@ -178,15 +237,20 @@ def report_many(
     return Report(page, facts)
 
 
-def report_vectors(evaluation: Evaluation, files: Sequence[Vectors], *, title: str) -> Report:
+def report_vectors(
+    evaluation: Evaluation, files: Sequence[Vectors], *, title: str, watch: Watch = unwatched
+) -> Report:
     """The report of two files of vectors, compared.
 
     Args:
         evaluation: As `evaluate` returns it.
         files: What was compared; their columns `path` and `text` show items.
         title: Of the page.
+        watch: Is told what is being done: with many items this takes longer than the search.
     """
+    watch(LOOKING)
     findings, spaces = look_into(evaluation), _spaces(files)
+    watch(DRAWING)
     page = upgrade_page(findings, title=title, show=looks_in(files), made_of=spaces)
     return Report(page, {**findings.summary(), "made_of": spaces}, evaluation)
 

@@ -21,15 +21,21 @@ SPACE_KEYS: dict[str, Kinds] = {
     "schema": (int,),
     "weights": (str, NoneType),
     "preprocessing": (str, NoneType),
-    "dim": (int,),
-    "normalized": (bool,),
-    "dtype": (str,),
+    "dim": (int, NoneType),
+    "normalized": (bool, NoneType),
+    "dtype": (str, NoneType),
     "parent": (str, NoneType),
     "method": (str, NoneType),
     "compatible_with": (list,),
 }
 
+MAY_LACK = "not_compatible_with"  # a list, too: written where there is something to tell
+
 COMPATIBLE_KEYS: dict[str, Kinds] = {"fingerprint": (str,), "metric": (str,), "value": (int, float)}
+
+UNKNOWN: dict[str, Any] = {**dict.fromkeys(SPACE_KEYS), "schema": SCHEMA, "compatible_with": []}
+
+SAMPLE = '{"name": "resnet50, March 2024", "dim": 512}'  # the least that a record must tell
 
 
 @dataclass(frozen=True)
@@ -58,30 +64,34 @@ class CompatibleWith:
 class Space:
     """What made a collection of vectors, and what they were found to be compatible with.
 
+    None is for what is not known; it is not the same as anything that is.
+
     Attributes:
         dim: How many dimensions a vector has.
-        weights: SHA-256 of the weights that made the vectors, if known.
-        preprocessing: How the inputs were prepared, in words or as a setting, if known.
+        weights: SHA-256 of the weights that made the vectors, or a name that no other model has.
+        preprocessing: How the inputs were prepared, in words or as a setting.
         normalized: Whether the vectors were stored at unit length.
         dtype: In which precision they were stored.
         parent: Fingerprint of the space they were made compatible with, if any.
         method: By which method they were made compatible, if any.
-        compatible_with: What was measured against other spaces.
+        compatible_with: Other spaces on which they were measured to be compatible.
+        not_compatible_with: Other spaces on which they were measured not to be.
         schema: Version of this record.
     """
 
-    dim: int
+    dim: int | None
     weights: str | None = None
     preprocessing: str | None = None
-    normalized: bool = False
-    dtype: str = "float32"
+    normalized: bool | None = False
+    dtype: str | None = "float32"
     parent: str | None = None
     method: str | None = None
     compatible_with: tuple[CompatibleWith, ...] = ()
+    not_compatible_with: tuple[CompatibleWith, ...] = ()
     schema: int = field(default=SCHEMA, init=False)
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
+        if self.dim is not None and self.dim < 1:
             raise DataError(
                 f"a space wants at least 1 dimension, but `dim` is {self.dim}. "
                 f"Give the length of one vector."
@@ -105,34 +115,52 @@ class Space:
         canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
-    def with_measured(self, measured: CompatibleWith) -> "Space":
+    def with_measured(self, measured: CompatibleWith, *, compatible: bool = True) -> "Space":
         """Returns the same space with one more measurement, in place of an older one there.
 
         Example:
             >>> space = Space(dim=2).with_measured(CompatibleWith("ab", "mAP", 0.5))
             >>> space.with_measured(CompatibleWith("ab", "mAP", 0.6)).compatible_with
             (CompatibleWith(fingerprint='ab', metric='mAP', value=0.6),)
+            >>> space.with_measured(CompatibleWith("ab", "mAP", 0.1), compatible=False) == Space(
+            ...     dim=2, not_compatible_with=(CompatibleWith("ab", "mAP", 0.1),)
+            ... )
+            True
         """
-        others = [one for one in self.compatible_with if one.fingerprint != measured.fingerprint]
-        return replace(self, compatible_with=(*others, measured))
+        yes, no = (
+            tuple(one for one in told if one.fingerprint != measured.fingerprint)
+            for told in (self.compatible_with, self.not_compatible_with)
+        )
+        if compatible:
+            return replace(self, compatible_with=(*yes, measured), not_compatible_with=no)
+        return replace(self, compatible_with=yes, not_compatible_with=(*no, measured))
 
     def to_json(self) -> str:
-        """Returns the record as JSON text, every key written out."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False)
+        """Returns the record as JSON text, every key written out but an empty `MAY_LACK`."""
+        record = asdict(self)
+        if not record[MAY_LACK]:
+            del record[MAY_LACK]
+        return json.dumps(record, indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "a space record") -> "Space":
-        """Reads what `to_json` wrote; `where` names the source in errors."""
-        record = parse(text, where)
+        """Reads what `to_json` wrote, or a short record; `where` names the source in errors.
+
+        A short record tells `weights`, or `name` in place of it, and what else is known.
+
+        Example:
+            >>> Space.from_json('{"name": "resnet50"}') == Space(
+            ...     dim=None, weights="resnet50", normalized=None, dtype=None
+            ... )
+            True
+        """
+        record = completed(parse(text, where), where)
         check_schema(record, where)
-        check_keys(record, SPACE_KEYS, where)
-        for entry in record["compatible_with"]:
-            check_keys(entry, COMPATIBLE_KEYS, f"`compatible_with` of {where}")
+        check_keys(record, {**SPACE_KEYS, MAY_LACK: (list,)}, where)
         del record["schema"]
-        record["compatible_with"] = tuple(
-            CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
-            for entry in record["compatible_with"]
-        )
+        for key in ("compatible_with", MAY_LACK):
+            place = f"`{key}` of {where}"
+            record[key] = tuple(read_measured(entry, place) for entry in record[key])
         return cls(**record)
 
 
@@ -141,10 +169,43 @@ def path_beside(path: Path | str) -> Path:
     return Path(path).with_suffix(".space.json")
 
 
-def read_space(path: Path | str) -> Space | None:
-    """Reads the space of the artefact at `path` from the file beside it; None if there is none."""
+def read_space(path: Path | str, *, dim: int | None = None) -> Space | None:
+    """Reads the space of the artefact at `path` from the file beside it; None if there is none.
+
+    Args:
+        path: Of vectors.
+        dim: How many dimensions they have, for a record that does not tell it.
+    """
     beside = path_beside(path)
-    return read_record(beside) if beside.exists() else None
+    if not beside.exists():
+        return None
+    space = with_dim(read_record(beside), dim)
+    if space.dim is None:
+        raise DataError(
+            f"{beside} does not tell `dim`, how many dimensions a vector has. Add it, as in "
+            f"{SAMPLE}."
+        )
+    return space
+
+
+def with_dim(space: Space, dim: int | None) -> Space:
+    """The same space with the dimensions that its vectors were seen to have, where it tells none.
+
+    Example:
+        >>> with_dim(Space(dim=None), 8).dim, with_dim(Space(dim=4), 8).dim
+        (8, 4)
+    """
+    return replace(space, dim=dim) if space.dim is None else space
+
+
+def names_a_model(space: Space) -> bool:
+    """Whether a record tells vectors from those of other models, of the same dimensions.
+
+    Example:
+        >>> names_a_model(Space(dim=8)), names_a_model(Space(dim=8, weights="5e8f"))
+        (False, True)
+    """
+    return bool(space.weights or space.preprocessing)
 
 
 def read_record(record: Path) -> Space:
@@ -179,6 +240,39 @@ def parse(text: str, where: str) -> dict[str, Any]:
     return record
 
 
+def completed(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """A record with all its keys, if it tells at least which model made the vectors.
+
+    Example:
+        >>> completed({"name": "resnet50", "dim": 8}, "here")["weights"]
+        'resnet50'
+    """
+    told = {**record}
+    if "name" in told:
+        if told.get("weights") is not None:
+            raise DataError(
+                f"{where} tells `weights` and `name`, but each says which model made the vectors. "
+                f"Keep one of them."
+            )
+        told["weights"] = told.pop("name")
+    told.setdefault(MAY_LACK, [])
+    if missing := [key for key in SPACE_KEYS if key not in told]:
+        if not told.get("weights"):
+            raise DataError(
+                f"{where} lacks {', '.join(missing)}, and does not name the model. Write at least "
+                f"its name, or the SHA-256 of its weights as `weights`: {SAMPLE}. Or remove the "
+                f"record: the vectors then count as undeclared."
+            )
+        told = {**UNKNOWN, **told}
+    return told
+
+
+def read_measured(entry: Any, where: str) -> CompatibleWith:
+    """A measurement, as it stands in a record."""
+    check_keys(entry, COMPATIBLE_KEYS, where)
+    return CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
+
+
 def unreadable(where: str, reason: object) -> DataError:
     """Returns the error for a record that is no JSON object."""
     return DataError(
@@ -189,7 +283,7 @@ def unreadable(where: str, reason: object) -> DataError:
 
 def check_schema(record: dict[str, Any], where: str) -> None:
     """Refuses a record of another version than ours."""
-    schema = record.get("schema", SCHEMA)  # that it is missing is said by `check_keys`
+    schema = record["schema"]
     if schema != SCHEMA:
         raise DataError(
             f"{where} has schema version {schema!r}, but this nobackfill reads version {SCHEMA}. "

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 
 import nobackfill as nb
+from nobackfill.assessment import Candidate, Verdict
+from nobackfill.bootstrap import Interval
+from nobackfill.cli import show_assessment
+from nobackfill.diagnosis import Crowding
 
 LABELS = np.arange(320) % 40
 QUICK = ["--epochs", "1", "--device", "cpu"]
@@ -85,3 +90,42 @@ def test_what_cannot_be_assessed_is_two(assess, files, arguments, says):
     code, out, err = assess(*[files / one if "." in one else one for one in arguments])
     assert (code, out) == (2, "")
     assert says in " ".join(err.split())
+
+
+def a_verdict(*names):
+    """One in which every number is as long as can be."""
+    most = Interval(-1.0, -1.0, -1.0, 0.95, 30)
+    candidates = [Candidate(name, 1.0, 1.0, most, most) for name in names]
+    return Verdict(
+        "keep the old model", "it loses.", candidates, names[-1], 1.0,
+        Crowding(40, 0.5, 9, 0.5, [("a", "b", 0.9)]),
+        {"test_queries": 9, "test_classes": 8, "validation_classes": 7, "fitted_classes": 6},
+        notes=["a note"],
+    )  # fmt: skip
+
+
+def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys):
+    monkeypatch.setattr(show_assessment, "console", Console(width=80, highlight=False))
+    names = ["keep the old model", "old vectors with a head", "independent_contrastive"]
+    show_assessment.print_verdict(a_verdict(*names), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:4])) <= 80
+    assert lines[0].split("  ")[-1].strip() == "new model adds"
+    assert lines[1].rstrip().endswith("-100.00)")  # the new model takes no part in it
+    numbers = "100.00 -100.00 (-100.00 to -100.00) -100.00"
+    assert lines[3].split() == ["independent_contrastive", "*", *numbers.split()]
+    assert "Note: a note." in lines
+    assert any("the paper would choose ndpp" in line for line in lines)
+
+
+def test_items_without_a_partner_are_told(assess, files, tmp_path):
+    new = nb.load_vectors(files / "new.npz")
+    new.select(np.arange(10, 320)).save(tmp_path / "few.npz")
+    note = (
+        "10 of 320 items of the old file are not in the new one and take no part (first: 0, 1, 2)"
+    )
+    page = tmp_path / "page.html"
+    given = ["--new", tmp_path / "few.npz", "--report", page]
+    assert json.loads(assess(*given, "--json")[1])["notes"][0] == note
+    assert note in page.read_text()
+    assert f"Note: {note}." in assess("--new", tmp_path / "few.npz")[1]

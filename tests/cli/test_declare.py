@@ -51,7 +51,7 @@ def records(place):
 
 
 def test_the_third_model_may_search_the_first_gallery_once_it_was_measured(command, place):
-    assert command(*check(place, "second.parquet"))[0] == 0  # its parent
+    assert command(*check(place, "second.parquet"))[0] == 3  # its parent, and never measured
     code, _, err = command(*check(place, "third.parquet"))
     assert code == 2
     assert "evaluate --declare" in err
@@ -68,8 +68,9 @@ def test_the_third_model_may_search_the_first_gallery_once_it_was_measured(comma
     for model in ("third.parquet", "third.space.json"):
         code, out, _ = command(*check(place, model))
         assert code == 0
+        assert "(measured: compatible)" in out
         assert f"it was measured on them: mAP {value:.4f}" in out
-    assert command(*check(place, "third.parquet", "second.parquet"))[0] == 0  # as before
+    assert command(*check(place, "third.parquet", "second.parquet"))[0] == 3  # as before
     assert command(*check(place, "first.parquet", "third.parquet"))[0] == 2  # one way only
     assert command(*check(place, "stranger.parquet"))[0] == 2  # it, and no other
 
@@ -97,20 +98,35 @@ def test_programs_read_what_was_declared(command, place):
 @pytest.mark.parametrize(
     ("model", "code", "verdict"), [("stranger", 1, "not compatible"), ("alike", 3, "undecided")]
 )
-def test_a_verdict_of_no_declares_nothing_and_is_told_by_the_exit_code(
-    command, place, model, code, verdict
-):
+def test_a_verdict_of_no_is_written_and_one_in_doubt_is_not(command, place, model, code, verdict):
     before = records(place)
+    kept = "Its record says so now" if code == 1 else "Nothing was written"
     found, out, err = command(*declare(place, model))
     assert found == code
     assert "query/gallery" in out  # what was measured is still told
     assert f"the verdict is {verdict}" in err
-    assert "Nothing was written" in err
+    assert kept in err
     found, out, err = command(*declare(place, model), "--json")
     assert (found, json.loads(out)["declared"]) == (code, None)
-    assert "Nothing was written" in err
-    assert records(place) == before
-    assert command(*check(place, f"{model}.parquet"))[0] == 2
+    assert kept in err
+    value = json.loads(out)["new_old"]
+    changed = {path for path, now in records(place).items() if before.get(path) != now}
+    assert changed == ({place / f"{model}.space.json"} if code == 1 else set())
+    checked, out, _ = command(*check(place, f"{model}.parquet"))
+    assert checked == (1 if code == 1 else 2)
+    assert (
+        code == 3 or f"(measured: not compatible): it was measured on them: mAP {value:.4f}" in out
+    )
+
+
+def test_a_verdict_of_no_takes_back_an_earlier_yes(command, place):
+    assert command(*declare(place, "third"))[0] == 0
+    yes = read_space(place / "third.parquet")
+    (place / "stranger.space.json").write_text(replace(yes, weights="stranger").to_json())
+    assert command(*declare(place, "stranger"))[0] == 1
+    told = read_space(place / "stranger.parquet")
+    assert (told.compatible_with, len(told.not_compatible_with)) == ((), 1)
+    assert nb.load_vectors(place / "stranger.parquet").space == told
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,13 @@ def evaluation(files):
     return nb.evaluate(*(nb.load_vectors(files / f"{name}.parquet") for name in ("old", "new")))
 
 
+@pytest.fixture
+def asked(files, nobackfill):
+    """Runs `nobackfill evaluate` in this process."""
+    sides = ["--old", files / "old.parquet", "--new", files / "new.parquet", "--device", "cpu"]
+    return lambda *arguments: nobackfill("evaluate", *sides, *arguments)
+
+
 def evaluate(files, *arguments):
     command = [sys.executable, "-m", "nobackfill", "evaluate", "--old", files / "old.parquet"]
     command += ["--new", files / "new.parquet", "--device", "cpu", *arguments]
@@ -93,3 +100,98 @@ def test_what_cannot_be_told_is_two(files, arguments, says):
     assert code == 2
     assert says in err
     assert out == ""
+
+
+def first_answers(folder, worse):
+    """An upgrade that gains mAP; of the queries every sixth finds something else first, or none.
+
+    Old queries have a twin in the gallery, new ones lie amidst their class.
+    """
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.randn(24, 12, generator=generator)
+    stored = centre[LABELS] + torch.randn(240, 12, generator=generator)
+    old, new = stored.clone(), stored.clone()
+    old[:48] = stored[48:96] if worse else torch.randn(48, 12, generator=generator)
+    astray = (torch.arange(48) % 6 == 0)[:, None] * 0.9 * stored[100:148]
+    new[:48] = centre[LABELS[:48]] + astray
+    asks = np.arange(240) < 48
+    roles = {"is_query": asks, "is_gallery": ~asks}
+    for name, values in (("old", old), ("new", new)):
+        nb.Vectors(np.arange(240), values, LABELS, columns=roles).save(folder / f"{name}.npz")
+    return ["--old", folder / "old.npz", "--new", folder / "new.npz"]
+
+
+def test_the_verdict_says_where_first_answers_get_worse(asked, tmp_path):
+    sides = first_answers(tmp_path, worse=True)
+    code, out, _ = asked(*sides, "--require-compatible")
+    verdict = out.splitlines()[-1]
+    assert code == 0
+    assert verdict.startswith("Compatible: ")
+    found = nb.evaluate(*(nb.load_vectors(path) for path in sides[1::2]))
+    after = 100 * found.new_old.recall(1)
+    assert (
+        f"mAP against the old. The first answers get worse: Recall@1 falls from 100.00 to "
+        f"{after:.2f} %, and more queries lose their first hit than gain one. (48 queries, "
+    ) in verdict
+
+
+def test_where_first_answers_gain_nothing_is_said_of_them(asked, tmp_path):
+    out = asked(*first_answers(tmp_path, worse=False))[1]
+    assert "Compatible: " in out
+    assert "against the old. (48 queries, 192 gallery items)" in out
+    assert "first answers" not in out
+
+
+def test_queries_that_count_are_told_of_those_that_asked(asked, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["query,relevant", *(f"{i},{i + 24}" for i in range(60))]))
+    out = asked("--ground-truth", pairs)[1]
+    assert "(60 of 240 queries, 240 gallery items)" in out
+    found = json.loads(asked("--ground-truth", pairs, "--json")[1])
+    assert (found["num_queries"], found["num_asked"]) == (60, 240)
+    assert "(240 queries, 240 gallery items)" in asked()[1]
+
+
+def test_the_same_file_twice_is_told_of(asked, files):
+    code, out, _ = asked("--new", files / "old.parquet", "--require-compatible")
+    assert code == 3
+    assert "Note: the old and the new vectors of the queries are the same" in out
+    assert "+0.00 (+0.00 to +0.00, 95 %) mAP against the old: nothing changes. (240" in out
+    assert "Ask with more queries" not in out
+
+
+@pytest.fixture
+def scenes(files, tmp_path):
+    """The same vectors with a column `scene` that says what `label` said, and another `label`."""
+    scene = {"scene": [f"scene {label:02}" for label in LABELS]}
+    for side in ("old", "new"):
+        file = nb.load_vectors(files / f"{side}.parquet")
+        nb.Vectors(file.ids, file.vectors, LABELS % 3, columns=scene).save(tmp_path / f"{side}.npz")
+    return {f"--{side}": tmp_path / f"{side}.npz" for side in ("old", "new")}
+
+
+@pytest.mark.parametrize("option", ["--label", "--group"])
+def test_a_column_of_groups_is_one_of_labels(asked, scenes, option):
+    sides = [part for side in scenes.items() for part in side]
+    found = json.loads(asked(*sides, option, "scene", "--slice", "label", "--json")[1])
+    expected = json.loads(asked("--json")[1])
+    told = {one["value"] for one in found.pop("slices")["label"]}
+    assert told == {f"scene {label:02}" for label in range(24)}
+    assert found == expected
+    assert json.loads(asked(*sides, "--json")[1])["old_old"] != expected["old_old"]
+
+
+def test_groups_may_stand_in_the_file_of_mapped_queries(asked, files, scenes, tmp_path):
+    old = nb.load_vectors(files / "old.parquet")
+    nb.Vectors(old.ids, old.vectors).save(tmp_path / "bare.npz")
+    bare, mapped = ["--old", tmp_path / "bare.npz"], ["--query-for-old", scenes["--new"]]
+    found = json.loads(asked(*bare, *mapped, "--group", "scene", "--json")[1])
+    assert found["new_old"] == json.loads(asked("--json")[1])["new_old"]
+
+
+def test_groups_and_listed_answers_are_two_accounts(asked, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("query,relevant\n0,24\n")
+    code, out, err = asked("--ground-truth", pairs, "--group", "light")
+    assert (code, out) == (2, "")
+    assert "but got --ground-truth and --group" in err

@@ -51,7 +51,7 @@ def fit(command, files, tmp_path):
     def run(*arguments, prefix=""):
         names = [files / f"{prefix}{side}.parquet" for side in ("old", "new")]
         given = ["--old", names[0], "--new", names[1], "-o", tmp_path / "head", *QUICK]
-        return command("fit", *given, *arguments)
+        return command("fit", *given, "--overwrite", *arguments)
 
     return run
 
@@ -321,3 +321,81 @@ def test_a_head_refuses_vectors_of_another_space(fit, command, files, tmp_path):
     assert not made.exists()
     for name in (tmp_path / "new.parquet", files / "new.parquet"):  # of the same, or of no space
         assert command("embed", tmp_path / "head", name, "-o", made)[0] == 0
+
+
+@pytest.fixture
+def plainly(command, files, tmp_path):
+    """Fits without --overwrite."""
+    given = ["--old", files / "old.parquet", "--new", files / "new.parquet", *QUICK]
+    return lambda *arguments: command("fit", *given, "-o", tmp_path / "head", *arguments)
+
+
+def test_a_trained_run_stays_as_it_is(plainly, tmp_path):
+    run = tmp_path / "head"
+    run.mkdir()
+    for name in ("config.toml", "model.safetensors"):
+        (run / name).write_text("trained for days")
+    for arguments in ([], ["--overwrite"]):
+        code, out, err = plainly(*arguments)
+        assert (code, out) == (2, "")
+        assert "holds a trained run. Choose another folder." in " ".join(err.split())
+    assert {path.name: path.read_text() for path in run.iterdir()} == {
+        "config.toml": "trained for days",
+        "model.safetensors": "trained for days",
+    }
+
+
+def test_a_head_is_replaced_only_if_asked(plainly, tmp_path):
+    assert plainly("--json")[0] == 0
+    before = (tmp_path / "head" / "config.json").read_bytes()
+    code, out, err = plainly("--epochs", "0")
+    assert (code, out) == (2, "")
+    assert "holds a head. Put the new head in its place by --overwrite" in " ".join(err.split())
+    assert (tmp_path / "head" / "config.json").read_bytes() == before
+    assert plainly("--overwrite", "--old", "gone.parquet")[0] == 2
+    assert (tmp_path / "head" / "config.json").read_bytes() == before  # where the fit failed
+    assert plainly("--overwrite", "--epochs", "0")[0] == 0
+    assert nb.CompatibleHead.from_pretrained(tmp_path / "head").epochs == 0
+
+
+def test_what_was_fitted_on_is_told_in_what_is_embedded(fit, command, files, tmp_path):
+    fit()
+    for suffix in (".parquet", ".npz", ".safetensors"):
+        made = tmp_path / f"made{suffix}"
+        assert command("embed", tmp_path / "head", files / "new.parquet", "-o", made)[0] == 0
+        assert nb.load_vectors(made).columns["fitted"].tolist() == (LABELS < 12).tolist()
+
+
+def test_what_was_fitted_on_is_told_beside_bare_vectors(command, files, tmp_path):
+    for side in ("old", "new"):
+        vectors = nb.load_vectors(files / f"{side}.parquet").vectors.numpy()
+        np.save(tmp_path / f"{side}.npy", vectors[:100])
+        np.save(tmp_path / f"all {side}.npy", vectors)
+    given = ["--old", tmp_path / "old.npy", "--new", tmp_path / "new.npy"]
+    assert command("fit", *given, "-o", tmp_path / "head", *QUICK)[0] == 0
+    made = tmp_path / "made.npy"
+    assert command("embed", tmp_path / "head", tmp_path / "all new.npy", "-o", made)[0] == 0
+    assert nb.load_vectors(made).columns["fitted"].tolist() == [True] * 100 + [False] * 140
+
+
+def test_items_without_a_partner_are_told(fit, files, tmp_path):
+    new = nb.load_vectors(files / "new.parquet")
+    new.select(np.arange(24, 240)).save(tmp_path / "few.parquet")
+    note = (
+        "12 of 120 items of the old file are not in the new one and take no part (first: 0, 1, 2)"
+    )
+    code, out, _ = fit("--new", tmp_path / "few.parquet")
+    assert code == 0
+    assert f"Note: {note}." in out
+    found = json.loads(fit("--new", tmp_path / "few.parquet", "--json")[1])
+    assert found["notes"] == [note]
+    assert nb.CompatibleHead.from_pretrained(tmp_path / "head").notes_ == (note,)
+
+
+def test_bare_vectors_must_be_as_many(fit, tmp_path):
+    for side, rows in (("old", 50), ("new", 40)):
+        np.save(tmp_path / f"{side}.npy", np.random.default_rng(0).normal(size=(rows, 6)))
+    code, out, err = fit("--old", tmp_path / "old.npy", "--new", tmp_path / "new.npy")
+    assert (code, out) == (2, "")
+    assert "50 old and 40 new rows" in " ".join(err.split())
+    assert not (tmp_path / "head").exists()

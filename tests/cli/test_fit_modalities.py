@@ -37,7 +37,7 @@ def fit(run, tmp_path):
             file = nb.Vectors(np.arange(90), vectors, LABELS, columns={column: KINDS})
             file.save(tmp_path / f"{name}.parquet")
         files = ["--old", tmp_path / "old.parquet", "--new", tmp_path / "new.parquet"]
-        return run("fit", *files, "-o", tmp_path / "head", *QUICK, *arguments)
+        return run("fit", *files, "-o", tmp_path / "head", *QUICK, "--overwrite", *arguments)
 
     return command
 

@@ -14,7 +14,7 @@ from nobackfill.cli import show_gallery
 from nobackfill.cli.main import app
 from nobackfill.gallery.plan import load_plan
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import Space
+from nobackfill.space import CompatibleWith, Space
 from nobackfill.vectors import Vectors, load_vectors
 
 OLD = Space(dim=6, weights="old")
@@ -62,7 +62,9 @@ def test_the_whole_way_there_and_back(place, uri):
     assert told("status", uri)["collections"][0]["items"] == 60
     assert "--assume-space" in refused("check", uri, "--model", new)
     assume = ("--assume-space", old)
-    assert told("check", uri, "--model", new, *assume)["may_search"]
+    checked = run("check", uri, "--model", new, *assume, "--json")
+    assert checked.exit_code == 3  # it was made for them, and never measured
+    assert json.loads(checked.stdout)["may_search"]
     shadow = told("shadow", uri, "--old-queries", old, "--queries", new, "-k", 3, *assume)
     assert 0 < shadow["overlap"] < 1
     planned = told("plan", uri, "--old", old, "--new", new, "-o", plan)
@@ -73,6 +75,7 @@ def test_the_whole_way_there_and_back(place, uri):
     assert not (place / "stored.npz.nobackfill").exists()  # so far nothing was written
     half = told("backfill", uri, *aside, "--share", 0.5)
     assert (half["done"], half["planned"]) == (30, 30)
+    assert "has 30 of 60 (50.0 %)" in refused("switch", uri, "--model", new, "--name", "v2")
     assert told("backfill", uri, *aside)["done"] == 60
     for options in ((), ("--dry-run",)):
         index = told("index", uri, "--name", "v2", *options)
@@ -127,14 +130,147 @@ def test_without_a_backfill_nothing_is_written(place, uri):
     before = {path: path.read_bytes() for path in place.iterdir()}
     for arguments in (
         ("status", uri),
-        ("check", uri, "--model", new, "--assume-space", old),
+        ("check", uri, "--model", old, "--assume-space", old),
         ("search", uri, "--queries", new, "--assume-space", old),
         ("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old),
         ("log", uri),
-        ("switch", uri, "--model", new, "--assume-space", old, "--dry-run"),
+        ("switch", uri, "--model", new, "--assume-space", old, "--unmeasured", "--dry-run"),
     ):
         assert run(*arguments).exit_code == 0
     assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
+MEASURED = CompatibleWith(OLD.fingerprint, "mAP", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("space", "code", "says"),
+    [
+        (OLD, 0, "may search `stored`: the model made these vectors itself."),
+        (
+            NEW.with_measured(MEASURED),
+            0,
+            "may search `stored` (measured: compatible): the model was made compatible with them "
+            "by ndpp; it was measured on them: mAP 0.5000.",
+        ),
+        (
+            NEW,
+            3,
+            "may search `stored` (fitted or trained to be compatible, never measured): the model "
+            "was made compatible with them by ndpp. `nobackfill evaluate --declare` measures it.",
+        ),
+        (
+            NEW.with_measured(MEASURED, compatible=False),
+            1,
+            "should not search `stored` (measured: not compatible): the model was made compatible "
+            "with them by ndpp; it was measured on them: mAP 0.5000.",
+        ),
+    ],
+    ids=["itself", "yes", "never", "no"],
+)
+def test_check_and_switch_tell_what_was_measured_from_what_was_meant(place, uri, space, code, says):
+    model, assume = place / "model.space.json", ("--assume-space", OLD.fingerprint)
+    model.write_text(space.to_json())
+    checked = run("check", uri, "--model", model, *assume)
+    assert (checked.exit_code, checked.stdout) == (code, f"{model} {says}\n")
+    checked = run("check", uri, "--model", model, *assume, "--json")
+    verdict = {0: ("itself", "compatible"), 1: ("not compatible",), 3: ("never measured",)}[code]
+    assert json.loads(checked.stdout)["verdict"] in verdict
+    assert json.loads(checked.stdout)["may_search"] is (code != 1)
+    switch = ("switch", uri, "--model", model, *assume)
+    for options in (("--dry-run",), ()):
+        if code == 0:
+            assert told(*switch, *options)["query_space"] == space.fingerprint
+        elif code == 1:
+            assert "measured not to be" in refused(*switch, "--unmeasured", *options)
+        else:
+            assert "--unmeasured" in refused(*switch, *options)
+            assert told(*switch, "--unmeasured", *options)["query_space"] == space.fingerprint
+    served = told("status", uri)["route"]["query_space"]
+    assert served == (None if code == 1 else space.fingerprint)
+    if code == 3:
+        assert "standing fitted or trained to be compatible, never measured" in " ".join(
+            run("log", uri).stdout.split()
+        )
+
+
+def test_a_run_that_was_measured_when_it_was_trained_needs_no_flag(place, uri):
+    numbers = {"old_old": 0.2, "new_old": 0.3, "new_new": 0.4}
+    (place / "validation.space.json").write_text(NEW.to_json())  # the folder is a run, now
+    model = ("--model", place, "--assume-space", OLD.fingerprint)
+    for verdict, code in (("compatible", 0), ("not compatible", 1), ("undecided", 3)):
+        summary = json.dumps({**numbers, "verdict": verdict})
+        (place / "evaluation.json").write_text(summary)
+        checked = run("check", uri, *model)
+        assert checked.exit_code == code
+        assert f"(measured: {verdict})" in checked.stdout
+        assert (run("switch", uri, *model, "--dry-run").exit_code == 0) is (code == 0)
+
+
+def backfilled(place, uri, share):
+    """Writes new vectors of a part of the items."""
+    old, new, plan = (place / f"{name}.parquet" for name in ("old", "new", "plan"))
+    told("plan", uri, "--old", old, "--new", new, "-o", plan)
+    return told("backfill", uri, "--plan", plan, "--vectors", new, "--share", share)
+
+
+def test_a_switch_says_how_much_is_served_and_refuses_a_part(place, uri):
+    backfilled(place, uri, 0.2)
+    switch = ("switch", uri, "--model", place / "new.parquet", "--name", "new")
+    for options in ((), ("--dry-run",)):
+        message = refused(*switch, *options)
+        assert "has 12 of 60 (20.0 %): the others would no longer be found" in message
+        assert "Finish the backfill first" in message
+        assert "--partial if your service searches `stored` as well (MixedGallery)" in message
+    assert told("status", uri)["route"]["collection"] == "stored"
+    served = (
+        f"stored__nobackfill_new, asked by {NEW.fingerprint}. It holds 20.0 % of the items: "
+        f"search `stored` too (MixedGallery).\n"
+    )
+    assert run(*switch, "--partial", "--dry-run").stdout == f"Would be served: {served}"
+    assert run(*switch, "--partial").stdout == f"Served from now on: {served}"
+    assert run("status", uri).stdout.endswith(f"Served: {served}")
+    assert "20.0 %" in run("status", uri).stdout.splitlines()[2]
+    backfilled(place, uri, 1.0)
+    all_of_it = f"stored__nobackfill_new, asked by {NEW.fingerprint}. It holds 100.0 % of the "
+    assert run("status", uri).stdout.endswith(f"Served: {all_of_it}items.\n")
+    assert run(*switch).stdout == f"Served from now on: {all_of_it}items.\n"
+
+
+def test_going_back_says_where_one_more_step_would_lead(place, uri):
+    backfilled(place, uri, 1.0)
+    model = ("--model", place / "new.parquet")
+    told("switch", uri, *model, "--assume-space", place / "old.parquet", "--unmeasured")
+    told("switch", uri, *model, "--name", "new")
+    told("switch", uri, *model, "--name", "new")  # nothing new
+    first = (
+        f"stored, asked by {NEW.fingerprint}. It holds 100.0 % of the items.\n"
+        f"Another rollback would serve stored.\n"
+    )
+    assert run("rollback", uri, "--dry-run").stdout == f"Would be served: {first}"
+    assert run("rollback", uri).stdout == f"Served from now on: {first}"
+    assert told("clean", uri)["removed"] == 60
+    assert run("rollback", uri).stdout == (
+        "Served from now on: stored. It holds 100.0 % of the items.\n"
+        "That is what was served at first: there is nothing further to go back to.\n"
+    )
+    assert "every switch of it was taken back: `stored` is served" in refused("rollback", uri)
+
+
+def test_a_short_record_is_a_way_in(place, uri):
+    """Someone who has stored vectors and a name for what made them, and nothing else."""
+    stored = load_vectors(place / "stored.npz")
+    Vectors(stored.ids, stored.vectors).save(place / "shop.npz")
+    record = place / "shop.space.json"
+    record.write_text('{"name": "resnet50, March 2024", "dim": 6}')
+    assert load_vectors(place / "shop.npz").space.weights == "resnet50, March 2024"
+    made = replace(NEW, parent=load_vectors(place / "shop.npz").space.fingerprint)
+    model = place / "model.space.json"
+    model.write_text(made.to_json())
+    for assumed in (record, place / "shop.npz", made.parent):
+        assert run("check", uri, "--model", model, "--assume-space", assumed).exit_code == 3
+    record.write_text('{"name": "another", "dim": 6}')
+    assert "mean nothing" in refused("check", uri, "--model", model, "--assume-space", record)
 
 
 def test_a_search_finds_and_a_stranger_is_refused(place, uri):

@@ -325,7 +325,7 @@ def test_a_table_cut_short(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.csv, but it cannot be read"):
+    with pytest.raises(DataError, match=r"images in .*gone\.csv, but there is no such file"):
         read_manifest(tmp_path / "gone.csv")
 
 

@@ -105,8 +105,19 @@ def test_what_is_neither_text_nor_a_whole_number(tmp_path, relevant, told):
 
 @every_format
 def test_files_that_are_no_tables(tmp_path, suffix):
-    with pytest.raises(DataError, match=rf"table of pairs in .*gone{suffix}, but it cannot be"):
+    with pytest.raises(
+        DataError, match=rf"pairs in .*gone{suffix}, but there is no such file"
+    ) as e:
         read_pairs(tmp_path / f"gone{suffix}")
+    assert str(e.value).endswith("Correct the path.")
     (tmp_path / f"empty{suffix}").write_bytes(b"")
-    with pytest.raises(DataError, match="but it cannot be read"):
+    advice = "Write it anew, as Parquet" if suffix == ".parquet" else "separated by commas"
+    with pytest.raises(DataError, match=rf"but it cannot be read: .*[^.]\. .*{advice}"):
         read_pairs(tmp_path / f"empty{suffix}")
+    (tmp_path / f"noise{suffix}").write_bytes(b"no table, no columns\n1\n")
+    with pytest.raises(DataError) as e:
+        read_pairs(tmp_path / f"noise{suffix}")
+    assert ".. " not in str(e.value)
+    (tmp_path / f"folder{suffix}").mkdir()
+    with pytest.raises(DataError, match="but it cannot be read"):
+        read_pairs(tmp_path / f"folder{suffix}")

@@ -17,7 +17,7 @@ from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
 from nobackfill.gallery.base import ours
 from nobackfill.gallery.from_model import FromModel
-from nobackfill.gallery.guard import declared
+from nobackfill.gallery.made_by import declared
 from nobackfill.gallery.route import entries
 from nobackfill.gallery.stores import open_store
 from nobackfill.space import Space
@@ -45,6 +45,16 @@ def checksum(store, collection):
     for one, vector in sorted(rows):
         digest.update(one.encode() + vector)
     return digest.hexdigest()
+
+
+def test_vectors_of_no_named_model_are_not_written(fill_with, items, fresh):
+    """Those of two such models would count as the same."""
+    nobodys = FromFile(Vectors(items[0], fresh.vectors, space=replace(SPACE, weights=None)))
+    with open_store(fill_with("flat")) as store:
+        new = ours(store.main, "v2")
+        with pytest.raises(GalleryError, match="new ones tells neither `weights` nor .*of 5 dim"):
+            backfill(store, new, items[0], nobodys)
+        assert not store.exists(new)
 
 
 def test_it_writes_in_order_and_says_what_made_it(store, items, fresh):

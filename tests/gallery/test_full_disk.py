@@ -14,7 +14,7 @@ import pytest
 from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.base import ours
 from nobackfill.gallery.curve import Curve
-from nobackfill.gallery.guard import declared
+from nobackfill.gallery.made_by import declared
 from nobackfill.gallery.plan import BackfillPlan
 from nobackfill.gallery.stores import CLIENTS, open_store
 from nobackfill.space import Space

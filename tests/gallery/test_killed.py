@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nobackfill.gallery.base import ours
-from nobackfill.gallery.guard import declared
+from nobackfill.gallery.made_by import declared
 from nobackfill.gallery.stores import open_store
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors

@@ -373,7 +373,9 @@ def test_new_vectors_that_look_nearer_than_old_ones_are_noted():
         for one, size in ((old, 0.3), (new, 3.0))
     ]  # fmt: skip
     plan = plan_backfill(*shifted, compatible=True, seeds=1, shares=FEW)
-    assert any("mean different things" in note for note in plan.notes)
+    (note,) = (note for note in plan.notes if "mean different things" in note)
+    for option in ("`--no-compatible`", "`MixedGallery` with `same_space=False` and `calibrate`"):
+        assert option in note
     plain = plan_backfill(old, new, compatible=True, seeds=1, shares=FEW)
     assert not any("mean different things" in note for note in plain.notes)
     apart = plan_backfill(*shifted, compatible=False, seeds=1, shares=FEW)

@@ -8,7 +8,7 @@ from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.base import ours
 from nobackfill.gallery.rollout import remove_new, retire_old
 from nobackfill.gallery.route import before, current, entries, log, rollback, switch
-from nobackfill.gallery.status import share_of, status_of
+from nobackfill.gallery.status import check_share, in_percent, share_of, status_of
 from nobackfill.space import Space
 from nobackfill.vectors import Vectors
 
@@ -47,6 +47,60 @@ def test_switches_can_be_taken_back_one_by_one(store, new):
     times = [one["time"] for one in entries(store)]
     assert times == sorted(times)
     assert all(one["by"] for one in entries(store))
+
+
+def test_the_same_switch_again_goes_back_to_what_was_before_both(store, new):
+    switch(store, new, query_space="b" * 16, share=0.5)
+    again = switch(store, new, query_space="b" * 16, share=1.0)
+    assert (current(store), again.share) == (again, 1.0)
+    assert before(store).collection == store.main
+    switch(store, new, query_space="c" * 16, share=1.0)  # another model asks
+    assert rollback(store) == again
+    switch(store, store.main, query_space="b" * 16, share=1.0)  # other vectors are served
+    assert rollback(store) == again
+    assert rollback(store).collection == store.main
+    with pytest.raises(GalleryError, match="every switch of it was taken back: .* is served"):
+        rollback(store)
+    assert [one["action"] for one in entries(store)].count("switch") == 4
+
+
+def test_what_was_removed_cannot_be_gone_back_to(store, new):
+    switch(store, new, query_space=None, share=1.0)
+    switch(store, store.main, query_space="b" * 16, share=1.0)
+    remove_new(store, new)
+    for going in (before, rollback):
+        with pytest.raises(GalleryError, match=f"`{new}`, but it was removed"):
+            going(store)
+    assert current(store).query_space == "b" * 16
+
+
+def test_the_log_keeps_what_was_known_of_the_model(store, new):
+    switch(store, new, query_space=None, share=1.0, standing="measured: compatible")
+    assert entries(store)[-1]["standing"] == "measured: compatible"
+
+
+def test_a_part_of_the_items_is_served_only_where_that_is_meant(store, new, items):
+    assert check_share(store, new) == check_share(store, store.main) == 1.0
+    store.remove(new, items[0][:1])
+    with pytest.raises(GalleryError, match=r"has 199 of 200 \(99\.5 %\).*Finish.*--partial"):
+        check_share(store, new)
+    assert check_share(store, new, partial=True) == 0.995
+    assert check_share(store, ours(store.main, "v3"), partial=True) == 0.0
+
+
+def test_one_item_of_very_many_is_missed(store, new, monkeypatch):
+    counts = {store.main: 1_000_000, new: 999_999}
+    monkeypatch.setattr(store, "count", counts.__getitem__)
+    with pytest.raises(GalleryError, match=r"999,999 of 1,000,000 \(99\.9 %\)"):
+        check_share(store, new)
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.0, "0.0 %"), (0.29, "29.0 %"), (0.99999, "99.9 %"), (1.0, "100.0 %"), (0.0009, "0.0 %")],
+)
+def test_all_is_said_of_all_only(share, told):
+    assert in_percent(share) == told
 
 
 def test_every_entry_of_the_log_is_kept(store):

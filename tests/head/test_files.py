@@ -159,3 +159,68 @@ def test_files_of_other_items_are_told(save, tmp_path):
         nb.Vectors(ids, data.new).save(tmp_path / "other.parquet")
         with pytest.raises(DataError, match=says):
             read_for_fit(old, tmp_path / "other.parquet")
+
+
+def test_items_without_a_partner_are_told(save):
+    old, new, data = save(new_rows=np.arange(10, 90))
+    notes = read_for_fit(old, new).notes
+    assert notes == (
+        "10 of 90 items of the old file are not in the new one and take no part "
+        "(first: 'item 0', 'item 1', 'item 2')",
+    )
+    nb.Vectors([*data.ids[:80], "x", "y"], data.new[:82]).save(new)
+    first, second = read_for_fit(old, new).notes
+    assert first.startswith("10 of 90 items of the old file")
+    assert second == (
+        "2 of 82 items of the new file are not in the old one and take no part (first: 'x', 'y')"
+    )
+    save()
+    assert read_for_fit(old, new).notes == ()
+
+
+def test_items_that_are_not_fitted_on_need_no_partner(save):
+    split = np.array(["train"] * 60 + ["validation"] * 30)
+    old, new, _ = save(columns={"split": split}, new_rows=np.arange(60))
+    assert read_for_fit(old, new).notes == ()
+    assert read_for_fit(old, new, only_training=False).notes[0].startswith("30 of 90 items")
+    save(columns={"split": split}, new_rows=np.arange(5, 90))
+    assert read_for_fit(old, new).notes[0].startswith("5 of 60 items of the old file")
+    save(columns={"split": np.array(["validation"] * 90)}, new_rows=np.arange(60))
+    assert read_for_fit(old, new).notes[0].startswith("30 of 90 items")  # none is for training
+
+
+def test_notes_come_with_every_kind_of_supervision(save, tmp_path):
+    kinds = np.array(["a", "b"] * 45)
+    old, new, _ = save(columns={"scene": kinds, "modality": kinds}, new_rows=np.arange(80))
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"query": "item 0", "relevant": ["item 1"]}')
+    for told in ({}, {"group": "scene"}, {"label": "scene"}, {"pairs": path}):
+        assert len(read_for_fit(old, new, modality="modality", **told).notes) == 1
+    save(labels=False, new_rows=np.arange(80))
+    assert len(read_for_fit(old, new).notes) == 1
+
+
+def test_a_head_fitted_in_python_tells_it_too(items, head):
+    data = items()
+    old = nb.Vectors(data.ids, data.old, data.labels.numpy())
+    new = nb.Vectors(data.ids[:80], data.new[:80])
+    notes = head(epochs=0).fit(new, old).notes_
+    assert [note.split(" are")[0] for note in notes] == ["10 of 90 items of the old file"]
+
+
+@pytest.mark.parametrize("rows", [80, 95])
+def test_rows_without_ids_must_be_as_many(items, tmp_path, rows):
+    data = items(per_class=7)
+    np.save(tmp_path / "old.npy", data.old[:90].numpy())
+    np.save(tmp_path / "new.npy", data.new[:rows].numpy())
+    says = rf"old\.npy and .*new\.npy, but there are 90 old and {rows} new rows: .*files with ids"
+    with pytest.raises(DataError, match=says):
+        read_for_fit(tmp_path / "old.npy", tmp_path / "new.npy")
+    nb.Vectors(np.arange(rows), data.new[:rows]).save(tmp_path / "counted.npz")
+    with pytest.raises(DataError, match=r"only its row tells an item in \S+old\.npy, but there"):
+        read_for_fit(tmp_path / "old.npy", tmp_path / "counted.npz")
+    named = nb.Vectors(np.arange(rows)[::2], data.new[:rows:2])  # by the rows of the other
+    named.save(tmp_path / "named.npz")
+    assert len(read_for_fit(tmp_path / "old.npy", tmp_path / "named.npz").notes) >= 1
+    nb.Vectors(np.arange(90), data.old[:90]).save(tmp_path / "old.npz")
+    assert len(read_for_fit(tmp_path / "old.npz", tmp_path / "counted.npz").notes) == 1

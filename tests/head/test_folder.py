@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.apply import gelu, load
-from nobackfill.head.folder import fingerprint, plain
+from nobackfill.head.folder import check_place, clear, fingerprint, plain
 from nobackfill.space import Space
 
 
@@ -200,3 +200,75 @@ np.save(sys.argv[3], load(sys.argv[1])(np.load(sys.argv[2])))
     subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=60)
     out = np.load(tmp_path / "out.npy")
     np.testing.assert_allclose(out, fitted.transform(new), atol=1e-6)
+
+
+def test_a_run_is_never_touched(fitted, tmp_path):
+    for name in ("config.toml", "model.safetensors"):
+        (tmp_path / name).write_text("of a run")
+    with pytest.raises(ConfigError, match="holds a trained run. Choose another folder"):
+        fitted.save_pretrained(tmp_path)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"of a run"}
+
+
+@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "half"])
+def test_a_model_of_others_is_never_touched(fitted, tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="something else: its config.json is not of a head"):
+            check_place(tmp_path, overwrite=overwrite)
+    with pytest.raises(ConfigError, match="something else"):
+        fitted.save_pretrained(tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == [text]
+
+
+def test_where_a_head_may_go(folder, tmp_path):
+    check_place(tmp_path / "new" / "one", overwrite=False)
+    (tmp_path / "empty").mkdir()
+    check_place(tmp_path / "empty", overwrite=False)
+    (tmp_path / "empty" / "README.md").write_text("what is to be here")
+    check_place(tmp_path / "empty", overwrite=False)
+    with pytest.raises(ConfigError, match="holds a head. .*by --overwrite, or choose another"):
+        check_place(folder, overwrite=False)
+    check_place(folder, overwrite=True)
+    (folder / "config.json").unlink()
+    with pytest.raises(ConfigError, match="holds space.json and model.safetensors. "):
+        check_place(folder, overwrite=False)
+    check_place(folder, overwrite=True)
+
+
+def test_a_head_leaves_nothing_of_the_one_before(fitted, items, head, tmp_path):
+    data = items()
+    kinds = np.where(np.arange(90) % 2, "image", "text")
+    joint = head(epochs=0).fit(
+        nb.Vectors(data.ids, data.new, data.labels.numpy(), columns={"modality": kinds}),
+        nb.Vectors(data.ids, data.old),
+    )
+    joint.save_pretrained(tmp_path)
+    assert (tmp_path / "image" / "fitted.npy").exists()
+    (tmp_path / "image" / "notes.txt").write_text("mine")
+    (tmp_path / "README.md").write_text("mine")
+    fitted.save_pretrained(tmp_path)
+    assert names_below(tmp_path) == [
+        "README.md", "config.json", "image/notes.txt", "model.safetensors", "space.json",
+    ]  # fmt: skip
+    (tmp_path / "image" / "notes.txt").unlink()
+    (tmp_path / "image").rmdir()
+    joint.save_pretrained(tmp_path)
+    files = ["config.json", "fitted.npy", "model.safetensors", "space.json"]
+    below = [f"{kind}/{name}" for kind in ("image", "text") for name in files]
+    assert names_below(tmp_path) == ["README.md", "config.json", *below]
+
+
+def test_only_what_is_below_is_cleared(folder, fitted, tmp_path):
+    fitted.save_pretrained(tmp_path / "other")
+    fitted.save_pretrained(tmp_path)
+    for name in ("..", "../other", "."):
+        (folder / "config.json").write_text(json.dumps({"schema": 1, "modalities": [name]}))
+        clear(folder)
+        assert not (folder / "config.json").exists()
+    assert (tmp_path / "config.json").exists()
+    assert (tmp_path / "other" / "config.json").exists()
+
+
+def names_below(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())

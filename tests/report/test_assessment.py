@@ -39,7 +39,7 @@ def page(drawn):
         candidates,
         "mimic",
         0.614,
-        Crowding(1234, 0.25, 1700, 0.4567),
+        Crowding(1234, 0.25, 1700, 0.4567, [("ant", "bee", 0.98)]),
         {
             "items": 9000, "classes": 1234, "fitted_classes": 1111, "validation_classes": 61,
             "test_classes": 62, "test_queries": 3000,
@@ -62,6 +62,8 @@ def test_every_way_has_a_row_and_the_chosen_one_is_bold(page):
     names = [row[0] for row in table.rows]
     assert names == ["keep the old model", "procrustes", "mimic", "full backfill"]
     assert names[table.strong] == "mimic"
+    assert table.columns[-1] == "new model adds (95 %)"
+    assert table.rows[0][-1] == ""  # the new model takes no part in it
     assert table.numbers == set(table.columns) - {"way"}
     assert table.rows[2] == [
         "mimic", "45.00", "35.00", "+5.00 (+4.00 to +7.00)", "+3.00 (+2.00 to +5.00)",
@@ -86,5 +88,10 @@ def test_sentences_tell_on_what_and_how_much_room_there_is(page):
     assert "fitted on 1,111 other classes" in ways
     assert "chosen on 61 more" in ways
     assert "find 61.4 percent mAP" in room
-    assert "Of 1,234 classes, 25 % have another at a cosine above 0.6 (1,700 pairs)" in room
-    assert "lies at 0.457 on average" in room
+    assert "1,234 classes, 25 % of them with another at a cosine above 0.6 (1,700 pairs)" in room
+    assert "lies at a cosine of 0.457 on average" in room
+
+
+def test_what_the_paper_would_choose_is_not_among_what_was_not_measured(page):
+    assert "the paper would choose ndpp" in page.sections[1].text
+    assert not any("paper" in one for one in page.not_measured)

@@ -169,6 +169,25 @@ def test_thresholds_are_drawn_as_lines_the_old_one_dotted(monkeypatch):
     assert [(x, how["linestyle"]) for (x,), how in drawn] == [(0.4, "-"), (0.5, ":")]
 
 
+def test_the_legend_of_scores_lies_on_no_panel(monkeypatch):
+    figures = []
+
+    def keep(figure):
+        figure.draw_without_rendering()
+        figures.append(figure)
+        return ""
+
+    monkeypatch.setattr("nobackfill.report.charts._svg", keep)
+    panel = (EDGES, counted(0.7), counted(0.0))
+    score_curves({"old/old": panel, "new/old": panel}, {"old/old": (0.9,), "new/old": (0.9,)})
+    (figure,) = figures
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["different classes", "one class"]
+    lowest = legend.get_window_extent().y0
+    assert all(axes.get_legend() is None for axes in figure.axes)
+    assert all(axes.get_window_extent().y1 < lowest for axes in figure.axes)
+
+
 def test_curves_show_shares_of_each_kind(monkeypatch):
     """However many more strangers there are than friends, both curves have the same area."""
     drawn = watched(monkeypatch, "stairs")

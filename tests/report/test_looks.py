@@ -8,7 +8,19 @@ import pytest
 from PIL import Image
 
 from nobackfill.report import Page, Picture, Section, Table, render_html
-from nobackfill.report.looks import LONGEST, SIDE, as_cell, nothing, shorten, thumbnail
+from nobackfill.report.looks import (
+    LONGEST,
+    LONGEST_ID,
+    SIDE,
+    as_cell,
+    common_folder,
+    nothing,
+    short_id,
+    shorten,
+    thumbnail,
+)
+
+RIGHT, WRONG = "✓\N{NO-BREAK SPACE}", "✗\N{NO-BREAK SPACE}"  # no mark stands alone on a line
 
 
 def decoded(uri):
@@ -72,9 +84,9 @@ def test_items_that_all_have_a_picture_are_pictures():
 
 
 def test_items_without_a_picture_are_texts_or_ids():
-    assert as_cell(["a", "b"], {"a": "a cup"}, [True, False]) == "✓ a cup, ✗ b"
-    assert as_cell([7, 8], {}) == "7, 8"
-    assert as_cell([7, 8], nothing([7, 8]), [False, True]) == "✗ 7, ✓ 8"
+    assert as_cell(["a", "b"], {"a": "a cup"}, [True, False]) == f"{RIGHT}a cup\n{WRONG}b"
+    assert as_cell([7, 8], {}) == "7\n8"
+    assert as_cell([7, 8], nothing([7, 8]), [False, True]) == f"{WRONG}7\n{RIGHT}8"
     assert as_cell(["a"], {"a": "two\nlines"}) == "two lines"
 
 
@@ -89,7 +101,7 @@ def test_each_item_has_its_mark():
 
 def test_where_one_picture_is_missing_the_others_stand_by_their_ids():
     cell = as_cell(["a", "b"], {"a": A}, [True, False])
-    assert cell == "✓ a, ✗ b"
+    assert cell == f"{RIGHT}a\n{WRONG}b"
 
 
 def test_a_text_that_begins_like_a_picture_is_a_text():
@@ -109,3 +121,51 @@ def test_long_texts_are_cut():
     assert (len(cut), cut[-1]) == (LONGEST, "…")
     assert shorten("  a \n\t b  ") == "a b"
     assert shorten("") == ""
+
+
+# Ids that are paths
+
+
+def test_the_folder_that_all_share_is_left_out():
+    ids = ["birds/images/owl/1.jpg", "birds/images/ox/1.jpg"]
+    folder = common_folder(ids)
+    assert folder == "birds/images/"
+    assert as_cell(ids, {}, folder=folder) == "owl/1.jpg\nox/1.jpg"
+    texts = {ids[0]: "birds/images/ is where it lies"}
+    assert as_cell(ids[:1], texts, folder=folder) == "birds/images/ is where it lies"
+
+
+@pytest.mark.parametrize(
+    "ids", [[], ["a/b/1.jpg"], ["a/b", "a/b"], ["item 1", "item 2"], [1, 12], ["a/1", "b/1"]]
+)
+def test_where_no_folder_is_shared_none_is(ids):
+    assert common_folder(ids) == ""
+
+
+def test_a_folder_is_whole_or_not_at_all():
+    """What begins alike within a name stays: it would tell half of it."""
+    assert common_folder(["birds/owl_1.jpg", "birds/owl_2.jpg"]) == "birds/"
+    assert common_folder(["birds/a", "birdsong/a"]) == ""
+    assert common_folder(["a/b", "a/b/c"]) == "a/"
+
+
+def test_long_ids_are_cut_in_the_middle_so_that_both_ends_tell_them_apart():
+    assert short_id("x" * LONGEST_ID) == "x" * LONGEST_ID
+    name = "189.Red_bellied_Woodpecker/Red_Bellied_Woodpecker_0114_181092.jpg"
+    cut = short_id(name)
+    begin, end = cut.split("…")
+    assert len(cut) == LONGEST_ID
+    assert name.startswith(begin)
+    assert name.endswith(end)
+    assert abs(len(begin) - len(end)) <= 1
+    assert short_id(7) == "7"
+    assert short_id("two\nlines") == "two lines"
+
+
+def test_each_item_has_a_line_of_its_own_in_the_page():
+    names = [f"{letter * 30}_{number}.jpg" for number, letter in enumerate("ab")]
+    table = Table(["found"], [[as_cell(names, {}, [True, False])], [as_cell(["a cup"], {})]])
+    html = render_html(Page("T", [], [Section("S", tables=[table])]))
+    for mark, name in zip((RIGHT, WRONG), names, strict=True):
+        assert f'<div class="line name">{mark}{name} </div>' in html
+    assert '<td class="short">a cup</td>' in html

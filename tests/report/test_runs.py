@@ -38,6 +38,10 @@ def outcome(kind, seed, new_old, *, new_new=0.6, old_old=0.4, independent=0.7, *
         "p_comp": None if independent is None else 50 + 100 * (new_old - old_old),
         "p_1": None if independent is None else 52.0,
         "flips": [{"k": 1, "negative": 0.1, "positive": 0.2}],
+        "metrics": {
+            "old_old": {"recall_at_1": 0.5, "ndcg_at_10": 0.4},
+            "new_old": {"recall_at_1": 0.6, "ndcg_at_10": 0.5},
+        },
         "verdict": "compatible" if new_old > old_old else "not compatible",
         "protocol": "plain",
         "searched": "0123456789abcdef",
@@ -413,3 +417,49 @@ def test_real_summaries_are_what_it_reads():
     page = runs_page([Outcome("one", "ndpp", 0, summary), Outcome("two", "bct", 0, summary)])
     assert numbers(page)["bct"]["new/old"] == f"{100 * summary['new_old']:.1f}"
     assert numbers(page)["bct"]["P_1"] == f"{summary['p_1']:.1f}"
+
+
+# What a gain of mAP hides, and directions
+
+
+FEWER = {
+    "old_old": {"recall_at_1": 0.5, "ndcg_at_10": 0.4},
+    "new_old": {"recall_at_1": 0.4, "ndcg_at_10": 0.5},
+}
+
+
+def test_methods_whose_first_answers_get_worse_are_named():
+    outcomes = [outcome("ndpp", 0, 0.5), outcome("bct", 0, 0.45), outcome("lwf", 0, 0.3)]
+    assert not any("first answers" in said for said in runs_page(outcomes).summary)
+    outcomes += [outcome("bct", 1, 0.45, metrics=FEWER), outcome("lwf", 1, 0.3, metrics=FEWER)]
+    table = comparison_of(outcomes)
+    assert [table[kind]["first_answers_worse"] for kind in ("ndpp", "bct", "lwf")] == [0, 1, 1]
+    (said,) = [said for said in runs_page(outcomes).summary if "first answers" in said]
+    assert said.endswith("on some seed with bct.")  # nobody is told to deploy lwf
+
+
+def in_directions(kind, seed, verdict="compatible", *, other="compatible", metrics=None):
+    tests = {"image_to_text": outcome(kind, seed, 0.5).summary | {"verdict": other}}
+    if metrics is not None:
+        tests["image_to_text"]["metrics"] = metrics
+    return outcome(
+        kind, seed, 0.5, direction="text_to_image", tests=tests, verdict=verdict,
+        verdicts={"text_to_image": "compatible", "image_to_text": other},
+    )  # fmt: skip
+
+
+def test_of_images_and_texts_a_reader_is_told_which_direction_the_numbers_are():
+    summary = runs_page([in_directions("ndpp", 0), in_directions("bct", 0)]).summary
+    assert summary[-1] == (
+        "Numbers are from text to image; a run is compatible if it is so from text to image and "
+        "from image to text."
+    )
+    alone = outcome("ndpp", 0, 0.5, direction="text_to_image", tests={})
+    said = runs_page([alone]).summary[-1]
+    assert said == "All of this is from text to image; no other between images and texts was asked."
+    assert not any("direction" in said for said in runs_page([outcome("ndpp", 0, 0.5)]).summary)
+
+
+def test_every_direction_that_counts_is_looked_at_for_worse_first_answers():
+    summary = runs_page([in_directions("ndpp", 0, metrics=FEWER)]).summary
+    assert any("first answers get worse" in said for said in summary)

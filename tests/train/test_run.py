@@ -107,6 +107,23 @@ def test_an_unfinished_run_is_no_model(old_run, tmp_path):
         Run.open(tmp_path / "new")
     with pytest.raises(DataError, match="has no config.toml"):
         Run.open(tmp_path)
+    with pytest.raises(DataError, match="wanted the folder of a run, but there is no .*gone"):
+        Run.open(tmp_path / "gone")
+
+
+def test_an_old_run_that_is_not_there_is_named_as_the_recipe_does(old_run, tmp_path):
+    gone = tmp_path / "gone"
+    with pytest.raises(ConfigError, match=rf'`run = "{gone}"` in \[old\].*train RECIPE -o {gone}`'):
+        next(train_run(new_recipe(gone), tmp_path / "new", device=CPU))
+    assert not (tmp_path / "new").exists()
+    old = shutil.copytree(old_run, tmp_path / "old")
+    weights = (old / "model.safetensors").rename(tmp_path / "weights")
+    with pytest.raises(DataError, match="wanted a finished run.*--resume"):
+        next(train_run(new_recipe(old), tmp_path / "new", device=CPU))
+    weights.rename(old / "model.safetensors")
+    list(train_run(new_recipe(old), tmp_path / "new", device=CPU))
+    shutil.rmtree(old)
+    assert Run.start(new_recipe(old), tmp_path / "new", resume=True).finished  # outlives it
 
 
 def test_a_damaged_model_says_so(old_run, tmp_path):

@@ -28,12 +28,15 @@ def assess(
     json: Json = False,
 ) -> None:
     """Say whether an upgrade is worth making, and how: from two files of vectors."""
+    from dataclasses import replace
+
     from nobackfill.assessment import assess as run
     from nobackfill.cli.progress import doing
     from nobackfill.cli.show_assessment import print_verdict
+    from nobackfill.cli.show_page import print_page
     from nobackfill.head.files import read_for_fit
     from nobackfill.report.assessment import assessment_page
-    from nobackfill.reporting import Report, check_page
+    from nobackfill.reporting import Report, check_page, names_apart
     from nobackfill.upgrade import choose_device
 
     if report is not None:
@@ -52,8 +55,11 @@ def assess(
             device=str(choose_device(device)),
             watch=watch,
         )
+    verdict = replace(verdict, notes=[*given.notes, *verdict.notes])
     if report is not None:
-        title = f"Is {new.stem} worth an upgrade from {old.stem}?"
+        before, after = names_apart(old, new)
+        title = f"Is {after} worth an upgrade from {before}?"
         Report(assessment_page(verdict, title=title), verdict.summary()).save(report)
     print_verdict(verdict, as_json=json)
+    print_page(report, as_json=json)
     raise typer.Exit(verdict.exit_code)

@@ -13,8 +13,8 @@ def embed(
     data: Annotated[
         Path,
         typer.Argument(
-            help="What to embed: a recipe or a run folder, whose [data] is taken; a .txt file with "
-            "a text in each line; for a head, a file of new vectors."
+            help="What to embed: a recipe or a run folder, whose \\[data] is taken; a .txt file "
+            "with a text in each line; for a head, a file of new vectors."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
@@ -33,6 +33,8 @@ def embed(
     json: Json = False,
 ) -> None:
     """Run a model over a collection or texts, or a head over vectors, into a file of vectors."""
+    check_model(model)
+
     from nobackfill.cli.show import print_object
     from nobackfill.upgrade import choose_device, decode_with, embed_collection
 
@@ -63,3 +65,15 @@ def embed(
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     print_object(written, as_json=json, text=f"{vectors} written to {output}")
+
+
+def check_model(folder: Path) -> None:
+    """Refuses what is neither a run nor a head."""
+    from nobackfill.errors import DataError
+
+    if not any((folder / name).exists() for name in ("config.toml", "config.json")):
+        found = "it has neither config.toml nor config.json" if folder.is_dir() else "there is none"
+        raise DataError(
+            f"wanted the folder of a run or of a head at {folder}, but {found}. Pass what "
+            f"`nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o FOLDER` wrote."
+        )

@@ -35,6 +35,9 @@ def evaluate(
         typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
     ] = None,
     protocol: Protocol = None,
+    group: Annotated[
+        str, typer.Option("--group", "--label", help="The column that says what belongs together.")
+    ] = "label",
     ground_truth: GroundTruth = None,
     level: Level = None,
     by_modality: Annotated[
@@ -72,8 +75,8 @@ def evaluate(
     declare: Annotated[
         Path | None,
         typer.Option(
-            help="If compatible, write so into the space.json of this run, head or file of new "
-            "vectors: `gallery check` then lets it ask. Else exit as --require-compatible does."
+            help="Write the verdict, if there is one, into the space.json of this run, head or "
+            "file of new vectors, where `gallery check` looks. Exit as --require-compatible does."
         ),
     ] = None,
     device: Device = "auto",
@@ -84,10 +87,11 @@ def evaluate(
     from nobackfill.cli.show_comparison import Asked
     from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.declaration import check_declarable
-    from nobackfill.reporting import check_page
+    from nobackfill.reporting import check_page, upgrade_title
     from nobackfill.upgrade import choose_device
     from nobackfill.vectors import load_vectors
 
+    check_one_kind(group, ground_truth)
     if by_modality:
         check_alone(slices, flips, false_accept, save_queries, ground_truth, declare)
     check_level(level, ground_truth)
@@ -95,6 +99,8 @@ def evaluate(
         check_page(report)  # before anything is done
     files = [load_vectors(old), load_vectors(new)]
     mapped = load_vectors(query_for_old) if query_for_old else None
+    if group != "label":
+        files, mapped = labelled_files(group, files, mapped)
     if declare is not None:
         check_declarable(declare, files[0].space, (files[1] if mapped is None else mapped).space)
     search = Search(
@@ -107,7 +113,7 @@ def evaluate(
             "intersect": intersect,
             "device": choose_device(device),
         },
-        title=f"May {new.stem} go live on the vectors of {old.stem}?",
+        title=upgrade_title(old, new),
         report=report,
         as_json=json,
     )
@@ -122,6 +128,19 @@ def evaluate(
             declare=declare,
         )
     exit_by(verdict, asked=require_compatible or declare is not None)
+
+
+def labelled_files(
+    column: str, files: "Sequence[Vectors]", mapped: "Vectors | None"
+) -> "tuple[list[Vectors], Vectors | None]":
+    """The old and the new file, and that of mapped queries, with a column for labels."""
+    from nobackfill.matching import labelled_by
+
+    named = dict(zip(("the old file", "the new file"), files, strict=True))
+    if mapped is not None:
+        named["the file of mapped queries"] = mapped
+    old, new, *rest = labelled_by(column, named)
+    return [old, new], rest[0] if rest else None
 
 
 @dataclass(frozen=True)
@@ -145,16 +164,20 @@ class Search:
 
 def tell_directions(search: Search) -> str:
     """Evaluates each direction between modalities, tells what came of it, returns the verdict."""
-    from nobackfill.cli.progress import searching_progress
+    from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.cli.show_modalities import print_modalities
+    from nobackfill.cli.show_page import print_page
     from nobackfill.modalities import evaluate_modalities
     from nobackfill.reporting import report_modalities
 
     with searching_progress() as progress:
         found = evaluate_modalities(*search.files, **search.options, progress=progress)
     if search.report is not None:
-        report_modalities(found, search.files, title=search.title).save(search.report)
+        with doing() as tell:
+            tell("writing the page")
+            report_modalities(found, search.files, title=search.title).save(search.report)
     print_modalities(found, as_json=search.as_json)
+    print_page(search.report, as_json=search.as_json)
     return found.verdict
 
 
@@ -175,11 +198,12 @@ def tell_upgrade(
         save_queries: Where a row per query goes, if anywhere.
         declare: The model in whose record a verdict of compatible is written, if any.
     """
-    from nobackfill.cli.progress import searching_progress
+    from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.cli.show import print_declared, print_evaluation
     from nobackfill.cli.show_comparison import in_json, print_asked
+    from nobackfill.cli.show_page import print_page
     from nobackfill.comparison import compare
-    from nobackfill.declaration import declare_compatible
+    from nobackfill.declaration import declare_measured
     from nobackfill.evaluation import evaluate as run
     from nobackfill.reporting import report_vectors
 
@@ -192,13 +216,15 @@ def tell_upgrade(
     if save_queries is not None:
         comparison.save_queries(save_queries)
     if search.report is not None:
-        report_vectors(result, search.files, title=search.title).save(search.report)
+        with doing() as tell:
+            made = report_vectors(result, search.files, title=search.title, watch=tell)
+            made.save(search.report)
     measured = None
-    if declare is not None and result.verdict == "compatible":
-        measured = declare_compatible(declare, result)
     if declare is not None:
+        measured = declare_measured(declare, result)
         more["declared"] = asdict(measured) if measured else None
     print_evaluation(result, as_json=search.as_json, more=more)
+    print_page(search.report, as_json=search.as_json)
     if declare is not None:
         print_declared(declare, result, measured, as_json=search.as_json)
     return result.verdict
@@ -208,6 +234,17 @@ def exit_by(verdict: str, *, asked: bool) -> None:
     """Ends with 1 where the verdict is no, and with 3 where there is none, if asked to."""
     if asked:
         raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[verdict])
+
+
+def check_one_kind(group: str, ground_truth: Path | None) -> None:
+    """Refuses two accounts of what counts as found."""
+    from nobackfill.errors import ConfigError
+
+    if ground_truth is not None and group != "label":
+        raise ConfigError(
+            "wanted one account of what counts as found, but got --ground-truth and --group. Leave "
+            "out the one or the other."
+        )
 
 
 def check_alone(

@@ -43,6 +43,9 @@ def fit(
             "NAME.text.onnx."
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Put the head in the place of one that is there.")
+    ] = False,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
@@ -50,16 +53,15 @@ def fit(
     """Fit a head that maps new vectors into the old space, from vectors alone."""
     from nobackfill.cli.progress import fitting_progress
     from nobackfill.cli.show_head import print_head
-    from nobackfill.errors import ConfigError
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
     from nobackfill.head.files import read_for_fit
+    from nobackfill.head.folder import check_place
     from nobackfill.upgrade import choose_device
 
-    if output.is_file():
-        raise ConfigError(f"wanted a folder for the head, but {output} is a file.")
+    check_place(output, overwrite=overwrite)  # before the work, not after it
     if onnx is not None:
-        optional_packages()  # before the work, not after it
+        optional_packages()
     head = CompatibleHead(
         method,
         epochs=epochs,
@@ -81,6 +83,7 @@ def fit(
             modality=given.modality,
             watch=watch,
         )
+    head.notes_ = (*given.notes, *head.notes_)
     head.save_pretrained(output)
     files = {} if onnx is None else onnx_files(head, onnx)
     for path, one in files.items():

@@ -106,20 +106,23 @@ def check(
     assume_space: Assume = None,
     json: Json = False,
 ) -> None:
-    """May this model's queries search these vectors? Exit code 2 where they may not."""
-    from nobackfill.cli.show import print_object
+    """May this model's queries search these vectors, and was that measured?
+
+    Exit codes: 0 yes, 1 measured: no, 2 not made for them, 3 not measured.
+    """
+    from nobackfill.cli.show_gallery import print_standing
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_model
+    from nobackfill.gallery.guard import measured_in_training, standing_of
     from nobackfill.gallery.stores import open_store
     from nobackfill.records import space_of
 
     with open_store(uri, read_only=True) as store:
         collection = store.main if name is None else ours(store.main, name)
-        reason = check_model(store, collection, space_of(model), assume_space)
-    print_object(
-        {"collection": collection, "may_search": True, "reason": reason},
-        as_json=json,
-        text=f"{model} may search `{collection}`: {reason}.",
+        training = measured_in_training(model)
+        found = standing_of(store, collection, space_of(model), assume_space, training=training)
+    print_standing(found, model, collection, as_json=json)
+    raise typer.Exit(
+        {"not compatible": 1, "undecided": 3, "never measured": 3}.get(found.verdict, 0)
     )
 
 
@@ -307,6 +310,16 @@ def switch(
     name: Annotated[str | None, typer.Option(help="Serve new vectors in place of old ones.")] = (
         None
     ),
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial", help="Some items have no new vector yet; the service searches both."
+        ),
+    ] = False,
+    unmeasured: Annotated[
+        bool,
+        typer.Option("--unmeasured", help="Nothing measured that the model is compatible."),
+    ] = False,
     assume_space: Assume = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -315,33 +328,43 @@ def switch(
     from nobackfill.cli.show_gallery import print_route
     from nobackfill.gallery import route
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_model
-    from nobackfill.gallery.status import share_of
+    from nobackfill.gallery.guard import check_measured, measured_in_training, standing_of
+    from nobackfill.gallery.status import check_share
     from nobackfill.gallery.stores import open_store
     from nobackfill.records import space_of
+    from nobackfill.space import with_dim
 
     with open_store(uri, read_only=dry_run) as store:
         collection = store.main if name is None else ours(store.main, name)
         space = space_of(model)
-        check_model(store, collection, space, assume_space)
-        share = share_of(store, collection)
+        training = measured_in_training(model)
+        standing = standing_of(store, collection, space, assume_space, training=training)
+        check_measured(standing, collection, unmeasured=unmeasured)
+        share = check_share(store, collection, partial=partial)
+        asks = with_dim(space, store.dim(collection)).fingerprint
         if dry_run:
-            found = route.Route(collection, space.fingerprint, share)
+            found = route.Route(collection, asks, share)
         else:
-            found = route.switch(store, collection, query_space=space.fingerprint, share=share)
-    print_route(found, dry_run=dry_run, as_json=json)
+            found = route.switch(
+                store, collection, query_space=asks, share=share, standing=standing.in_words
+            )
+        main = store.main
+    print_route(found, main, share, dry_run=dry_run, as_json=json)
 
 
 @gallery.command()
 def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
     """Serve again what was served before the last switch; audited."""
-    from nobackfill.cli.show_gallery import print_route
+    from nobackfill.cli.show_gallery import print_further, print_route
     from nobackfill.gallery import route
+    from nobackfill.gallery.status import check_share
     from nobackfill.gallery.stores import open_store
 
     with open_store(uri, read_only=dry_run) as store:
         found = route.before(store) if dry_run else route.rollback(store)
-    print_route(found, dry_run=dry_run, as_json=json)
+        share, main = check_share(store, found.collection, partial=True), store.main
+    print_route(found, main, share, dry_run=dry_run, as_json=json)
+    print_further(found, as_json=json)
 
 
 @gallery.command()

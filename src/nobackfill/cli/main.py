@@ -12,6 +12,7 @@ from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.doctor import doctor
 from nobackfill.cli.embed import embed
+from nobackfill.cli.ending import exit_code_of
 from nobackfill.cli.evaluate import evaluate
 from nobackfill.cli.fit import fit
 from nobackfill.cli.gallery import gallery
@@ -19,7 +20,6 @@ from nobackfill.cli.matrix import matrix
 from nobackfill.cli.methods import methods
 from nobackfill.cli.report import report
 from nobackfill.cli.train import train
-from nobackfill.errors import NobackfillError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,27 +64,5 @@ app.add_typer(bench, name="bench")
 
 
 def main() -> NoReturn:
-    """Runs the command line: 0 done, 1 a verdict of no, 2 could not run, 3 undecided."""
-    try:
-        app(standalone_mode=True)
-    except NobackfillError as error:
-        sys.exit(_refuse(str(error)))
-    except (KeyboardInterrupt, BrokenPipeError):
-        sys.exit(130)
-    except Exception as error:  # an error of ours, too, means "could not run", never a verdict
-        import traceback
-
-        traceback.print_exc()
-        sys.exit(_refuse(f"unexpected {type(error).__name__}: {error}. Please report this."))
-    sys.exit(0)
-
-
-def _refuse(message: str) -> int:
-    """Says why nothing was done; the exit code for that."""
-    from rich.console import Console
-    from rich.text import Text
-
-    Console(stderr=True, soft_wrap=True).print(
-        Text("nobackfill: ", style="bold red").append(message, style="default not bold")
-    )
-    return 2
+    """Runs the command line: 0 done, 1 no, 2 could not run, 3 undecided, 130 stopped by Ctrl-C."""
+    sys.exit(exit_code_of(app))

@@ -12,7 +12,11 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …; auto takes a G
 Seed = Annotated[int, typer.Option(help="Of everything that is random, where anything is.")]
 OldFile = Annotated[
     Path,
-    typer.Option("--old", help="Vectors of the old model (.parquet, .safetensors, .npz, .npy)."),
+    typer.Option(
+        "--old",
+        help="Vectors of the old model (.parquet, .safetensors, .npz; or .npy, which has row "
+        "numbers for ids, and no labels).",
+    ),
 ]
 NewFile = Annotated[
     Path, typer.Option("--new", help="Vectors of the new model, of the same items.")

@@ -18,14 +18,20 @@ def report(
     json: Json = False,
 ) -> None:
     """Write what an upgrade came to, or how several compare, as a page to look at."""
+    from nobackfill.cli.progress import doing
     from nobackfill.cli.show import print_object
     from nobackfill.reporting import check_page, report_runs
     from nobackfill.upgrade import choose_device, decode_with
 
     check_page(output)  # before anything is done
-    made = report_runs(
-        runs, title=title, device=choose_device(device), decoding=decode_with(workers=0)
-    )
+    with doing() as tell:
+        made = report_runs(
+            runs,
+            title=title,
+            device=choose_device(device),
+            decoding=decode_with(workers=0),
+            watch=tell,
+        )
     written = made.save(output)
     sentences = " ".join(made.page.summary)
     print_object(

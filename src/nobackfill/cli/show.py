@@ -44,6 +44,9 @@ def print_evaluation(
         as_json: Whether for programs.
         more: What else goes into their object.
     """
+    from nobackfill.report.numbers import out_of
+    from nobackfill.verdicts import from_to, what_falls
+
     if as_json:
         emit({**evaluation.summary(), **(more or {})})
         return
@@ -78,20 +81,25 @@ def print_evaluation(
     )
     for note in evaluation.notes:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
-    gain = _interval(summary["differences"]["new_old - old_old"])
-    found = f"on the stored gallery the new model gives {gain} mAP against the old"
+    change = summary["differences"]["new_old - old_old"]
+    found = f"on the stored gallery the new model gives {_interval(change)} mAP against the old"
+    if evaluation.modalities:
+        found += (
+            f" {from_to('_to_'.join(evaluation.modalities))}, the only direction that was asked"
+        )
+    doubt = ", which may be chance. Ask with more queries, of more classes"
+    if change["low"] == change["high"] == 0:
+        doubt = ": nothing changes"
     verdicts = {
         "compatible": f"[green]Compatible:[/] {found}.",
         "not compatible": f"[red]Not compatible:[/] {found}. Keep the old model, or embed the "
         f"gallery again.",
-        "undecided": f"[yellow]Undecided:[/] {found}, which may be chance. Ask with more queries, "
-        f"of more classes.",
+        "undecided": f"[yellow]Undecided:[/] {found}{doubt}.",
     }
-    console.print(
-        f"{verdicts[evaluation.verdict]} ({summary['num_queries']:,} queries, "
-        f"{summary['num_gallery']:,} gallery items)",
-        soft_wrap=True,
-    )
+    queries = out_of(summary["num_queries"], summary["num_asked"])
+    searched = f"({queries} queries, {summary['num_gallery']:,} gallery items)"
+    told = (verdicts[evaluation.verdict], what_falls(summary), searched)
+    console.print(" ".join(filter(None, told)), soft_wrap=True)
 
 
 def print_declared(
@@ -102,7 +110,7 @@ def print_declared(
     from nobackfill.records import record_of
 
     if measured is None:
-        print(f"nobackfill: {why_not(evaluation)}", file=sys.stderr)
+        print(f"nobackfill: {why_not(evaluation, written=True)}", file=sys.stderr)
     elif not as_json:
         console.print(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
@@ -127,16 +135,14 @@ def interval_text(one: dict[str, Any], *, digits: int = 2) -> str:
 
 def print_run(folder: Path, *, as_json: bool) -> None:
     """Prints what a run came to."""
+    from nobackfill.verdicts import over_directions, run_sentence
+
     path = folder / "evaluation.json"
-    result = json.loads(path.read_text()) if path.exists() else None
+    result = over_directions(json.loads(path.read_text())) if path.exists() else None
     value = {"run": str(folder), "evaluation": result}
     text = f"The model is in {folder}."
     if result:
-        text += (
-            f" mAP old/old {100 * result['old_old']:.2f}, new/old {100 * result['new_old']:.2f}, "
-            f"new/new {100 * result['new_new']:.2f}: "
-            f"{result['verdict']}."
-        )
+        text += f" {run_sentence(result)}"
     print_object(value, as_json=as_json, text=text)
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from nobackfill.cli.show import console, emit
+from nobackfill.gallery.status import in_percent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nobackfill.gallery.backfill import Work
     from nobackfill.gallery.base import Found
+    from nobackfill.gallery.guard import Standing
     from nobackfill.gallery.indexing import Indexing
     from nobackfill.gallery.plan import BackfillPlan
     from nobackfill.gallery.route import Route
@@ -31,14 +33,16 @@ def print_status(status: "Status", *, as_json: bool) -> None:
         return
     table = _table("collection", "items", "dimensions", "covers", "made by")
     for one in status.collections:
-        space = one.space or "undeclared"
-        table.add_row(one.name, f"{one.items:,}", f"{one.dim:,}", f"{one.share:.1%}", space)
+        space, covers = one.space or "undeclared", in_percent(one.share)
+        table.add_row(one.name, f"{one.items:,}", f"{one.dim:,}", covers, space)
     console.print(table)
     for one in status.collections:
         index = f"index {one.index}" if one.index else "no index, each vector is looked at"
         console.print(f"{one.name}: {index}.", markup=False, soft_wrap=True)
-    asks = f", asked by {status.route.query_space}" if status.route.query_space else ""
-    console.print(f"Served: {status.route.collection}{asks}.", markup=False, soft_wrap=True)
+    main = status.collections[0].name
+    shares = {one.name: one.share for one in status.collections}
+    served = _served(status.route, main, shares.get(status.route.collection, 0.0))
+    console.print(f"Served: {served}", markup=False, soft_wrap=True)
 
 
 def print_found(queries: Sequence[str], found: "Found", *, as_json: bool) -> None:
@@ -140,15 +144,67 @@ def print_shadow(found: "Shadow", *, as_json: bool) -> None:
     )
 
 
-def print_route(route: "Route", *, dry_run: bool, as_json: bool) -> None:
-    """What is served from now on, or would be."""
+def print_standing(standing: "Standing", model: "Path", collection: str, *, as_json: bool) -> None:
+    """Whether a model may search a collection, and how that is known."""
+    may = standing.verdict != "not compatible"
+    if as_json:
+        told = {"verdict": standing.verdict, "reason": standing.reason}
+        emit({"collection": collection, "may_search": may, **told})
+        return
+    asks = f"{model} {'may' if may else 'should not'} search `{collection}`"
+    text = f"{asks}: {standing.reason}."
+    if standing.verdict != "itself":
+        text = f"{asks} ({standing.in_words}): {standing.reason}."
+    if standing.verdict in ("never measured", "undecided"):
+        text += " `nobackfill evaluate --declare` measures it."
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def print_route(route: "Route", main: str, share: float, *, dry_run: bool, as_json: bool) -> None:
+    """What is served from now on, or would be, and how much of the gallery that holds.
+
+    Args:
+        route: What is served.
+        main: The owner's collection.
+        share: How much of that the served collection holds now.
+        dry_run: Whether nothing was changed.
+        as_json: Whether a program reads it.
+    """
     if as_json:
         keys = ("collection", "query_space", "share")
         emit({**{key: getattr(route, key) for key in keys}, "dry_run": dry_run})
         return
-    asks = f", asked by {route.query_space}" if route.query_space else ""
-    served = "Would be served" if dry_run else "Served from now on"
-    console.print(f"{served}: {route.collection}{asks}.", markup=False, soft_wrap=True)
+    when = "Would be served" if dry_run else "Served from now on"
+    console.print(f"{when}: {_served(route, main, share)}", markup=False, soft_wrap=True)
+
+
+def print_further(route: "Route", *, as_json: bool) -> None:
+    """What one more rollback would bring back."""
+    if as_json:
+        return
+    if route.before is None:
+        text = "That is what was served at first: there is nothing further to go back to."
+    else:
+        asks = _asked_by(route.before["query_space"])
+        text = f"Another rollback would serve {route.before['collection']}{asks}."
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _served(route: "Route", main: str, share: float) -> str:
+    """Which collection is served to whom, and how much of the gallery it holds."""
+    also = "" if share >= 1 else f": search `{main}` too (MixedGallery)"
+    asks = _asked_by(route.query_space)
+    return f"{route.collection}{asks}. It holds {in_percent(share)} of the items{also}."
+
+
+def _asked_by(query_space: str | None) -> str:
+    """Who asks, where that is known.
+
+    Example:
+        >>> _asked_by("5e8f"), _asked_by(None)
+        (', asked by 5e8f', '')
+    """
+    return f", asked by {query_space}" if query_space else ""
 
 
 def print_log(entries: Sequence[dict[str, Any]], *, as_json: bool) -> None:

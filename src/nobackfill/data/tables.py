@@ -42,11 +42,14 @@ def read_columns(
             parse = csv.ParseOptions(delimiter=separator)
             types = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
             table = csv.read_csv(path, parse_options=parse, convert_options=types)
+    except FileNotFoundError:
+        raise DataError(
+            f"wanted a table of {what} in {path}, but there is no such file. Correct the path."
+        ) from None
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"wanted a table of {what} in {path}, but it cannot be read: {error}. Columns of a "
-            f".csv are separated by commas, of a .tsv by tabs, and text with one of these in it "
-            f"stands in double quotes."
+            f"wanted a table of {what} in {path}, but it cannot be read: "
+            f"{str(error).rstrip('.')}. {_how_to_write(separator)}"
         ) from None
     names = table.column_names
     if missing := [name for name in needed if name not in names]:
@@ -87,6 +90,16 @@ def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDA
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(f"`{name}`" for name in names)
+
+
+def _how_to_write(separator: str | None) -> str:
+    """What to do about a file that is no table."""
+    if separator is None:
+        return "Write it anew, as Parquet."
+    return (
+        "Columns of a .csv are separated by commas, of a .tsv by tabs, and text with one of these "
+        "in it stands in double quotes."
+    )
 
 
 def _named(separator: str | None) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.base import Matrix, Store
-from nobackfill.gallery.guard import declare, declared
+from nobackfill.gallery.made_by import declare, declared, names_nothing
 from nobackfill.gallery.route import log
-from nobackfill.space import Space
+from nobackfill.space import Space, names_a_model
 from nobackfill.vectors import Vectors
 
 BATCH = 256
@@ -155,6 +155,8 @@ def begin(store: Store, collection: str, source: Source) -> None:
             "wanted to write down which model made the new vectors, but they do not tell (no "
             "space.json). Make them by nobackfill, or write one."
         )
+    if not names_a_model(source.space):
+        raise names_nothing("the record of the new ones", source.dim)
     known = declared(store, collection) if store.exists(collection) else None
     if known is not None and known.fingerprint != source.space.fingerprint:
         raise SpaceMismatch(

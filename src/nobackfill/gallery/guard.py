@@ -1,69 +1,55 @@
 """The guard against mixing: may this model's queries search this collection?"""
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
-from nobackfill.errors import GalleryError, SpaceMismatch
+from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.base import Store
-from nobackfill.records import space_of
-from nobackfill.space import Space
+from nobackfill.gallery.made_by import fingerprint_of
+from nobackfill.space import Space, with_dim
+from nobackfill.verdicts import over_directions, run_sentence
 
-HEXADECIMAL = set("0123456789abcdef")
-
-
-def declared(store: Store, collection: str) -> Space | None:
-    """What made a collection, as the note beside it tells; None where nothing does."""
-    if collection == store.main and (space := store.own_space()) is not None:
-        return space
-    text = store.notes().get(space_key(collection))
-    return None if text is None else Space.from_json(text, where=f"the note of `{collection}`")
+NEVER: Final = "never measured"
+TRAINED_TO_BE = "fitted or trained to be compatible, never measured"
+DO_INSTEAD = (
+    "Train or fit another model against these vectors (`nobackfill train`, `nobackfill fit`), or "
+    "embed the gallery again"
+)
 
 
-def declare(store: Store, collection: str, space: Space) -> None:
-    """Writes down what made a collection of ours."""
-    store.check_writable(collection)
-    store.note(space_key(collection), space.to_json())
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a model's queries on a collection.
 
-
-def space_key(collection: str) -> str:
-    """The key of the note."""
-    return f"space/{collection}"
-
-
-def fingerprint_of(store: Store, collection: str, assumed: str | None = None) -> str:
-    """The fingerprint of a collection: as it declares, or as the caller assumes.
-
-    Args:
-        store: Where it is.
-        collection: Its name.
-        assumed: A fingerprint, or a file or folder of vectors, a run or a head that tells one;
-            only asked for where the collection declares none.
+    Attributes:
+        verdict: Whether they were measured to find more there than the old model's, if at all;
+            "itself" where the model made the vectors, so that there is nothing to measure.
+        reason: How that is known.
     """
-    space = declared(store, collection)
-    if space is not None:
-        if assumed is not None and assumed_fingerprint(assumed) != space.fingerprint:
-            raise SpaceMismatch(
-                f"`{collection}` declares the space {space.fingerprint}, but --assume-space says "
-                f"{assumed_fingerprint(assumed)}. Leave that out: what is declared counts."
-            )
-        return space.fingerprint
-    if assumed is None:
-        raise GalleryError(
-            f"wanted to know which model made the vectors of `{collection}` in {store.shown}, but "
-            f"nothing declares it. If you know, pass --assume-space with its space.json, its run, "
-            f"a file of its vectors, or its fingerprint."
-        )
-    return assumed_fingerprint(assumed)
 
+    verdict: Literal["itself", "compatible", "not compatible", "undecided", "never measured"]
+    reason: str
 
-def assumed_fingerprint(told: str) -> str:
-    """A fingerprint as it is written, or that of what lies at a path."""
-    if len(told) == 16 and set(told) <= HEXADECIMAL:
-        return told
-    return space_of(Path(told)).fingerprint
+    @property
+    def in_words(self) -> str:
+        """The verdict, and whether it was measured.
+
+        Example:
+            >>> Standing("compatible", "it was measured on them: mAP 0.5000").in_words
+            'measured: compatible'
+        """
+        if self.verdict == "itself":
+            return self.reason
+        return TRAINED_TO_BE if self.verdict == NEVER else f"measured: {self.verdict}"
 
 
 def check_model(store: Store, collection: str, model: Space, assumed: str | None = None) -> str:
-    """Refuses a model whose queries were not made for a collection; returns why one may ask.
+    """Refuses a model that has no business on a collection; returns why it may ask.
+
+    One that was fitted or trained to be compatible may ask, measured or not: whoever is to serve
+    it should see what `standing_of` says. One that was measured not to be is refused.
 
     Args:
         store: Where it is.
@@ -71,21 +57,76 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
         model: The space of the model's query vectors.
         assumed: See `fingerprint_of`.
     """
+    standing = standing_of(store, collection, model, assumed)
+    if standing.verdict == "not compatible":
+        raise SpaceMismatch(
+            f"wanted a model that may search `{collection}` of {store.shown}, but this one was "
+            f"measured, and is not compatible: {standing.reason}. {DO_INSTEAD}."
+        )
+    return standing.reason
+
+
+def check_measured(standing: Standing, collection: str, *, unmeasured: bool = False) -> None:
+    """Refuses to serve a model that nothing measured to be compatible.
+
+    Args:
+        standing: What is known of it.
+        collection: What it is to search.
+        unmeasured: Whether one in doubt may do; one that was measured not to be compatible may not.
+    """
+    if standing.verdict == "not compatible":
+        raise SpaceMismatch(
+            f"wanted a model that was measured to be compatible with `{collection}`, but this one "
+            f"was measured not to be: {standing.reason}. {DO_INSTEAD}."
+        )
+    if standing.verdict in (NEVER, "undecided") and not unmeasured:
+        raise GalleryError(
+            f"wanted a model that was measured to be compatible with `{collection}`, but of this "
+            f"one we know: {standing.in_words} ({standing.reason}). Measure it (`nobackfill "
+            f"evaluate --declare`), or pass --unmeasured to serve it all the same."
+        )
+
+
+def standing_of(
+    store: Store,
+    collection: str,
+    model: Space,
+    assumed: str | None = None,
+    *,
+    training: Standing | None = None,
+) -> Standing:
+    """What is known of a model on a collection; refuses one that was not made for it.
+
+    Args:
+        store: Where it is.
+        collection: Its name.
+        model: The space of the model's query vectors.
+        assumed: See `fingerprint_of`.
+        training: What training the model came to, on the gallery that it was made for; see
+            `measured_in_training`.
+    """
     gallery = fingerprint_of(store, collection, assumed)
+    model = with_dim(model, store.dim(collection))
     if model.fingerprint == gallery:
-        return "the model made these vectors itself"
+        return Standing("itself", "the model made these vectors itself")
     reasons = []
     if model.parent == gallery:
-        reasons.append(
-            f"the model was made compatible with them by {model.method or 'some method'}"
-        )
-    reasons += [
-        f"it was measured on them: {one.metric} {one.value:.4f}"
-        for one in model.compatible_with
-        if one.fingerprint == gallery
-    ]
+        by = model.method or "some method"
+        reasons.append(f"the model was made compatible with them by {by}")
+    no, yes = (
+        [
+            f"it was measured on them: {one.metric} {one.value:.4f}"
+            for one in told
+            if one.fingerprint == gallery
+        ]
+        for told in (model.not_compatible_with, model.compatible_with)
+    )
+    if no or yes:
+        return Standing("not compatible" if no else "compatible", "; ".join(reasons + (no or yes)))
+    if reasons and training is not None:
+        return Standing(training.verdict, "; ".join([*reasons, training.reason]))
     if reasons:
-        return "; ".join(reasons)
+        return Standing(NEVER, "; ".join(reasons))
     made_for = f", and was made compatible with {model.parent}" if model.parent else ""
     raise SpaceMismatch(
         f"wanted a model that may search `{collection}` of {store.shown}, whose vectors are of the "
@@ -94,3 +135,24 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
         f"fit`), declare this one where it is measured to be compatible (`nobackfill evaluate "
         f"--declare`), or search a collection that it was made for."
     )
+
+
+def measured_in_training(model: Path) -> Standing | None:
+    """What training came to on the vectors of the old model, where a run has kept it.
+
+    Args:
+        model: A run; whatever else has no such thing.
+    """
+    kept = model / "evaluation.json"
+    if not kept.is_file():
+        return None
+    try:
+        summary = json.loads(kept.read_text(encoding="utf-8"))
+        found = run_sentence(summary).removesuffix(".")
+        verdict = over_directions(summary)["verdict"]
+        return Standing(verdict, f"it was measured when it was trained: {found}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"wanted to know what was measured of {model}, but {kept} cannot be read: {error!r}. "
+            f"Remove it, and measure with `nobackfill evaluate --declare`."
+        ) from error

@@ -54,5 +54,6 @@ def bias_notes(search: SearchPlan, halves: Halves, seed: int) -> list[str]:
     return [
         f"cosines to old and new vectors mean different things, though they are of one space: "
         f"compared in deviations from strangers, a half-done gallery gives "
-        f"{in_points(lost.summary())} points of mAP more (`compatible=False`)"
+        f"{in_points(lost.summary())} points of mAP more (`--no-compatible` plans for that, "
+        f"`MixedGallery` with `same_space=False` and `calibrate` searches so)"
     ]

@@ -5,9 +5,9 @@ Of one space means that one query vector asks both, and that its cosines to both
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.gallery.base import Store
-from nobackfill.gallery.guard import declared
+from nobackfill.gallery.made_by import declared
 from nobackfill.methods import METHODS
-from nobackfill.space import Space
+from nobackfill.space import names_a_model
 from nobackfill.vectors import Vectors
 
 IN_DEVIATIONS = (
@@ -51,16 +51,6 @@ def says_one_space(old: Vectors, new: Vectors) -> bool:
     if old.space is None or new.space is None or old.dim != new.dim or not names_a_model(old.space):
         return False
     return old.space.fingerprint in (new.space.parent, new.space.fingerprint)
-
-
-def names_a_model(space: Space) -> bool:
-    """Whether a record tells vectors from those of other models, of the same dimensions.
-
-    Example:
-        >>> names_a_model(Space(dim=8)), names_a_model(Space(dim=8, weights="5e8f"))
-        (False, True)
-    """
-    return space.weights is not None or space.preprocessing is not None
 
 
 def why_not_one(old: Vectors, new: Vectors) -> str:

@@ -3,7 +3,7 @@
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.backfill import pages
 from nobackfill.gallery.base import Store
-from nobackfill.gallery.guard import space_key
+from nobackfill.gallery.made_by import space_key
 from nobackfill.gallery.route import current, log
 
 

@@ -35,16 +35,38 @@ def current(store: Store) -> Route:
     return Route(store.main) if text is None else Route(**json.loads(text))
 
 
-def switch(store: Store, collection: str, *, query_space: str | None, share: float) -> Route:
-    """Serves another collection from now on. The record is one note: whole, or not there."""
+def switch(
+    store: Store,
+    collection: str,
+    *,
+    query_space: str | None,
+    share: float,
+    standing: str | None = None,
+) -> Route:
+    """Serves another collection from now on. The record is one note: whole, or not there.
+
+    What is to be served is taken as it is: whether it holds every item (`check_share`), and whether
+    the model that asks was measured on it (`check_measured`), is for the caller to look at first.
+    Where the same model asked the same collection already, going back leads to what was before.
+
+    Args:
+        store: Where the gallery is.
+        collection: To be served.
+        query_space: Fingerprint of the model that asks.
+        share: How much of the gallery has new vectors.
+        standing: What is known of the model on the collection, for the log.
+    """
     if not store.exists(collection):
         raise GalleryError(
             f"wanted to serve `{collection}`, but {store.shown} has no such collection. Backfill "
             f"it first."
         )
-    route = Route(collection, query_space, share, before=asdict(current(store)))
+    now = current(store)
+    again = (now.collection, now.query_space) == (collection, query_space)
+    route = Route(collection, query_space, share, before=now.before if again else asdict(now))
     store.note(ROUTE, json.dumps(asdict(route)))
-    log(store, "switch", collection=collection, query_space=query_space, share=share)
+    told = {"collection": collection, "query_space": query_space, "share": share}
+    log(store, "switch", **told, standing=standing)
     return route
 
 
@@ -52,11 +74,19 @@ def before(store: Store) -> Route:
     """What was served before the last switch."""
     now = current(store)
     if now.before is None:
+        switched = any(one["action"] == "switch" for one in entries(store))
+        why = "every switch of it was taken back" if switched else "it was never switched"
         raise GalleryError(
-            f"wanted to go back, but {store.shown} was never switched: `{now.collection}` is "
-            f"served as ever."
+            f"wanted to go back in {store.shown}, but {why}: `{now.collection}` is served, as at "
+            f"first."
         )
-    return Route(**now.before)
+    route = Route(**now.before)
+    if not store.exists(route.collection):
+        raise GalleryError(
+            f"wanted to go back to `{route.collection}`, but it was removed. Serve another by "
+            f"`nobackfill gallery switch`."
+        )
+    return route
 
 
 def rollback(store: Store) -> Route:

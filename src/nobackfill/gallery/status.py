@@ -6,7 +6,7 @@ from typing import Any
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.base import MARK, Store
-from nobackfill.gallery.guard import declared
+from nobackfill.gallery.made_by import declared
 from nobackfill.gallery.route import Route, current
 
 SPACE = "space/"
@@ -92,3 +92,35 @@ def check_items(store: Store, ids: Sequence[str]) -> int:
 def share_of(store: Store, collection: str) -> float:
     """How much of the owner's collection another one covers."""
     return store.count(collection) / max(store.count(store.main), 1)
+
+
+def check_share(store: Store, collection: str, *, partial: bool = False) -> float:
+    """Refuses to serve new vectors of some items only; returns how much of the gallery they cover.
+
+    Args:
+        store: Where the gallery is.
+        collection: To be served.
+        partial: Whether that may be less than all, as the owner's collection is searched as well.
+    """
+    if collection == store.main or not store.exists(collection):
+        return 1.0 if collection == store.main else 0.0
+    share = share_of(store, collection)
+    if share < 1 and not partial:
+        raise GalleryError(
+            f"wanted to serve a collection that holds every item, but `{collection}` has "
+            f"{store.count(collection):,} of {store.count(store.main):,} ({in_percent(share)}): "
+            f"the others would no longer be found. Finish the backfill first (`nobackfill gallery "
+            f"backfill` with a plan of every item, without --share), or pass --partial if your "
+            f"service searches `{store.main}` as well (MixedGallery)."
+        )
+    return share
+
+
+def in_percent(share: float) -> str:
+    """A share for people, rounded down: 100 % is said of all only.
+
+    Example:
+        >>> in_percent(0.225), in_percent(0.9999), in_percent(1.0)
+        ('22.5 %', '99.9 %', '100.0 %')
+    """
+    return f"{int(1000 * share + 1e-9) / 10:.1f} %"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from nobackfill.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
-from nobackfill.errors import ConfigError
-from nobackfill.head.inputs import common_ids
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.head.inputs import common_ids, partner_notes
 from nobackfill.head.modalities import COLUMN
 from nobackfill.matching import check_agreement, columns_of
 from nobackfill.vectors import Vectors, load_vectors
@@ -29,6 +29,7 @@ class ForFit:
         groups: What each is a part of, likewise.
         pairs: Of each query what is relevant to it, likewise.
         modality: Of each item, where a file tells it and it was asked for.
+        notes: What a reader should know of the files.
     """
 
     new: Vectors
@@ -37,6 +38,7 @@ class ForFit:
     groups: NDArray[Any] | None = None
     pairs: Mapping[str, Sequence[str]] | None = None
     modality: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def read_for_fit(
@@ -71,7 +73,9 @@ def read_for_fit(
         other = "--pairs" if group is None else "--group"
         raise ConfigError(f"wanted one kind of supervision, but got --label and {other}.")
     files = load_vectors(old), load_vectors(new)
+    check_rows_match((old, new), files)
     ids = all_ids = common_ids(files[1], files[0])
+    notes = partner_notes(*files, ids, only_training=only_training)
     known = columns_of(files, ids)
     if only_training and "split" in known and (known["split"] == "train").any():
         ids = ids[known["split"] == "train"]
@@ -85,15 +89,36 @@ def read_for_fit(
     if pairs is not None:
         listed = read_ground_truth(pairs).relevant
         elsewhere = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
-        return ForFit(sides[1], sides[0], pairs=without(listed, elsewhere), modality=kinds)
+        linked = without(listed, elsewhere)
+        return ForFit(sides[1], sides[0], pairs=linked, modality=kinds, notes=notes)
     column = group or label
     if column not in known and group is None and label == "label":
-        return ForFit(sides[1], sides[0], modality=kinds)
+        return ForFit(sides[1], sides[0], modality=kinds, notes=notes)
     values = _column(column, known)
     check_agreement(column, named, all_ids)
     if group is not None:
-        return ForFit(sides[1], sides[0], groups=values, modality=kinds)
-    return ForFit(sides[1], sides[0], labels=values, modality=kinds)
+        return ForFit(sides[1], sides[0], groups=values, modality=kinds, notes=notes)
+    return ForFit(sides[1], sides[0], labels=values, modality=kinds, notes=notes)
+
+
+def check_rows_match(paths: Sequence[Path], files: Sequence[Vectors]) -> None:
+    """Refuses files of other lengths whose items are told by their row alone, as in .npy.
+
+    Args:
+        paths: Of the files.
+        files: What is in them.
+    """
+    bare = [path for path in paths if path.suffix.lower() == ".npy"]
+    rows = [len(file) for file in files]
+    by_row = all(np.array_equal(file.ids, np.arange(len(file))) for file in files)
+    if bare and by_row and rows[0] != rows[1]:
+        raise DataError(
+            f"wanted the same items in both files, as only its row tells an item in "
+            f"{' and '.join(str(path) for path in bare)}, but there are {rows[0]:,} old and "
+            f"{rows[1]:,} new rows: one that is missing in the middle would pair all later ones "
+            f"wrongly. Embed the same items by both models, or write files with ids (.npz, "
+            f".parquet)."
+        )
 
 
 def modality_of(file: Vectors, column: str) -> NDArray[Any] | None:

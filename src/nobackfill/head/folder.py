@@ -1,5 +1,7 @@
 """The folder of a head: config.json, model.safetensors, space.json. Read without torch.
 
+Where it is known, fitted.npy has marks of the items that the head was fitted on.
+
 A head with several modalities has such a folder for each, below one whose config.json names them.
 """
 
@@ -14,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from nobackfill.errors import DataError
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.files import replacing, write_text
 from nobackfill.space import Space
 
 SCHEMA = 2
 JOINT_SCHEMA = 1  # of a config.json that names modalities
+FILES = ("config.json", "space.json", "fitted.npy", "model.safetensors")  # of a head
 
 Arrays = Mapping[str, NDArray[Any]]  # weights by name
 
@@ -43,11 +46,13 @@ class Stored:
         config: How the head was made, and how that went.
         arrays: Its weights.
         space: Of the vectors that it makes.
+        fitted: Marks of the items that it was fitted on, if known.
     """
 
     config: dict[str, Any]
     arrays: Arrays
     space: Space
+    fitted: NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,16 @@ class Joint:
 
 
 def write_folder(folder: Path, stored: Stored) -> None:
-    """Writes all three files, config.json last: without it the folder is no head."""
-    config = plain({"schema": SCHEMA, **stored.config})
+    """Writes all files, config.json last: without it the folder is no head."""
+    marks = {} if stored.fitted is None else {"fitted": stored.fitted}
+    told = {"fitted": fingerprint(marks)} if marks else {}
+    config = plain({"schema": SCHEMA, **stored.config, **told})
     text = json.dumps(config, indent=2, allow_nan=False) + "\n"
     with replacing(folder / "model.safetensors") as unfinished:
         save_file(dict(stored.arrays), unfinished)
+    for name, array in marks.items():
+        with replacing(folder / f"{name}.npy") as unfinished, unfinished.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
     write_text(folder / "space.json", stored.space.to_json() + "\n")
     write_text(folder / "config.json", text)
 
@@ -102,7 +112,7 @@ def read_joint(folder: Path) -> Joint | None:
 
 
 def read_folder(folder: Path) -> Stored:
-    """Reads what `write_folder` wrote; all three must belong together."""
+    """Reads what `write_folder` wrote; all must belong together."""
     config = _read_config(folder)
     try:
         arrays = load_file(folder / "model.safetensors")
@@ -123,7 +133,55 @@ def read_folder(folder: Path) -> Stored:
             f"model.safetensors are others: they were changed, or the files of two heads were "
             f"mixed. Fit it again."
         )
-    return Stored(config, arrays, space)
+    return Stored(config, arrays, space, _read_marks(folder, config.get("fitted")))
+
+
+def check_place(folder: Path, *, overwrite: bool) -> None:
+    """Refuses a place where a head would take that of something else.
+
+    Args:
+        folder: Where the head shall be.
+        overwrite: Whether it may take the place of another head.
+    """
+    if folder.is_file():
+        raise ConfigError(f"wanted a folder for the head, but {folder} is a file.")
+    if (folder / "config.toml").exists():
+        raise ConfigError(
+            f"wanted an empty place for a head, but {folder} holds a trained run. Choose another "
+            f"folder."
+        )
+    if (folder / "config.json").exists() and not is_head(folder):
+        raise ConfigError(
+            f"wanted an empty place for a head, but {folder} holds something else: its config.json "
+            f"is not of a head. Choose another folder."
+        )
+    if not overwrite and (there := [name for name in FILES if (folder / name).exists()]):
+        found = "a head" if "config.json" in there else " and ".join(there)
+        raise ConfigError(
+            f"wanted an empty place for a head, but {folder} holds {found}. Put the new head in "
+            f"its place by --overwrite, or choose another folder."
+        )
+
+
+def is_head(folder: Path) -> bool:
+    """Whether a folder has the config.json of a head."""
+    try:
+        return bool(_read_json(folder))
+    except DataError:
+        return False
+
+
+def clear(folder: Path) -> None:
+    """Removes a head, if one is there: of each map its files, and what is then empty."""
+    below: Any = _read_json(folder).get("modalities", []) if is_head(folder) else []
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+    for name in below if isinstance(below, list) else []:
+        part = folder / str(name)
+        if part.resolve().parent == folder.resolve() and is_head(part):
+            clear(part)
+            if not any(part.iterdir()):
+                part.rmdir()
 
 
 def fingerprint(arrays: Arrays) -> str:
@@ -205,6 +263,27 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"another kind. Fit the head again."
         )
     return config
+
+
+def _read_marks(folder: Path, told: str | None) -> NDArray[np.uint64] | None:
+    """Marks of the items that a head was fitted on; None where its config.json tells of none."""
+    path = folder / "fitted.npy"
+    if told is None or not path.exists():
+        return None
+    try:
+        with path.open("rb") as file:
+            marks = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"wanted to know what a head was fitted on, but {path} cannot be read ({error}). Fit "
+            f"it again, or remove this file: then nothing is known of that."
+        ) from None
+    if fingerprint({"fitted": marks}) != told:
+        raise DataError(
+            f"wanted to know what a head was fitted on, but {path} is of another head. Fit it "
+            f"again, or remove this file: then nothing is known of that."
+        )
+    return np.asarray(marks, np.uint64)
 
 
 def _read_space(path: Path) -> Space:

@@ -17,7 +17,8 @@ from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.fitting import fit_network
 from nobackfill.head.folder import fingerprint
 from nobackfill.head.heldout import mapped
-from nobackfill.head.inputs import Rows, check_lengths, matched
+from nobackfill.head.inputs import Rows, check_lengths, matched, partner_notes
+from nobackfill.head.marks import Marks, marks_of_maps, with_fitted
 from nobackfill.head.modalities import (
     Modality,
     ModalityNetwork,
@@ -79,6 +80,7 @@ class CompatibleHead:
         source_: Fingerprint of the space of the vectors that it maps, if known.
         notes_: What a reader should know.
         modalities_: Names of those that have a map each; none where one map is for all.
+        fitted_: Marks of the items that each map was fitted on; none where that is not known.
 
     Example:
         >>> new, old = torch.randn(60, 8), torch.randn(60, 4)
@@ -94,6 +96,7 @@ class CompatibleHead:
     source_: str | None
     notes_: tuple[str, ...]
     modalities_: tuple[str, ...] = ()
+    fitted_: tuple[Marks, ...] = ()
 
     def __init__(
         self,
@@ -163,6 +166,7 @@ class CompatibleHead:
         classes, where = told_classes(ids, told, labels=labels, pairs=pairs, groups=groups)
         names, numbers = told_modalities(new, old, ids, modality)
         self._check_extra(new_rows.shape[1])
+        stored = new_rows
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
         parts = divide(
             new_rows,
@@ -174,12 +178,13 @@ class CompatibleHead:
             modality=numbers,
         )
         check_fitted(names, parts.fitted.modality, extra=self.extra)
-        self.supervision_, self.notes_ = parts.supervision, parts.notes
+        self.supervision_, self.notes_ = parts.supervision, (*_alone(new, old, ids), *parts.notes)
         widths, old_dim = widths_of(new_rows, numbers, len(names)), old_rows.shape[1]
         with seeded(self.seed):
             network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
         self._learn(network.to(self.device), parts, begun, watch)
         self.network_, self.modalities_ = network.eval(), names
+        self.fitted_ = marks_of_maps(new, ids, stored, parts.rows, numbers)
         self.source_ = _fingerprint(new)
         self.space_ = self._space(old_dim, parent=_fingerprint(old))
         return self
@@ -197,7 +202,8 @@ class CompatibleHead:
     def transform(self, new: Rows, *, side: str = "query", modality: Modality | None = None) -> Any:
         """New vectors as they search the old gallery; of the kind that came in.
 
-        They are of unit length there; `extra` dimensions come behind it.
+        They are of unit length there; `extra` dimensions come behind it. A file of them gets a
+        column `fitted`, where it is known which items the head was fitted on.
 
         Args:
             new: Vectors of the new model.
@@ -225,6 +231,7 @@ class CompatibleHead:
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
         device = next(network.parameters()).device
         check_lengths(rows, ids)
+        assert self.space_.dim is not None  # as of all that is made here
         out = torch.empty(len(rows), self.space_.dim, device=rows.device)
         for first in range(0, len(rows), BLOCK):
             block = rows[first : first + BLOCK].to(device, torch.float32)
@@ -235,7 +242,7 @@ class CompatibleHead:
                 new.ids,
                 out,
                 new.labels,
-                columns=new.columns,
+                columns=with_fitted(new, self.fitted_),
                 space=self.space_,
                 compatible_dim=network.old_dim if network.extra else None,
             )
@@ -257,9 +264,10 @@ class CompatibleHead:
         return one_modality(self, name)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes config.json, model.safetensors and space.json into a folder.
+        """Writes config.json, model.safetensors, space.json and maybe fitted.npy into a folder.
 
-        Of several modalities, into a folder below for each; see `nobackfill.head.saving`.
+        Of several modalities, into a folder below for each; see `nobackfill.head.saving`. A head
+        that was there goes away; a trained run is not touched.
         """
         from nobackfill.head.saving import save_head
 
@@ -396,6 +404,13 @@ def _fingerprint(rows: Rows) -> str | None:
     """Of the space of some vectors, if known."""
     space = rows.space if isinstance(rows, Vectors) else None
     return space.fingerprint if space else None
+
+
+def _alone(new: Rows, old: Rows, ids: NDArray[Any]) -> tuple[str, ...]:
+    """Notes on items that only one of two files has."""
+    if isinstance(new, Vectors) and isinstance(old, Vectors):
+        return partner_notes(old, new, ids)
+    return ()
 
 
 def _parameters() -> list[str]:

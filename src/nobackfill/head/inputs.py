@@ -69,6 +69,38 @@ def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
     return ids
 
 
+def partner_notes(
+    old: Vectors, new: Vectors, ids: NDArray[Any], *, only_training: bool = False
+) -> tuple[str, ...]:
+    """How many items of each file the other lacks, and the first of them.
+
+    Args:
+        old: Old vectors.
+        new: New vectors.
+        ids: Of the items that both have.
+        only_training: Whether items that the column `split` of their file puts elsewhere would
+            have taken no part in any case.
+
+    Example:
+        >>> import torch
+        >>> old, new = Vectors(["a", "b", "c"], torch.eye(3)), Vectors(["b"], torch.ones(1, 2))
+        >>> partner_notes(old, new, common_ids(new, old))
+        ("2 of 3 items of the old file are not in the new one and take no part (first: 'a', 'c')",)
+    """
+    notes = []
+    for file, name, other in ((old, "old", "new"), (new, "new", "old")):
+        among, split = file.ids, file.columns.get("split")
+        if only_training and split is not None and (split == "train").any():
+            among = among[split == "train"]
+        if len(alone := among[~is_in(among, ids)]):
+            first = ", ".join(map(repr, alone[:3].tolist()))
+            notes.append(
+                f"{len(alone):,} of {len(among):,} items of the {name} file are not in the {other} "
+                f"one and take no part (first: {first})"
+            )
+    return tuple(notes)
+
+
 def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
     """Refuses vectors that a head cannot map: in single precision, each must have a direction."""
     for first, block in blocks(vectors):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -38,6 +39,13 @@ class Parts:
     held_out: Examples | None
     supervision: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Int[Tensor, " items"]:
+        """Of all that take part: also of the held-out ones, which choose where to stop."""
+        parts = [one.rows for one in (self.fitted, self.held_out) if one is not None]
+        told = [rows for rows in parts if rows is not None]
+        return torch.cat(told) if told else torch.arange(len(self.fitted.new))
 
 
 def check_kind(new: Rows, old: Rows, *, labels: Any, pairs: Any, groups: Any) -> str | None:

@@ -11,6 +11,8 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.folder import (
     Joint,
     Stored,
+    check_place,
+    clear,
     fingerprint,
     read_folder,
     read_joint,
@@ -24,15 +26,17 @@ from nobackfill.head.progress import Progress
 
 
 def save_head(head: CompatibleHead, folder: Path) -> None:
-    """Writes config.json, model.safetensors and space.json into a folder.
+    """Writes config.json, model.safetensors, space.json and maybe fitted.npy into a folder.
 
-    Of several modalities these three into a folder for each, and last a config.json that names
-    them.
+    Of several modalities these into a folder for each, and last a config.json that names them. A
+    head that was there goes away; anything else is refused.
 
     Args:
         head: A fitted one.
         folder: Is made where there is none.
     """
+    check_place(folder, overwrite=True)
+    clear(folder)
     if isinstance(head.network_, ModalityNetwork):
         for name in head.modalities_:
             save_head(one_modality(head, name), folder / name)
@@ -52,7 +56,8 @@ def save_head(head: CompatibleHead, folder: Path) -> None:
     }
     if head.modalities_:
         config["modality"] = head.modalities_[0]
-    write_folder(folder, Stored(config, arrays, head.space_))
+    fitted = head.fitted_[0] if head.fitted_ else None
+    write_folder(folder, Stored(config, arrays, head.space_, fitted))
 
 
 def read_head(folder: Path, kind: type[CompatibleHead], *, device: str) -> CompatibleHead:
@@ -71,6 +76,8 @@ def read_head(folder: Path, kind: type[CompatibleHead], *, device: str) -> Compa
     head = heads[0]
     head.network_ = ModalityNetwork(networks).eval()
     head.modalities_, head.source_, head.space_ = joint.names, joint.source, joint.space
+    known = [one.fitted_ for one in heads]
+    head.fitted_ = tuple(marks for (marks,) in known) if all(known) else ()
     if head.space_.weights != fingerprint(head.arrays()):
         raise DataError(
             f"wanted the weights that {folder / 'config.json'} tells of, but those in the folders "
@@ -107,6 +114,7 @@ def _read_one(folder: Path, kind: type[CompatibleHead], *, device: str) -> Compa
     head.supervision_, head.notes_ = config["supervision"], tuple(config["notes"])
     head.space_, head.source_ = stored.space, config.get("source")
     head.modalities_ = (config["modality"],) if "modality" in config else ()
+    head.fitted_ = () if stored.fitted is None else (stored.fitted,)
     return head
 
 
@@ -128,8 +136,10 @@ def one_modality(head: CompatibleHead, name: str) -> CompatibleHead:
     if not isinstance(network, ModalityNetwork):
         return head
     one = CompatibleHead(**head.get_params())
-    one.network_ = network.parts[head.modalities_.index(name)]
+    place = head.modalities_.index(name)
+    one.network_ = network.parts[place]
     one.modalities_, one.notes_ = (name,), head.notes_
+    one.fitted_ = head.fitted_[place : place + 1]
     one.progress_, one.supervision_ = deepcopy(head.progress_), head.supervision_
     whole = one.network_.new_dim == network.new_dim
     one.source_ = head.source_ if whole else None  # of longer vectors

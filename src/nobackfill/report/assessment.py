@@ -33,7 +33,7 @@ def ways_section(verdict: Verdict) -> Section:
         f"mAP in percent on {counts['test_queries']:,} queries of "
         f"{counts['test_classes']:,} test classes. Heads and maps were fitted on "
         f"{counts['fitted_classes']:,} other classes; the one in bold was chosen on "
-        f"{counts['validation_classes']:,} more, and tested once. “new model's” is what "
+        f"{counts['validation_classes']:,} more, and tested once. “new model adds” is what "
         f"is gained beyond a head on the old vectors alone.",
         tables=[_ways_table(verdict)],
         figures=[_gains_figure(verdict.candidates[1:])],
@@ -42,14 +42,14 @@ def ways_section(verdict: Verdict) -> Section:
 
 def _ways_table(verdict: Verdict) -> Table:
     """A row for each way."""
-    columns = ["way", "mAP", "validation", "gain (95 %)", "new model's (95 %)"]
+    columns = ["way", "mAP", "validation", "gain (95 %)", "new model adds (95 %)"]
     rows = [
         [
             one.name,
             f"{100 * one.test:.2f}",
             f"{100 * one.validation:.2f}",
             in_points(one.gain.summary()),
-            in_points(one.added.summary()),
+            in_points(one.added.summary()) if one.uses_new else "",
         ]
         for one in verdict.candidates
     ]
@@ -73,12 +73,10 @@ def _gains_figure(candidates: Sequence[Candidate]) -> Figure:
 
 def room_section(verdict: Verdict) -> Section:
     """What the best of queries could find, and how crowded the old space is."""
-    crowding = verdict.crowding
     return Section(
         "How much room there is",
         f"If each query were the mean of the stored vectors that it looks for, it would "
         f"find {100 * verdict.headroom:.1f} percent mAP: about what the best of queries "
-        f"could. Of {crowding.classes:,} classes, {100 * crowding.near:.0f} % have another "
-        f"at a cosine above 0.6 ({crowding.pairs:,} pairs); the nearest other lies at "
-        f"{crowding.nearest:.3f} on average.",
+        f"could. The nearest other class lies at a cosine of {verdict.crowding.nearest:.3f} on "
+        f"average. There are {verdict.advice}.",
     )

@@ -50,7 +50,7 @@ def score_curves(
         panels: Of each title the edges of the bins, and the counts of both kinds.
         marks: Of each title the thresholds: first the pair's own, then the old one where it stays.
     """
-    with _figure(8.4, 0.6 + 1.35 * len(panels)) as figure:
+    with _figure(8.4, 0.9 + 1.35 * len(panels)) as figure:
         shown = [np.flatnonzero(same + other) for _, same, other in panels.values()]
         first, last = min(part[0] for part in shown), max(part[-1] for part in shown) + 1
         above: Axes | None = None
@@ -69,9 +69,11 @@ def score_curves(
             axes.set_title(title, loc="left")
             axes.set_yticks([])
             axes.spines["left"].set_visible(False)
-            if place == 0:
-                axes.legend(frameon=False, loc="upper right", fontsize=9)
         axes.set_xlabel("cosine")
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False,
+            fontsize=9,
+        )  # fmt: skip
         return _svg(figure)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from nobackfill.bootstrap import in_points
 from nobackfill.modalities import ByModality, Gap
 from nobackfill.report.charts import intervals
+from nobackfill.report.conclusion import falling
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.verdicts import between
 
 PAIRS = {
     "old_old": "old/old",
@@ -40,6 +42,7 @@ def modalities_page(
         title=title,
         summary=[
             found.conclusion[0].upper() + found.conclusion[1:] + ".",
+            *falling(between(directions)),
             *(pair.sentence for pair in found.gap_pairs),
         ],
         verdict=found.verdict,

@@ -11,8 +11,9 @@ from nobackfill.analysis import SimilarityHistogram
 from nobackfill.bootstrap import student_quantile
 from nobackfill.errors import DataError
 from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
+from nobackfill.report.numbers import count, maybe
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.upgrade import count, maybe
+from nobackfill.verdicts import between, directions_of, from_to, listed, what_falls
 
 BASELINE = "prototype_alignment"
 
@@ -96,7 +97,7 @@ def runs_page(
     table = comparison_of(outcomes)
     return Page(
         title=title,
-        summary=conclude(table),
+        summary=[*conclude(table), *directions_sentence(outcomes)],
         sections=[
             numbers_section(table),
             *plane_section(table),
@@ -163,6 +164,7 @@ def _over(
             for key in ("p_up", "p_comp", "p_1")
         },
         "lost": over_seeds([one["flips"][0]["negative"] for one in summaries]),
+        "first_answers_worse": sum(any(map(what_falls, counted_in(one))) for one in summaries),
         "verdicts": {
             verdict: sum(one["verdict"] == verdict for one in summaries)
             for verdict in ("compatible", "not compatible", "undecided")
@@ -171,6 +173,11 @@ def _over(
             [seeds[seed]["new_old"] - baseline[seed]["new_old"] for seed in shared]
         ),
     }
+
+
+def counted_in(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Of a run the searches that its verdict counts: one, or the directions between modalities."""
+    return list(between(directions_of(summary)).values()) or [summary]
 
 
 def _hundredth(percent: float | None) -> float | None:
@@ -202,7 +209,26 @@ def conclude(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"After a full backfill {after} would be the best of them: "
             f"{compatible[after]['new_new'].text()}."
         )
+    if worse := [kind for kind, one in compatible.items() if one["first_answers_worse"]]:
+        sentences.append(
+            f"The first answers get worse (Recall@1 or nDCG@10) on some seed with {listed(worse)}."
+        )
     return sentences
+
+
+def directions_sentence(outcomes: Sequence[Outcome]) -> list[str]:
+    """Of runs of images and texts: which direction is in the tables, and which the verdicts count.
+
+    None for runs of images alone.
+    """
+    directions = directions_of(outcomes[0].summary)
+    if not directions:
+        return []
+    first, counted = next(iter(directions)), between(directions)
+    if len(counted) == 1:
+        return [f"All of this is {from_to(first)}; no other between images and texts was asked."]
+    names = listed([from_to(name) for name in counted])
+    return [f"Numbers are {from_to(first)}; a run is compatible if it is so {names}."]
 
 
 def numbers_section(table: Mapping[str, Mapping[str, Any]]) -> Section:

@@ -1,18 +1,21 @@
 """The report of one upgrade: may the new model go live today, and where would it hurt?"""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
 from nobackfill.bootstrap import FEWEST_GROUPS, in_points
-from nobackfill.comparison import Flipped, Slice
+from nobackfill.comparison import Slice
 from nobackfill.findings import Findings
 from nobackfill.report.charts import intervals, queries_on_gallery, score_curves
-from nobackfill.report.looks import Show, as_cell, nothing
+from nobackfill.report.conclusion import conclude, verdict_of
+from nobackfill.report.looks import Show, nothing
+from nobackfill.report.numbers import count, maybe, out_of, percent
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.report.queries import queries_section
+from nobackfill.verdicts import from_to
 
-SHOWN, QUERIES, FOUND = 25, 12, 4  # slices, queries, and what each found; JSON has all
+SHOWN = 25  # slices; JSON has all
 PAIRS = {
     "old_old": "old/old",
     "new_old": "new/old",
@@ -36,6 +39,7 @@ def upgrade_page(
     title: str = "May the new model go live on the stored vectors?",
     show: Show = nothing,
     tests: Mapping[str, Mapping[str, Any]] | None = None,
+    directions: Mapping[str, Mapping[str, Any]] | None = None,
     made_of: Mapping[str, str] | None = None,
 ) -> Page:
     """Writes down what was found.
@@ -45,8 +49,11 @@ def upgrade_page(
         title: Of the page.
         show: Makes pictures or texts of items.
         tests: Summaries of other tests of the same models, by name.
+        directions: Summaries of all directions between images and texts that were asked, the one
+            of the findings among them: the verdict is that of all which `between` counts.
         made_of: Where the numbers come from.
     """
+    directions = directions or {}
     sections = [
         numbers_section(findings),
         *([tests_section(tests)] if tests else []),
@@ -58,51 +65,20 @@ def upgrade_page(
     ]
     return Page(
         title=title,
-        summary=conclude(findings),
-        verdict=findings.evaluation.verdict,
+        summary=conclude(findings, directions),
+        verdict=verdict_of(findings, directions),
         sections=sections,
         not_measured=[*findings.not_measured, *findings.evaluation.notes],
         made_of={
-            "queries": f"{len(findings.evaluation.query_ids):,}",
+            "queries": out_of(
+                int(findings.evaluation.counted.sum()), len(findings.evaluation.query_ids)
+            ),
             "gallery": f"{findings.evaluation.num_gallery:,} items",
             "protocol": findings.evaluation.protocol,
             "searched": findings.evaluation.plan.fingerprint,
             **(made_of or {}),
         },
     )
-
-
-def conclude(findings: Findings) -> list[str]:
-    """What to do, in a few sentences."""
-    evaluation, summary = findings.evaluation, findings.evaluation.summary()
-    gain = in_points(summary["differences"]["new_old - old_old"])
-    found = f"On the stored gallery the new model gives {gain} points of mAP against the old one"
-    if evaluation.modalities is not None:
-        found += f", from {' to '.join(evaluation.modalities)}"
-    first = {
-        "compatible": f"{found}: it may go live today, without embedding the gallery again.",
-        "not compatible": f"{found}: keep the old model, or embed the gallery again.",
-        "undecided": f"{found}, which may be chance. Ask with more queries, of more classes.",
-    }[evaluation.verdict]
-    flips = summary["flips"][0]
-    sentences = [
-        first,
-        f"{percent(flips['negative'])} of the queries lose their first hit, "
-        f"{percent(flips['positive'])} win one.",
-    ]
-    if summary["gain_recovered"] is not None:
-        share = summary["gain_recovered"]
-        sentences.append(
-            f"Of what a new model without constraint and a full backfill could gain, "
-            f"{percent(share, digits=0)} comes today."
-        )
-    worst = next(iter(findings.slices.get("label", ())), None)
-    if worst is not None and worst.difference.mean < 0:
-        sentences.append(
-            f"It hurts most in class {worst.value}: {100 * worst.difference.mean:+.1f} points over "
-            f"{count(worst.queries, 'query', 'queries')}."
-        )
-    return sentences
 
 
 def numbers_section(findings: Findings) -> Section:
@@ -121,10 +97,11 @@ def numbers_section(findings: Findings) -> Section:
         name: (100 * one["mean"], _end(one["low"]), _end(one["high"]))
         for name, one in differences.items()
     }
+    asked = findings.evaluation.modalities
     text = (
-        "Percent. old/old is the service as it is, new/old the day of the upgrade, new/new after a "
-        "full backfill. “in order” is the share of triples in which something relevant comes "
-        "before something that is not."
+        f"Percent{', ' + from_to('_to_'.join(asked)) if asked else ''}. old/old is the service as "
+        f"it is, new/old the day of the upgrade, new/new after a full backfill. “in order” is the "
+        f"share of triples in which something relevant comes before something that is not."
     )
     if summary["p_1"] is not None:
         entered = summary["p_scores_of"]
@@ -168,72 +145,6 @@ def tests_section(tests: Mapping[str, Mapping[str, Any]]) -> Section:
         "Other tests",
         "mAP in percent.",
         tables=[Table(columns, rows, frozenset(columns[1:-1]))],
-    )
-
-
-def queries_section(findings: Findings, show: Show) -> Section:
-    """How many queries change, and which change most."""
-    evaluation = findings.evaluation
-    counted = int((evaluation.old_old.num_relevant > 0).sum())
-    flips = [asdict(evaluation.flips(k)) for k in (1, 5, 10)]
-    counts = Table(
-        ["hit in the top", "lose it", "queries", "win one", "of them"],
-        [
-            [
-                str(one["k"]),
-                percent(one["negative"]),
-                f"{round(counted * one['negative']):,}",
-                percent(one["positive"]),
-                f"{round(counted * one['positive']):,}",
-            ]
-            for one in flips
-        ],
-        frozenset({"hit in the top", "lose it", "queries", "win one", "of them"}),
-        caption="Negative and positive flips",
-    )
-    lost, won = findings.lost[:QUERIES], findings.won[:QUERIES]
-    ids = {item for one in (*lost, *won) for item in _items(one)}
-    shown = show(sorted(ids, key=str))
-    tables = [counts]
-    for caption, flipped in (
-        ("Queries that lose their first hit, the worst first", lost),
-        ("Queries that win one, the best first", won),
-    ):
-        if flipped:
-            tables.append(_flipped_table(caption, flipped, shown))
-    return Section(
-        "Query by query",
-        f"Of {counted:,} queries that have something to find. ✓ and ✗ tell what was looked for. "
-        f"The JSON file beside this page lists more of them.",
-        tables=tables,
-    )
-
-
-def _items(one: Flipped) -> Iterator[Any]:
-    yield one.query
-    yield from one.top_before[:FOUND]
-    yield from one.top_after[:FOUND]
-
-
-def _flipped_table(caption: str, flipped: Sequence[Flipped], shown: Mapping[Any, str]) -> Table:
-    columns = ["query", "id", "hit was at", "is at", "found before", "found after"]
-    has_looks = bool(shown)
-    rows = [
-        [
-            *([as_cell([one.query], shown)] if has_looks else []),
-            str(one.query),
-            f"{one.rank_before:,}" if one.rank_before else "–",
-            f"{one.rank_after:,}" if one.rank_after else "–",
-            as_cell(one.top_before[:FOUND], shown, one.right_before[:FOUND]),
-            as_cell(one.top_after[:FOUND], shown, one.right_after[:FOUND]),
-        ]
-        for one in flipped
-    ]
-    return Table(
-        columns if has_looks else ["query", *columns[2:]],
-        rows,
-        frozenset({"hit was at", "is at"}),
-        caption=caption,
     )
 
 
@@ -412,28 +323,3 @@ def spaces_section(findings: Findings) -> list[Section]:
 def _digits(value: float, digits: int) -> str:
     """A number, or a dash where it was not measured."""
     return "–" if isnan(value) else f"{value:.{digits}f}"
-
-
-def percent(share: float, *, digits: int = 1) -> str:
-    """A share as people read it.
-
-    Example:
-        >>> percent(0.1234), percent(0.1234, digits=0)
-        ('12.3 %', '12 %')
-    """
-    return f"{100 * share:.{digits}f} %"
-
-
-def maybe(value: float | None, *, digits: int = 1, unit: str = "") -> str:
-    """A fraction in percent, or a dash where it was not measured."""
-    return "–" if value is None else f"{100 * value:.{digits}f}{unit}"
-
-
-def count(number: int, one: str, many: str) -> str:
-    """A number with its noun.
-
-    Example:
-        >>> count(1, "query", "queries"), count(2000, "query", "queries")
-        ('1 query', '2,000 queries')
-    """
-    return f"{number:,} {one if number == 1 else many}"

@@ -138,15 +138,18 @@ class Run:
                     f"else than this recipe. Resume it with its own config.toml, or choose another "
                     f"folder (for a model that a recipe needs first, another parent of -o)."
                 )
+        if not run.finished:
+            run.check_old_run()
         return run
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
         """Opens a finished run."""
         if not (folder / "config.toml").exists():
+            found = f"{folder} has no config.toml" if folder.is_dir() else f"there is no {folder}"
             raise DataError(
-                f"wanted the folder of a run, but {folder} has no config.toml. Pass what "
-                f"`nobackfill train RECIPE -o FOLDER` wrote."
+                f"wanted the folder of a run, but {found}. Pass what `nobackfill train RECIPE -o "
+                f"FOLDER` wrote."
             )
         run = cls(folder, resolve(read_recipe(folder / "config.toml")))
         if not run.finished:
@@ -156,6 +159,17 @@ class Run:
                 f"--resume`."
             )
         return run
+
+    def check_old_run(self) -> None:
+        """Raises where the recipe names the run of an old model, and none is there."""
+        old = self.recipe.old.run
+        if old is not None and not (Path(old) / "config.toml").exists():
+            raise ConfigError(
+                f'wanted the old model that the recipe names by `run = "{old}"` in [old], but no '
+                f"run is there. Train it first (`nobackfill train RECIPE -o {old}`), name another "
+                f"(`--set old.run=FOLDER`), or name its recipe in place of it (`recipe` in [old]): "
+                f"then it is trained first."
+            )
 
     @property
     def weights(self) -> Path:

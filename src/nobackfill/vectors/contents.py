@@ -12,6 +12,7 @@ from nobackfill.errors import DataError
 NOTES = "nobackfill."
 SPACE = NOTES + "space"
 COMPATIBLE_DIM = NOTES + "compatible_dim"
+FITTED = "fitted"  # the column that tells which items a head was fitted on
 
 
 @dataclass(frozen=True)

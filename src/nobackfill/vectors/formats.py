@@ -52,14 +52,18 @@ def read_contents(path: Path) -> Contents:
 def write_contents(path: Path, contents: Contents) -> None:
     """Writes a file by its suffix.
 
-    A space that lay beside an older file of that name goes away before the new file takes its
-    place: no claim is ever left beside vectors it was not made for.
+    What lay beside an older file of that name goes away before the new file takes its place: no
+    claim is ever left beside vectors it was not made for.
     """
     _, write = format_of(path)
     try:
         with replacing(path) as unfinished:
             write(unfinished, contents)
             path_beside(path).unlink(missing_ok=True)
+            if write is as_npy.write:
+                as_npy.beside(path).unlink(missing_ok=True)
+        if write is as_npy.write:
+            as_npy.write_beside(path, contents)
     except UnicodeError as error:
         raise DataError(
             f"wanted Unicode text, but an id, a label or a column has half a character in it "

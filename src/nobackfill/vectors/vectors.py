@@ -156,25 +156,27 @@ def to_contents(vectors: Vectors) -> Contents:
 def from_contents(contents: Contents, path: Path) -> Vectors:
     """Checks what was read from the file at `path`."""
     columns, notes = dict(contents.columns), contents.notes
+    dim = contents.vector.shape[1] if contents.vector.ndim == 2 else None
     return Vectors(
         columns.pop("id"),
         contents.vector,
         columns.pop("label", None),
         columns=columns,
-        space=told_space(notes, path),
+        space=told_space(notes, path, dim),
         compatible_dim=read_compatible_dim(notes),
     )
 
 
-def told_space(notes: dict[str, str], path: Path) -> Space | None:
+def told_space(notes: dict[str, str], path: Path, dim: int | None) -> Space | None:
     """What made the vectors, with the measurements of the record beside, if that is of them."""
-    beside = read_space(path)
+    beside = read_space(path, dim=dim)
     if SPACE not in notes:
         return beside
     own = Space.from_json(notes[SPACE])
     if beside is None or beside.fingerprint != own.fingerprint:
         return own
-    return replace(own, compatible_with=beside.compatible_with)
+    measured = (beside.compatible_with, beside.not_compatible_with)
+    return replace(own, compatible_with=measured[0], not_compatible_with=measured[1])
 
 
 def read_compatible_dim(notes: dict[str, str]) -> int | None:

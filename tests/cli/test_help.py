@@ -1,0 +1,44 @@
+"""What `--help` shows of every command is what was written: no word is taken for markup."""
+
+import pytest
+import typer
+from rich.text import Text
+
+from nobackfill.cli.main import app
+
+
+def commands_below(command, *words):
+    """All commands, and by which words each is called."""
+    yield words, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands_below(one, *words, name)
+
+
+COMMANDS = dict(commands_below(typer.main.get_command(app)))
+
+
+def written(command):
+    """What a command and its options are explained by, as a reader should see it."""
+    texts = [command.help, *(getattr(option, "help", None) for option in command.params)]
+    return [text.replace("\\[", "[") for text in texts if text]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_says_every_word_that_was_written(nobackfill, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "1000")  # a line for each option
+    code, out, _ = nobackfill(*words, "--help")
+    assert code == 0
+    shown = " ".join(out.split())
+    for text in written(COMMANDS[words]):
+        assert " ".join(text.split()) in shown
+
+
+def test_the_words_in_brackets_are_shown(nobackfill, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert "a run folder, whose [data] is taken" in nobackfill("embed", "--help")[1]
+    assert "a run, whose [data] has them" in nobackfill("gallery", "backfill", "--help")[1]
+
+
+def test_what_is_looked_for():
+    assert Text.from_markup("whose [data] is taken").plain == "whose  is taken"
+    assert len(COMMANDS) > 20
