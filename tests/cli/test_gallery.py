@@ -63,7 +63,7 @@ def test_the_whole_way_there_and_back(place, uri):
     assert "--assume-space" in refused("check", uri, "--model", new)
     assume = ("--assume-space", old)
     checked = run("check", uri, "--model", new, *assume, "--json")
-    assert checked.exit_code == 3  # it was made for them, and never measured
+    assert checked.exit_code == 0  # it was made for them, and never measured
     assert json.loads(checked.stdout)["may_search"]
     shadow = told("shadow", uri, "--old-queries", old, "--queries", new, "-k", 3, *assume)
     assert 0 < shadow["overlap"] < 1
@@ -75,7 +75,8 @@ def test_the_whole_way_there_and_back(place, uri):
     assert not (place / "stored.npz.nobackfill").exists()  # so far nothing was written
     half = told("backfill", uri, *aside, "--share", 0.5)
     assert (half["done"], half["planned"]) == (30, 30)
-    assert "has 30 of 60 (50.0 %)" in refused("switch", uri, "--model", new, "--name", "v2")
+    switch = ("switch", uri, "--model", new, "--name", "v2")
+    assert "has 30 of 60 (50.0 %)" in refused(*switch, "--strict")
     assert told("backfill", uri, *aside)["done"] == 60
     for options in ((), ("--dry-run",)):
         index = told("index", uri, "--name", "v2", *options)
@@ -134,7 +135,7 @@ def test_without_a_backfill_nothing_is_written(place, uri):
         ("search", uri, "--queries", new, "--assume-space", old),
         ("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old),
         ("log", uri),
-        ("switch", uri, "--model", new, "--assume-space", old, "--unmeasured", "--dry-run"),
+        ("switch", uri, "--model", new, "--assume-space", old, "--dry-run"),
     ):
         assert run(*arguments).exit_code == 0
     assert {path: path.read_bytes() for path in place.iterdir()} == before
@@ -155,7 +156,7 @@ MEASURED = CompatibleWith(OLD.fingerprint, "mAP", 0.5)
         ),
         (
             NEW,
-            3,
+            0,
             "may search `stored` (fitted or trained to be compatible, never measured): the model "
             "was made compatible with them by ndpp. `nobackfill evaluate --declare` measures it.",
         ),
@@ -174,37 +175,51 @@ def test_check_and_switch_tell_what_was_measured_from_what_was_meant(place, uri,
     checked = run("check", uri, "--model", model, *assume)
     assert (checked.exit_code, checked.stdout) == (code, f"{model} {says}\n")
     checked = run("check", uri, "--model", model, *assume, "--json")
-    verdict = {0: ("itself", "compatible"), 1: ("not compatible",), 3: ("never measured",)}[code]
-    assert json.loads(checked.stdout)["verdict"] in verdict
+    verdict = json.loads(checked.stdout)["verdict"]
+    assert (verdict == "not compatible") is (code == 1)
     assert json.loads(checked.stdout)["may_search"] is (code != 1)
+    never = verdict == "never measured"
+    strictly = run("check", uri, "--model", model, *assume, "--strict")
+    assert strictly.exit_code == (3 if never else code)
     switch = ("switch", uri, "--model", model, *assume)
     for options in (("--dry-run",), ()):
-        if code == 0:
-            assert told(*switch, *options)["query_space"] == space.fingerprint
-        elif code == 1:
-            assert "measured not to be" in refused(*switch, "--unmeasured", *options)
-        else:
-            assert "--unmeasured" in refused(*switch, *options)
-            assert told(*switch, "--unmeasured", *options)["query_space"] == space.fingerprint
+        if code == 1:
+            assert "is not compatible" in refused(*switch, *options)
+            continue
+        if never:
+            assert "leave out --strict" in refused(*switch, "--strict", *options)
+        served = run(*switch, *options, *(() if never else ("--strict",)), "--json")
+        assert json.loads(served.stdout)["query_space"] == space.fingerprint
+        assert ("never measured" in served.stderr) is never
     served = told("status", uri)["route"]["query_space"]
     assert served == (None if code == 1 else space.fingerprint)
-    if code == 3:
+    if never:
         assert "standing fitted or trained to be compatible, never measured" in " ".join(
             run("log", uri).stdout.split()
         )
 
 
-def test_a_run_that_was_measured_when_it_was_trained_needs_no_flag(place, uri):
+def test_what_training_came_to_is_told_and_decides_for_the_strict(place, uri):
     numbers = {"old_old": 0.2, "new_old": 0.3, "new_new": 0.4}
     (place / "validation.space.json").write_text(NEW.to_json())  # the folder is a run, now
     model = ("--model", place, "--assume-space", OLD.fingerprint)
-    for verdict, code in (("compatible", 0), ("not compatible", 1), ("undecided", 3)):
+    for verdict in ("compatible", "not compatible", "undecided"):
         summary = json.dumps({**numbers, "verdict": verdict})
         (place / "evaluation.json").write_text(summary)
         checked = run("check", uri, *model)
-        assert checked.exit_code == code
+        assert checked.exit_code == 0
         assert f"(measured: {verdict})" in checked.stdout
-        assert (run("switch", uri, *model, "--dry-run").exit_code == 0) is (code == 0)
+        assert ("should not search" in checked.stdout) is (verdict == "not compatible")
+        served = run("switch", uri, *model, "--dry-run")
+        assert served.exit_code == 0
+        assert (f"measured: {verdict}" in served.stderr) is (verdict != "compatible")
+        sure = verdict == "compatible"
+        assert run("check", uri, *model, "--strict").exit_code == (0 if sure else 3)
+        strictly = ("switch", uri, *model, "--strict", "--dry-run")
+        if sure:
+            assert run(*strictly).exit_code == 0
+        else:
+            assert "leave out --strict" in refused(*strictly)
 
 
 def backfilled(place, uri, share):
@@ -214,21 +229,21 @@ def backfilled(place, uri, share):
     return told("backfill", uri, "--plan", plan, "--vectors", new, "--share", share)
 
 
-def test_a_switch_says_how_much_is_served_and_refuses_a_part(place, uri):
+def test_a_switch_says_how_much_is_served_and_a_strict_one_refuses_a_part(place, uri):
     backfilled(place, uri, 0.2)
     switch = ("switch", uri, "--model", place / "new.parquet", "--name", "new")
     for options in ((), ("--dry-run",)):
-        message = refused(*switch, *options)
+        message = refused(*switch, "--strict", *options)
         assert "has 12 of 60 (20.0 %): the others would no longer be found" in message
         assert "Finish the backfill first" in message
-        assert "--partial if your service searches `stored` as well (MixedGallery)" in message
+        assert "--strict if your service searches `stored` as well (MixedGallery)" in message
     assert told("status", uri)["route"]["collection"] == "stored"
     served = (
         f"stored__nobackfill_new, asked by {NEW.fingerprint}. It holds 20.0 % of the items: "
         f"search `stored` too (MixedGallery).\n"
     )
-    assert run(*switch, "--partial", "--dry-run").stdout == f"Would be served: {served}"
-    assert run(*switch, "--partial").stdout == f"Served from now on: {served}"
+    assert run(*switch, "--dry-run").stdout == f"Would be served: {served}"
+    assert run(*switch).stdout == f"Served from now on: {served}"
     assert run("status", uri).stdout.endswith(f"Served: {served}")
     assert "20.0 %" in run("status", uri).stdout.splitlines()[2]
     backfilled(place, uri, 1.0)
@@ -240,7 +255,7 @@ def test_a_switch_says_how_much_is_served_and_refuses_a_part(place, uri):
 def test_going_back_says_where_one_more_step_would_lead(place, uri):
     backfilled(place, uri, 1.0)
     model = ("--model", place / "new.parquet")
-    told("switch", uri, *model, "--assume-space", place / "old.parquet", "--unmeasured")
+    told("switch", uri, *model, "--assume-space", place / "old.parquet")
     told("switch", uri, *model, "--name", "new")
     told("switch", uri, *model, "--name", "new")  # nothing new
     first = (
@@ -268,7 +283,7 @@ def test_a_short_record_is_a_way_in(place, uri):
     model = place / "model.space.json"
     model.write_text(made.to_json())
     for assumed in (record, place / "shop.npz", made.parent):
-        assert run("check", uri, "--model", model, "--assume-space", assumed).exit_code == 3
+        assert run("check", uri, "--model", model, "--assume-space", assumed).exit_code == 0
     record.write_text('{"name": "another", "dim": 6}')
     assert "mean nothing" in refused("check", uri, "--model", model, "--assume-space", record)
 

@@ -10,8 +10,8 @@ from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.base import ours
 from nobackfill.gallery.guard import (
     Standing,
-    check_measured,
     check_model,
+    check_standing,
     measured_in_training,
     standing_of,
 )
@@ -137,6 +137,11 @@ def test_what_was_measured_is_told_from_what_was_meant(flat, model, training, ve
     trained = Standing(training, "it was measured when it was trained") if training else None
     found = standing_of(flat, flat.main, model, OLD.fingerprint, training=trained)
     assert found.verdict == verdict
+    declared = bool(model.compatible_with or model.not_compatible_with) and "measured on them" in (
+        found.reason
+    )
+    assert found.declared is declared
+    assert found.may_ask is not (declared and verdict == "not compatible")
     if verdict in WORDS:
         assert found.in_words == WORDS[verdict]
     else:
@@ -159,25 +164,29 @@ def test_training_tells_nothing_of_other_galleries(flat):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "strictly", "all_the_same"),
+    ("verdict", "declared", "refused", "strictly"),
     [
-        ("itself", None, None),
-        ("compatible", None, None),
-        ("undecided", GalleryError, None),
-        ("never measured", GalleryError, None),
-        ("not compatible", SpaceMismatch, SpaceMismatch),
+        ("itself", False, None, None),
+        ("compatible", True, None, None),
+        ("compatible", False, None, None),
+        ("undecided", False, None, GalleryError),
+        ("never measured", False, None, GalleryError),
+        ("not compatible", False, None, GalleryError),
+        ("not compatible", True, SpaceMismatch, SpaceMismatch),
     ],
 )
-def test_what_is_served_was_measured(verdict, strictly, all_the_same):
-    for refused, unmeasured in ((strictly, False), (all_the_same, True)):
-        standing = Standing(verdict, "so it was")
-        if refused is None:
-            check_measured(standing, "photos", unmeasured=unmeasured)
+def test_what_was_declared_counts_and_the_strict_want_a_measurement(
+    verdict, declared, refused, strictly
+):
+    standing = Standing(verdict, "so it was", declared)
+    for error, strict in ((refused, False), (strictly, True)):
+        if error is None:
+            check_standing(standing, "photos", strict=strict)
             continue
-        with pytest.raises(refused, match="`photos`.*so it was") as error:
-            check_measured(standing, "photos", unmeasured=unmeasured)
-        if refused is GalleryError:
-            assert "evaluate --declare`), or pass --unmeasured" in str(error.value)
+        with pytest.raises(error, match="`photos`.*so it was") as told:
+            check_standing(standing, "photos", strict=strict)
+        if error is GalleryError:
+            assert "evaluate --declare`), or leave out --strict" in str(told.value)
 
 
 def test_a_run_keeps_what_it_was_measured_at(tmp_path):

@@ -104,11 +104,14 @@ def check(
     model: Annotated[Path, typer.Option(help="A run, a head, or a file of its vectors.")],
     name: Annotated[str | None, typer.Option(help="New vectors in place of the old ones.")] = None,
     assume_space: Assume = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 3 where that was not measured.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """May this model's queries search these vectors, and was that measured?
 
-    Exit codes: 0 yes, 1 measured: no, 2 not made for them, 3 not measured.
+    Exit codes: 0 yes, 1 declared not to be compatible, 2 not made for them.
     """
     from nobackfill.cli.show_gallery import print_standing
     from nobackfill.gallery.base import ours
@@ -121,9 +124,9 @@ def check(
         training = measured_in_training(model)
         found = standing_of(store, collection, space_of(model), assume_space, training=training)
     print_standing(found, model, collection, as_json=json)
-    raise typer.Exit(
-        {"not compatible": 1, "undecided": 3, "never measured": 3}.get(found.verdict, 0)
-    )
+    if not found.may_ask:
+        raise typer.Exit(1)
+    raise typer.Exit(3 if strict and not found.is_sure else 0)
 
 
 @gallery.command()
@@ -310,25 +313,21 @@ def switch(
     name: Annotated[str | None, typer.Option(help="Serve new vectors in place of old ones.")] = (
         None
     ),
-    partial: Annotated[
+    strict: Annotated[
         bool,
         typer.Option(
-            "--partial", help="Some items have no new vector yet; the service searches both."
+            "--strict", help="Only a model measured to be compatible, and vectors of every item."
         ),
-    ] = False,
-    unmeasured: Annotated[
-        bool,
-        typer.Option("--unmeasured", help="Nothing measured that the model is compatible."),
     ] = False,
     assume_space: Assume = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Record that another model asks, or other vectors are served, from now on; audited."""
-    from nobackfill.cli.show_gallery import print_route
+    from nobackfill.cli.show_gallery import print_doubt, print_route
     from nobackfill.gallery import route
     from nobackfill.gallery.base import ours
-    from nobackfill.gallery.guard import check_measured, measured_in_training, standing_of
+    from nobackfill.gallery.guard import check_standing, measured_in_training, standing_of
     from nobackfill.gallery.status import check_share
     from nobackfill.gallery.stores import open_store
     from nobackfill.records import space_of
@@ -339,8 +338,8 @@ def switch(
         space = space_of(model)
         training = measured_in_training(model)
         standing = standing_of(store, collection, space, assume_space, training=training)
-        check_measured(standing, collection, unmeasured=unmeasured)
-        share = check_share(store, collection, partial=partial)
+        check_standing(standing, collection, strict=strict)
+        share = check_share(store, collection, strict=strict)
         asks = with_dim(space, store.dim(collection)).fingerprint
         if dry_run:
             found = route.Route(collection, asks, share)
@@ -349,6 +348,7 @@ def switch(
                 store, collection, query_space=asks, share=share, standing=standing.in_words
             )
         main = store.main
+    print_doubt(standing)
     print_route(found, main, share, dry_run=dry_run, as_json=json)
 
 
@@ -362,7 +362,7 @@ def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
 
     with open_store(uri, read_only=dry_run) as store:
         found = route.before(store) if dry_run else route.rollback(store)
-        share, main = check_share(store, found.collection, partial=True), store.main
+        share, main = check_share(store, found.collection), store.main
     print_route(found, main, share, dry_run=dry_run, as_json=json)
     print_further(found, as_json=json)
 

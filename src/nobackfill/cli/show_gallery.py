@@ -1,5 +1,6 @@
 """What `nobackfill gallery` prints."""
 
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -146,18 +147,29 @@ def print_shadow(found: "Shadow", *, as_json: bool) -> None:
 
 def print_standing(standing: "Standing", model: "Path", collection: str, *, as_json: bool) -> None:
     """Whether a model may search a collection, and how that is known."""
-    may = standing.verdict != "not compatible"
+    may = standing.may_ask
     if as_json:
         told = {"verdict": standing.verdict, "reason": standing.reason}
         emit({"collection": collection, "may_search": may, **told})
         return
-    asks = f"{model} {'may' if may else 'should not'} search `{collection}`"
+    should = may and standing.verdict != "not compatible"
+    asks = f"{model} {'may' if should else 'should not'} search `{collection}`"
     text = f"{asks}: {standing.reason}."
     if standing.verdict != "itself":
         text = f"{asks} ({standing.in_words}): {standing.reason}."
     if standing.verdict in ("never measured", "undecided"):
         text += " `nobackfill evaluate --declare` measures it."
     console.print(text, markup=False, soft_wrap=True)
+
+
+def print_doubt(standing: "Standing") -> None:
+    """Says on stderr that nothing measured what is served, or that it was measured to be worse."""
+    if not standing.is_sure:
+        print(
+            f"nobackfill: the model is served as it is: {standing.in_words} ({standing.reason}). "
+            f"`nobackfill evaluate --declare` measures it.",
+            file=sys.stderr,
+        )
 
 
 def print_route(route: "Route", main: str, share: float, *, dry_run: bool, as_json: bool) -> None:

@@ -27,10 +27,22 @@ class Standing:
         verdict: Whether they were measured to find more there than the old model's, if at all;
             "itself" where the model made the vectors, so that there is nothing to measure.
         reason: How that is known.
+        declared: Whether the record of the model says so (`nobackfill evaluate --declare`).
     """
 
     verdict: Literal["itself", "compatible", "not compatible", "undecided", "never measured"]
     reason: str
+    declared: bool = False
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the model may search at all: unless its record declares that it should not."""
+        return not (self.declared and self.verdict == "not compatible")
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing is left to be measured."""
+        return self.verdict in ("itself", "compatible")
 
     @property
     def in_words(self) -> str:
@@ -49,7 +61,7 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
     """Refuses a model that has no business on a collection; returns why it may ask.
 
     One that was fitted or trained to be compatible may ask, measured or not: whoever is to serve
-    it should see what `standing_of` says. One that was measured not to be is refused.
+    it should see what `standing_of` says. One whose record declares that it is not is refused.
 
     Args:
         store: Where it is.
@@ -58,32 +70,28 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
         assumed: See `fingerprint_of`.
     """
     standing = standing_of(store, collection, model, assumed)
-    if standing.verdict == "not compatible":
-        raise SpaceMismatch(
-            f"wanted a model that may search `{collection}` of {store.shown}, but this one was "
-            f"measured, and is not compatible: {standing.reason}. {DO_INSTEAD}."
-        )
+    check_standing(standing, collection)
     return standing.reason
 
 
-def check_measured(standing: Standing, collection: str, *, unmeasured: bool = False) -> None:
-    """Refuses to serve a model that nothing measured to be compatible.
+def check_standing(standing: Standing, collection: str, *, strict: bool = False) -> None:
+    """Refuses a model that was declared not to be compatible.
 
     Args:
         standing: What is known of it.
         collection: What it is to search.
-        unmeasured: Whether one in doubt may do; one that was measured not to be compatible may not.
+        strict: Whether one in doubt is refused, too.
     """
-    if standing.verdict == "not compatible":
+    if not standing.may_ask:
         raise SpaceMismatch(
-            f"wanted a model that was measured to be compatible with `{collection}`, but this one "
-            f"was measured not to be: {standing.reason}. {DO_INSTEAD}."
+            f"wanted a model that may search `{collection}`, but this one was measured, and is not "
+            f"compatible: {standing.reason}. {DO_INSTEAD}."
         )
-    if standing.verdict in (NEVER, "undecided") and not unmeasured:
+    if strict and not standing.is_sure:
         raise GalleryError(
             f"wanted a model that was measured to be compatible with `{collection}`, but of this "
             f"one we know: {standing.in_words} ({standing.reason}). Measure it (`nobackfill "
-            f"evaluate --declare`), or pass --unmeasured to serve it all the same."
+            f"evaluate --declare`), or leave out --strict."
         )
 
 
@@ -122,7 +130,8 @@ def standing_of(
         for told in (model.not_compatible_with, model.compatible_with)
     )
     if no or yes:
-        return Standing("not compatible" if no else "compatible", "; ".join(reasons + (no or yes)))
+        verdict: Literal["not compatible", "compatible"] = "not compatible" if no else "compatible"
+        return Standing(verdict, "; ".join(reasons + (no or yes)), declared=True)
     if reasons and training is not None:
         return Standing(training.verdict, "; ".join([*reasons, training.reason]))
     if reasons:

@@ -46,7 +46,7 @@ def switch(
     """Serves another collection from now on. The record is one note: whole, or not there.
 
     What is to be served is taken as it is: whether it holds every item (`check_share`), and whether
-    the model that asks was measured on it (`check_measured`), is for the caller to look at first.
+    the model that asks was measured on it (`check_standing`), is for the caller to look at first.
     Where the same model asked the same collection already, going back leads to what was before.
 
     Args:

@@ -94,24 +94,24 @@ def share_of(store: Store, collection: str) -> float:
     return store.count(collection) / max(store.count(store.main), 1)
 
 
-def check_share(store: Store, collection: str, *, partial: bool = False) -> float:
-    """Refuses to serve new vectors of some items only; returns how much of the gallery they cover.
+def check_share(store: Store, collection: str, *, strict: bool = False) -> float:
+    """Returns how much of the gallery a collection covers; refuses a part of it, if `strict`.
 
     Args:
         store: Where the gallery is.
         collection: To be served.
-        partial: Whether that may be less than all, as the owner's collection is searched as well.
+        strict: Whether it must be all.
     """
     if collection == store.main or not store.exists(collection):
         return 1.0 if collection == store.main else 0.0
     share = share_of(store, collection)
-    if share < 1 and not partial:
+    if share < 1 and strict:
         raise GalleryError(
             f"wanted to serve a collection that holds every item, but `{collection}` has "
             f"{store.count(collection):,} of {store.count(store.main):,} ({in_percent(share)}): "
             f"the others would no longer be found. Finish the backfill first (`nobackfill gallery "
-            f"backfill` with a plan of every item, without --share), or pass --partial if your "
-            f"service searches `{store.main}` as well (MixedGallery)."
+            f"backfill` with a plan of every item, without --share), or leave out --strict if "
+            f"your service searches `{store.main}` as well (MixedGallery)."
         )
     return share
 
