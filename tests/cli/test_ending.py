@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from time import sleep
 
 import pytest
@@ -179,11 +180,20 @@ def test_ctrl_c_in_the_midst_of_a_training(tmp_path):
     line = [sys.executable, "-m", "nobackfill", "train", "recipe.toml", "-o", "run"]
     sizes = ("data.train_classes=20", "data.test_classes=5", "data.side=16", "model.width=4")
     line += [word for one in (*sizes, "train.epochs=100000") for word in ("--set", one)]
-    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        while not (tmp_path / "run" / "state.pt").exists() and process.poll() is None:
-            sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+    with subprocess.Popen(
+        line,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # jobs may ignore it
+    ) as process:
+        try:
+            while not (tmp_path / "run" / "state.pt").exists() and process.poll() is None:
+                sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert err.endswith(f"nobackfill: {how_to_go_on(['train'])}\n")
     assert "Traceback" not in err
