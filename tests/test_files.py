@@ -83,6 +83,15 @@ def test_others_may_read_what_they_could_read_of_an_ordinary_file(tmp_path):
     assert stat.S_IMODE(ours) == stat.S_IMODE(plain)
 
 
+def test_nor_does_it_matter_whom_a_library_lets_read(tmp_path):
+    with open(tmp_path / "ordinary", "w"):
+        pass
+    with replacing(tmp_path / "ours") as unfinished:
+        unfinished.touch(mode=0o600)
+    ours, ordinary = ((tmp_path / name).stat().st_mode for name in ("ours", "ordinary"))
+    assert stat.S_IMODE(ours) == stat.S_IMODE(ordinary)
+
+
 def test_sha256_is_that_of_the_contents(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
     assert sha256(tmp_path / "abc") == hashlib.sha256(b"abc").hexdigest()

@@ -10,6 +10,9 @@ from secrets import token_hex
 
 from nobackfill.errors import DataError
 
+UMASK = os.umask(0o077)  # can only be read by setting it
+os.umask(UMASK)
+
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
@@ -17,7 +20,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
     The file in the making lies in the same folder under a hidden name, `.NAME.….part`. An error
     removes it and leaves `path` as it was; a killed process may leave it behind, but never under
-    the name of `path`. A missing folder is made; a link is followed, as `open` does.
+    the name of `path`. A missing folder is made; a link is followed, and others may read what is
+    written, as `open` has it.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -38,6 +42,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
     unfinished = target.with_name(f".{target.name}.{token_hex(4)}.part")
     try:
         yield unfinished
+        if unfinished.is_file():  # some libraries write what nobody else may read
+            unfinished.chmod(0o666 & ~UMASK)
         flush_to_disk(unfinished)
         os.replace(unfinished, target)
     except BaseException as error:
