@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import nobackfill as nb
-from nobackfill.bench.features import backbone_features, omniglot_vectors, parts
-from nobackfill.gallery.plan import plan_backfill
+from nobackfill.gallery.planning.plan import plan_backfill
+from nobackfill_bench.quality.features import backbone_features, omniglot_vectors, parts
 
 SETS = {
     "cub200": backbone_features("cub200"),

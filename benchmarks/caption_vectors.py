@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from nobackfill.data.flickr8k import read_flickr8k
+from nobackfill.data.readers.flickr8k import read_flickr8k
 from nobackfill.vectors import Vectors
 
 TOKENS = 128  # of a caption, at most

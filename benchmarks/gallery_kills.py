@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests" / "gallery"

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import nobackfill as nb
-from nobackfill.bench.speed.inputs import crowded
+from nobackfill_bench.speed.inputs import crowded
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 

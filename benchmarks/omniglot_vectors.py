@@ -56,11 +56,11 @@ def one_model(task):
     """Trains one network, and embeds what is kept."""
     import torch
 
-    from nobackfill.bench.recipes import omniglot_recipe
-    from nobackfill.data.collections import make_collection
-    from nobackfill.embed import embed
-    from nobackfill.oldspace import OldSpace
-    from nobackfill.train.run import Lineage, Run
+    from nobackfill.data.registry import make_collection
+    from nobackfill.methods.old_space import OldSpace
+    from nobackfill.models.embed import embed
+    from nobackfill.training.run import Lineage, Run
+    from nobackfill_bench.quality.recipes import omniglot_recipe
 
     name, seed, work, changes, device = task
     torch.set_num_threads(1)

@@ -10,8 +10,8 @@ where the text beside them has one, it names the command.
 import json
 from pathlib import Path
 
-from nobackfill.bench.speed.page import render_page
-from nobackfill.bench.table import table
+from nobackfill_bench.markdown import table
+from nobackfill_bench.speed.page import render_page
 
 HERE = Path(__file__).parent
 

@@ -24,17 +24,17 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from nobackfill.config import Choice, ImagesConfig, TrainConfig
+from nobackfill.core.config import Choice, ImagesConfig, TrainConfig
 from nobackfill.data.collection import Collection
-from nobackfill.data.files import collect_files
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.listing import Listing
-from nobackfill.data.views import augment, cut, normalize
+from nobackfill.data.transforms import augment, cut, normalize
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
 from nobackfill.models import make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
-from nobackfill.train.loop import train
-from nobackfill.train.precision import in_precision
+from nobackfill.training.loop import train
+from nobackfill.training.precision import in_precision
 
 IMAGES = ImagesConfig()
 EPOCHS = {24_393: 470_369, 81_313: 1_580_470}  # images of the paper's, by classes
@@ -120,7 +120,7 @@ def bare(pixels, labels, options):
 
 
 def ours(collection, options):
-    """Images per second of `nobackfill.train.loop.train`, in its second epoch."""
+    """Images per second of `nobackfill.training.loop.train`, in its second epoch."""
     model, method = model_and_method(int(collection.labels.max()) + 1, options)
     config = TrainConfig(epochs=2, batch_size=options.batch, precision=options.precision)
     rows = torch.arange(len(collection.ids)).repeat(options.rounds)

@@ -10,8 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-from nobackfill.methods import METHODS
 from nobackfill.oldspace import MEANING
+
+from nobackfill.methods import METHODS
 
 FOLDER = Path(__file__).parent / "methods"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 import nobackfill as nb
-from nobackfill.config import read_recipe
-from nobackfill.sentences import embed_sentences
-from nobackfill.upgrade import train_run
+from nobackfill.core.config import read_recipe
+from nobackfill.training.embed_texts import embed_sentences
+from nobackfill.training.pipeline import train_run
 
 RECIPES = Path(__file__).parents[1] / "recipes" / "captioned_glyphs"
 CPU = torch.device("cpu")

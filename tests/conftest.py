@@ -34,7 +34,8 @@ except (RuntimeError, ImportError):
 @pytest.fixture
 def toy(monkeypatch):
     """A suite by the name of "toy", whose runs are made in threads of this process."""
-    from nobackfill.bench import SUITES, Suite, runner, trained  # not before types are watched
+    from nobackfill_bench import SUITES, Suite
+    from nobackfill_bench.quality import runner, trained
 
     @dataclass(frozen=True)
     class Toy(Suite):
@@ -65,3 +66,25 @@ def toy(monkeypatch):
         runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)
     )
     return suite
+
+
+@pytest.fixture
+def nobackfill(capsys, monkeypatch):
+    """Runs a command; returns its exit code, stdout and stderr."""
+
+    from nobackfill.cli.main import main  # not before types are watched
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nobackfill", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def command(nobackfill):
+    """The same, where a file of tests has no command of its own."""
+    return nobackfill

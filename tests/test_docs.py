@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import MEANING
+from nobackfill.methods.old_space import MEANING
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMMITTED = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "methods").iterdir()}

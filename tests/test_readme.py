@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from nobackfill.randomness import seeded
+from nobackfill.core.seeding import seeded
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

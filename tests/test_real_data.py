@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 import nobackfill as nb
-from nobackfill.data.datasets import DATASETS
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
+from nobackfill.data.registry_datasets import DATASETS
 
 PREPARE = Path(__file__).parents[1] / "benchmarks" / "prepare.py"
 DATA = Path(os.environ.get("NOBACKFILL_DATA", "/nowhere"))

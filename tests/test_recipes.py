@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nobackfill.config import read_sequence
-from nobackfill.jobs import plan_jobs
+from nobackfill.core.config import read_sequence
+from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.methods import METHODS
-from nobackfill.plan import count_steps
-from nobackfill.scores import compatibility, p_scores
+from nobackfill.training.dry_run import count_steps
+from nobackfill.training.jobs import plan_jobs
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PARTS = ("frame.toml", "setting.toml")  # extended by recipes, and none themselves

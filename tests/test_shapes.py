@@ -2,7 +2,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from nobackfill.losses import prototype_loss
+from nobackfill.methods.losses import prototype_loss
 
 
 def test_shapes_are_checked_while_testing():

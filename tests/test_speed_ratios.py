@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.bench.speed import Pair
-from nobackfill.bench.speed.retrieval import clustered, mean_average_precision
-from nobackfill.bench.speed.retrieval_peers import torch_argsort
-from nobackfill.bench.speed.timing import memory_added, take_turns
-from nobackfill.losses import prototype_loss
-from nobackfill.metrics import retrieval
-from nobackfill.search import nearest
+from nobackfill.evaluation.metrics import retrieval
+from nobackfill.methods.losses import prototype_loss
+from nobackfill.ops.nearest import nearest
+from nobackfill_bench.speed import Pair
+from nobackfill_bench.speed.retrieval import clustered, mean_average_precision
+from nobackfill_bench.speed.retrieval_peers import torch_argsort
+from nobackfill_bench.speed.timing import memory_added, take_turns
 
 CPU = torch.device("cpu")
 TRIES = 4

@@ -8,42 +8,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nobackfill.assessment import Verdict, assess
-    from nobackfill.comparison import compare
-    from nobackfill.evaluation import compatibility, evaluate, p_scores
+    from nobackfill.evaluation.evaluate import compatibility, evaluate, p_scores
+    from nobackfill.evaluation.matrix import CompatibilityMatrix, compatibility_matrix
+    from nobackfill.evaluation.metrics import retrieval
+    from nobackfill.evaluation.query_changes import compare
     from nobackfill.head import CompatibleHead
-    from nobackfill.losses import prototype_loss
-    from nobackfill.matrix import CompatibilityMatrix, compatibility_matrix
+    from nobackfill.head.assess.assess import Verdict, assess
     from nobackfill.methods import METHODS
-    from nobackfill.metrics import retrieval
-    from nobackfill.oldspace import OldSpace
-    from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
-    from nobackfill.prototypes import class_means
-    from nobackfill.search import nearest
+    from nobackfill.methods.losses import prototype_loss
+    from nobackfill.methods.old_space import OldSpace
+    from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
+    from nobackfill.methods.prototypes import class_means
+    from nobackfill.ops.nearest import nearest
     from nobackfill.vectors import Vectors, load_vectors
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "CompatibilityMatrix": "matrix",
+    "CompatibilityMatrix": "evaluation.matrix",
     "CompatibleHead": "head",
     "METHODS": "methods",
-    "NeighborPerturbation": "perturb",
-    "OldSpace": "oldspace",
-    "OptimizedPerturbation": "perturb",
+    "NeighborPerturbation": "methods.perturbation",
+    "OldSpace": "methods.old_space",
+    "OptimizedPerturbation": "methods.perturbation",
     "Vectors": "vectors",
-    "Verdict": "assessment",
-    "assess": "assessment",
-    "class_means": "prototypes",
-    "compare": "comparison",
-    "compatibility": "evaluation",
-    "compatibility_matrix": "matrix",
-    "evaluate": "evaluation",
+    "Verdict": "head.assess.assess",
+    "assess": "head.assess.assess",
+    "class_means": "methods.prototypes",
+    "compare": "evaluation.query_changes",
+    "compatibility": "evaluation.evaluate",
+    "compatibility_matrix": "evaluation.matrix",
+    "evaluate": "evaluation.evaluate",
     "load_vectors": "vectors",
-    "nearest": "search",
-    "p_scores": "evaluation",
-    "prototype_loss": "losses",
-    "retrieval": "metrics",
+    "nearest": "ops.nearest",
+    "p_scores": "evaluation.evaluate",
+    "prototype_loss": "methods.losses",
+    "retrieval": "evaluation.metrics",
 }
 
 __all__ = [

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from nobackfill.bench.compared import OURS
-from nobackfill.bench.statistics import Mean
+from nobackfill_bench.quality.paired import OURS
+from nobackfill_bench.quality.paired_statistics import Mean
 
 
 def name_of(way: str) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nobackfill.bench import Place, Task
+from nobackfill_bench import Place, Task
 
 
 @pytest.fixture(scope="session")

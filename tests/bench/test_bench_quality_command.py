@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from nobackfill.bench import SUITES, Place, Task
-from nobackfill.bench.greedy import Search
-from nobackfill.bench.runner import Done
-from nobackfill.bench.studies import STUDIES, Study
 from nobackfill.cli.bench import _listed
-from nobackfill.cli.show_bench import Asked, in_words, plan
+from nobackfill_bench import SUITES, Place, Task
+from nobackfill_bench.quality.greedy_search import Search
+from nobackfill_bench.quality.output import Asked, in_words, plan
+from nobackfill_bench.quality.runner import Done
+from nobackfill_bench.quality.studies import STUDIES, Study
 
 TINY = [
     "--set", "data.train_classes=20", "--set", "data.test_classes=5",

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from nobackfill.bench.speed import SPEED_SUITES, Case, Pair, Suite
+from nobackfill_bench.speed import SPEED_SUITES, Case, Pair, Suite
 
 
 @pytest.fixture

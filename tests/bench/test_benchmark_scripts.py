@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.bench import SUITES
-from nobackfill.bench.lines import read_lines
-from nobackfill.bench.page import render as render_quality
-from nobackfill.bench.speed.page import render as render_speed
-from nobackfill.bench.speed.scripts import flops_of_an_epoch
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality.page import render as render_quality
+from nobackfill_bench.results_log import read_lines
+from nobackfill_bench.speed.page import render as render_speed
+from nobackfill_bench.speed.script_sections import flops_of_an_epoch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def load(name):

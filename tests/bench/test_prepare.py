@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.data.images import open_image
-from nobackfill.data.omniglot import read_omniglot
+from nobackfill.data.decode import open_image
+from nobackfill.data.readers.omniglot import read_omniglot
 from nobackfill.errors import DataError
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "prepare.py"
+PATH = Path(__file__).parents[2] / "benchmarks" / "prepare.py"
 
 
 def load():

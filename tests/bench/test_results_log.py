@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from nobackfill.bench.lines import append, key_of, mend, read_lines
 from nobackfill.errors import DataError
+from nobackfill_bench.results_log import append, key_of, mend, read_lines
 
 
 def line(way, seed=0, changes=(), **more):

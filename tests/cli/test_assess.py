@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.assessment import Candidate, Verdict
-from nobackfill.bootstrap import Interval
-from nobackfill.cli import show_assessment
-from nobackfill.diagnosis import Crowding
+from nobackfill.cli import assess_show_assessment as show_assessment
+from nobackfill.evaluation.bootstrap import Interval
+from nobackfill.head.assess.assess import Candidate, Verdict
+from nobackfill.head.assess.crowding import Crowding
 
 LABELS = np.arange(320) % 40
 QUICK = ["--epochs", "1", "--device", "cpu"]

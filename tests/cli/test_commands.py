@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import show
-from nobackfill.config import read_recipe
+from nobackfill.cli import output as show
+from nobackfill.core.config import read_recipe
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
-from nobackfill.train.run import resolve
+from nobackfill.training.run import resolve
 
 TINY = [
     "--set", "data.train_classes=20", "--set", "data.test_classes=5",
@@ -230,7 +230,7 @@ def test_an_unexpected_error_is_two_as_well(command, files, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("nobackfill.evaluation.plan_search", broken)
+    monkeypatch.setattr("nobackfill.evaluation.evaluate.plan_search", broken)
     code, out, err = command(
         "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet", "--json"
     )
@@ -403,7 +403,7 @@ def test_train_says_how_images_are_decoded(command, glyph_recipes, monkeypatch):
     def train_run(recipe, folder, *, decoding, device, **options):
         raise ConfigError(f"{decoding.workers} {decoding.keep} {device} {options['resume']}")
 
-    monkeypatch.setattr("nobackfill.upgrade.train_run", train_run)
+    monkeypatch.setattr("nobackfill.training.pipeline.train_run", train_run)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(5), raising=False)
     train = ("train", "first.toml", "-o", "run", "--device", "cpu")
     assert "5 False cpu False" in command(*train)[2]
@@ -532,7 +532,7 @@ def test_the_demo_gets_its_seed(command, tmp_path, monkeypatch):
     def run_demo(folder, **options):
         raise ConfigError(f"seed {options['seed']}")
 
-    monkeypatch.setattr("nobackfill.demo.run_demo", run_demo)
+    monkeypatch.setattr("nobackfill.training.demo.run_demo", run_demo)
     assert "seed 5" in command("demo", "-o", tmp_path, "--seed", 5)[2]
 
 
@@ -571,7 +571,7 @@ def test_embed_passes_its_options_on(command, tmp_path, monkeypatch):
     def embed_collection(model, data, *, split, side, decoding, device):
         raise ConfigError(f"{model} {data} {split} {side} {device} {decoding.workers}")
 
-    monkeypatch.setattr("nobackfill.upgrade.embed_collection", embed_collection)
+    monkeypatch.setattr("nobackfill.training.pipeline.embed_collection", embed_collection)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").touch()

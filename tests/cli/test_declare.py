@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.space import Space, read_space
+from nobackfill.vectors.space import Space, read_space
 
 LABELS = np.arange(240) % 24
 FIRST = Space(dim=8, weights="first")
@@ -171,7 +171,7 @@ def test_queries_that_a_model_maps_for_the_old_gallery_are_what_is_declared(comm
 
 
 def test_a_record_that_cannot_be_written_is_two(command, place, monkeypatch):
-    from nobackfill import files
+    from nobackfill.core import atomic_files as files
 
     def full(*_):
         raise OSError(28, "No space left on device")

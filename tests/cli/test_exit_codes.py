@@ -10,14 +10,14 @@ from time import sleep
 import pytest
 import typer
 
-from nobackfill.cli import ending
-from nobackfill.cli.ending import exit_code_of, how_to_go_on
+from nobackfill.cli import exit_codes as ending
+from nobackfill.cli.exit_codes import exit_code_of, how_to_go_on
 from nobackfill.errors import DataError
 
 VERDICT = """
 import sys, typer
 from nobackfill.cli import main
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 
 def tell(way: str, code: int) -> None:
     if way == "rich":

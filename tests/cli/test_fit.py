@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli.show_head import print_head
-from nobackfill.head.progress import Progress
-from nobackfill.space import Space
+from nobackfill.cli.fit_show_head import print_head
+from nobackfill.head.schedule_progress import Progress
+from nobackfill.vectors.space import Space
 
 LABELS = np.arange(240) % 24
 QUICK = ["--epochs", "2", "--hidden", "8", "--device", "cpu"]

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.upgrade import train_run
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.training.pipeline import train_run
 
 OLD = Recipe(
     data=Choice(
@@ -31,7 +31,7 @@ LABELS = np.arange(120) % 12
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.analysis._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
 
 
 @pytest.fixture(scope="module")

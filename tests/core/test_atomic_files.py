@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nobackfill.files import replacing, sha256, write_text
+from nobackfill.core.atomic_files import replacing, sha256, write_text
 
 
 def test_what_was_written_takes_the_place_of_the_old_file(tmp_path):
@@ -46,7 +46,7 @@ def test_a_kill_leaves_the_old_file(tmp_path):
     path = tmp_path / "note.txt"
     path.write_text("old")
     code = (
-        "import os, sys; from nobackfill.files import replacing\n"
+        "import os, sys; from nobackfill.core.atomic_files import replacing\n"
         "with replacing(sys.argv[1]) as unfinished:\n"
         "    unfinished.write_text('ne'); os.kill(os.getpid(), 9)"
     )

@@ -10,9 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nobackfill import doctor
+from nobackfill.cli.doctor_show_doctor import remedy
 from nobackfill.cli.main import app
-from nobackfill.cli.show_doctor import remedy
+from nobackfill.core import environment as doctor
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
 
 
 def test_every_extra_that_is_named_exists():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     extras = {extra for extra, _ in doctor.OPTIONAL.values()}
     assert extras <= project["optional-dependencies"].keys()
 

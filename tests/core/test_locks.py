@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from nobackfill.config import Choice, Recipe, TrainConfig, to_toml
+from nobackfill.core.config import Choice, Recipe, TrainConfig, to_toml
+from nobackfill.core.locks import in_use
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.train.lock import in_use
-from nobackfill.upgrade import train_run
+from nobackfill.training.pipeline import train_run
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(
@@ -23,7 +23,7 @@ RECIPE = Recipe(
 HOLDER = """
 import sys
 from pathlib import Path
-from nobackfill.train.lock import in_use
+from nobackfill.core.locks import in_use
 
 with in_use(Path(sys.argv[1])):
     print("mine", flush=True)
@@ -81,8 +81,8 @@ TRAINER = """
 import sys
 from pathlib import Path
 import torch
-from nobackfill.config import read_recipe
-from nobackfill.upgrade import train_run
+from nobackfill.core.config import read_recipe
+from nobackfill.training.pipeline import train_run
 
 torch.set_num_threads(1)
 recipe = read_recipe(Path(sys.argv[1]) / "recipe.toml")
@@ -108,7 +108,7 @@ def test_a_run_holds_its_folder_until_it_is_trained(tmp_path):
 WITH_A_WORKER = """
 import os, sys
 from pathlib import Path
-from nobackfill.train.lock import in_use
+from nobackfill.core.locks import in_use
 
 with in_use(Path(sys.argv[1])):
     if os.fork():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.config import Choice
+from nobackfill.core.config import Choice
 from nobackfill.data.captions import check_captions, collect_captions
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import make_collection
 from nobackfill.data.glyph_captions import describe
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
 
 TOLD = [("a0", "a1"), ("b0",), ("c0", "c1", "c2"), ("d0", "d1")]

@@ -3,11 +3,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from nobackfill.data.batches import Batches
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import glyph_collection
 from nobackfill.data.glyphs import glyphs
-from nobackfill.embed import to_vectors
+from nobackfill.data.loader import Batches
+from nobackfill.data.registry import glyph_collection
+from nobackfill.models.embed import to_vectors
 
 ROWS = torch.tensor([7, 3, 5, 9, 1])
 COLLECTION = Collection(

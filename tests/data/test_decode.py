@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.data.images import image_size, open_image
+from nobackfill.data.decode import image_size, open_image
 from nobackfill.errors import DataError
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.collections import glyph_collection
-from nobackfill.data.files import collect_files, order_names
+from nobackfill.core.config import ImagesConfig
+from nobackfill.data.file_collection import collect_files, order_names
 from nobackfill.data.listing import GroundTruth, Listing
+from nobackfill.data.registry import glyph_collection
 from nobackfill.errors import ConfigError, DataError
 
 SEEN = ImagesConfig(size=(6, 4), crop=(), normalize="half", flip=0.0)

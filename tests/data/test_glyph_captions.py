@@ -8,7 +8,7 @@ import pytest
 
 from nobackfill.data.glyph_captions import MOST_CAPTIONS, describe, tell_marks, tell_strokes
 from nobackfill.errors import ConfigError
-from nobackfill.models.texts import words
+from nobackfill.models.text.bag_of_words import words
 
 module = importlib.import_module("nobackfill.data.glyphs")  # `glyphs` is the function
 

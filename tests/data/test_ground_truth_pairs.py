@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nobackfill.data.ground_truth import read_ground_truth
-from nobackfill.data.pairs import read_pairs
+from nobackfill.data.ground_truth_pairs import read_pairs
 from nobackfill.errors import ConfigError, DataError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.batches import AHEAD, Batches, Task, ahead, crew_for, loading
+from nobackfill.core.config import ImagesConfig
 from nobackfill.data.collection import Collection
-from nobackfill.data.files import collect_files
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.listing import Listing
+from nobackfill.data.loader import AHEAD, Batches, Task, ahead, crew_for, loading
 from nobackfill.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core

@@ -5,11 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.config import Choice, ImagesConfig
-from nobackfill.data.collections import COLLECTIONS, make_collection, resolve_collection
-from nobackfill.data.datasets import DATASETS
+from nobackfill.core.atomic_files import find_given
+from nobackfill.core.config import Choice, ImagesConfig
+from nobackfill.data.registry import COLLECTIONS, make_collection, resolve_collection
+from nobackfill.data.registry_datasets import DATASETS
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import find_given
 
 SMALL = Choice(
     "glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 7, "side": 16}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nobackfill.data.pickles import read_pickle
+from nobackfill.data.safe_pickle import read_pickle
 from nobackfill.errors import DataError
 
 PLAIN = {

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.views import augment, cut, describe, erase, normalize, resize, shift
+from nobackfill.core.config import ImagesConfig
+from nobackfill.data.transforms import augment, cut, describe, erase, normalize, resize, shift
 
 WHOLE = ImagesConfig(size=(9, 7), crop=(), flip=0.0)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.data import check as check_module
-from nobackfill.data.check import Check, Files, check_dataset, choose_files
-from nobackfill.data.datasets import DATASETS
+from nobackfill.data import verify as check_module
 from nobackfill.data.listing import Dataset, Listing, read_table
+from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.verify import Check, Files, check_dataset, choose_files
 from nobackfill.errors import ConfigError, DataError
 
 FILES = ["a/0.jpg", "a/1.jpg", "a/deep/2.jpg", "b/3.jpg", "b/4.jpg"]

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from nobackfill import bootstrap
-from nobackfill.bootstrap import (
+from nobackfill.errors import DataError
+from nobackfill.evaluation import bootstrap
+from nobackfill.evaluation.bootstrap import (
     FEWEST_GROUPS,
     draw_means,
     expanded_tail,
     paired_interval,
     student_quantile,
 )
-from nobackfill.errors import DataError
 
 
 def queries(generator, classes, *, effect=0.05, within=0.3, between=0.2):
@@ -55,7 +55,7 @@ def test_the_mean_is_over_queries_not_over_classes():
 def test_the_drawing_is_a_multinomial_however_large_the_blocks(monkeypatch):
     sums, sizes = np.arange(10.0), np.ones(10)
     whole = draw_means(sums, sizes, 2000, 0)
-    monkeypatch.setattr("nobackfill.bootstrap.BLOCK", 70)
+    monkeypatch.setattr("nobackfill.evaluation.bootstrap.BLOCK", 70)
     parts = draw_means(sums, sizes, 2000, 0)
     assert np.array_equal(whole, parts)
     assert whole.std() == pytest.approx(np.arange(10).std() / math.sqrt(10), rel=0.1)
@@ -64,7 +64,7 @@ def test_the_drawing_is_a_multinomial_however_large_the_blocks(monkeypatch):
 def test_draws_that_were_kept_are_those_drawn_afresh(monkeypatch):
     sums, sizes = np.random.default_rng(0).normal(size=(2, 300)) ** 2
     kept = [draw_means(sums, sizes, 500, seed) for seed in (1, 2, 1)]
-    monkeypatch.setattr("nobackfill.bootstrap.KEPT", 0)
+    monkeypatch.setattr("nobackfill.evaluation.bootstrap.KEPT", 0)
     fresh = [draw_means(sums, sizes, 500, seed) for seed in (1, 2, 1)]
     assert all(np.array_equal(one, other) for one, other in zip(kept, fresh, strict=True))
     assert not np.array_equal(kept[0], kept[1])

@@ -8,10 +8,10 @@ import torch
 
 import nobackfill as nb
 from nobackfill.errors import DataError, SpaceMismatch
-from nobackfill.evaluation import evaluate
+from nobackfill.evaluation.by_modality import evaluate_modalities, modality_gap
+from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.methods import METHODS
-from nobackfill.modalities import evaluate_modalities, modality_gap
-from nobackfill.space import Space
+from nobackfill.vectors.space import Space
 
 COUNT, CLASSES, DIM = 53, 9, 5
 LABELS = np.random.default_rng(0).integers(0, CLASSES, COUNT)

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill import confusion
-from nobackfill.confusion import confused_classes, is_confused, similar_pairs
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.evaluation import confusion
+from nobackfill.evaluation.confusion import confused_classes, is_confused, similar_pairs
 
 CLASSES, PER_CLASS, DIM = 9, 6, 4
 COUNT = CLASSES * PER_CLASS

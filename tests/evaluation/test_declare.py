@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill import files
-from nobackfill.declaration import declare_compatible, measurement, metric_of
+from nobackfill.core import atomic_files as files
 from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.evaluation.declare import declare_compatible, measurement, metric_of
 from nobackfill.head import CompatibleHead
-from nobackfill.records import record_of, space_of
-from nobackfill.space import CompatibleWith, Space, read_space
+from nobackfill.vectors.records import record_of, space_of
+from nobackfill.vectors.space import CompatibleWith, Space, read_space
 
 LABELS = np.arange(240) % 24
 OLD = Space(dim=8, weights="old")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.bootstrap import paired_interval
-from nobackfill.evaluation import evaluate
+from nobackfill.evaluation.bootstrap import paired_interval
+from nobackfill.evaluation.evaluate import evaluate
 
 CLASSES, PER_CLASS, DIM = 30, 6, 16
 LABELS = np.arange(CLASSES * PER_CLASS) % CLASSES

@@ -5,9 +5,9 @@ import torch
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.evaluation import evaluate
-from nobackfill.matching import labelled_by
-from nobackfill.space import Space
+from nobackfill.evaluation.evaluate import evaluate
+from nobackfill.evaluation.search_plan import labelled_by
+from nobackfill.vectors.space import Space
 
 CLASSES, PER_CLASS, DIM = 6, 5, 8
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.comparison import compare
-from nobackfill.confusion import confused_classes
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
-from nobackfill.findings import look_into
-from nobackfill.similarities import similarities
+from nobackfill.evaluation.confusion import confused_classes
+from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.query_changes import compare
+from nobackfill.evaluation.thresholds import similarities
 
 CLASSES, PER_CLASS, DIM = 12, 6, 6
 COUNT = CLASSES * PER_CLASS
@@ -35,7 +35,7 @@ MORE = {
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.analysis._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
 
 
 def vectors(seed, noise, *, space=0, labels=LABELS, dim=DIM, **columns):
@@ -84,7 +84,7 @@ def test_who_loses_and_who_wins_by_hand():
 def test_of_many_that_change_the_worst_are_listed(monkeypatch):
     evaluation = nb.evaluate(vectors(1, 0.9), vectors(5, 2.0))
     whole = look_into(evaluation)
-    monkeypatch.setattr("nobackfill.findings.LISTED", 2)
+    monkeypatch.setattr("nobackfill.evaluation.findings.LISTED", 2)
     some = look_into(evaluation)
     assert len(whole.lost) > 2
     assert some.lost == whole.lost[:2]
@@ -120,9 +120,9 @@ def test_a_column_with_too_many_values_is_a_name_and_no_slice(monkeypatch):
     names = np.array([f"name {i}" for i in range(COUNT)])
     few = np.arange(COUNT) % 5
     evaluation = nb.evaluate(vectors(1, 0.9, name=names, few=few), vectors(2, 0.8))
-    monkeypatch.setattr("nobackfill.findings.VALUES", 5)
+    monkeypatch.setattr("nobackfill.evaluation.findings.VALUES", 5)
     assert list(look_into(evaluation).slices) == ["label", "few"]
-    monkeypatch.setattr("nobackfill.findings.VALUES", 4)
+    monkeypatch.setattr("nobackfill.evaluation.findings.VALUES", 4)
     assert list(look_into(evaluation).slices) == ["label"]  # classes are always told
 
 
@@ -239,8 +239,8 @@ def test_points_of_the_map_are_those_of_their_class():
 
 
 def test_of_large_classes_some_items_are_drawn(monkeypatch):
-    monkeypatch.setattr("nobackfill.findings.DRAWN_ITEMS", 3)
-    monkeypatch.setattr("nobackfill.findings.DRAWN_CLASSES", 2)
+    monkeypatch.setattr("nobackfill.evaluation.findings.DRAWN_ITEMS", 3)
+    monkeypatch.setattr("nobackfill.evaluation.findings.DRAWN_CLASSES", 2)
     drawn = look_into(nb.evaluate(OLD, NEW)).map
     assert len(drawn.names) == 2
     assert drawn.classes["gallery"].tolist() == [0, 0, 0, 1, 1, 1]

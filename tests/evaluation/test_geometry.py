@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.analysis import (
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.evaluation.geometry import (
     alignment,
     cosine_spread,
     crowded_groups,
@@ -17,7 +18,6 @@ from nobackfill.analysis import (
     similarity_histogram,
     uniformity,
 )
-from nobackfill.errors import ConfigError, DataError
 
 wants_tsne = pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None,
@@ -171,7 +171,7 @@ def test_uniformity_of_one_point_of_opposites_and_of_nothing():
 
 
 def test_uniformity_of_many_rows_is_of_evenly_chosen_ones(monkeypatch):
-    monkeypatch.setattr("nobackfill.analysis.MOST_ROWS", 10)
+    monkeypatch.setattr("nobackfill.evaluation.geometry.MOST_ROWS", 10)
     x = random(25, 3)
     chosen = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22]
     assert uniformity(x) == pytest.approx(uniformity_by_hand(x[chosen]))

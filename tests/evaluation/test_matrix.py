@@ -9,12 +9,12 @@ import torch
 from sklearn.metrics import average_precision_score
 
 import nobackfill as nb
-from nobackfill.common import plan_common_search
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.matrix import compatibility_matrix, mean_average_precision
-from nobackfill.protocols import PROTOCOLS
-from nobackfill.space import Space
+from nobackfill.evaluation.matrix import compatibility_matrix, mean_average_precision
+from nobackfill.evaluation.multi_plan import plan_common_search
+from nobackfill.evaluation.protocols import PROTOCOLS
+from nobackfill.vectors.space import Space
 
 CLASSES, PER_CLASS = 6, 6
 NUMBER = CLASSES * PER_CLASS
@@ -189,7 +189,7 @@ def test_shorter_queries_are_not_compared():
 
 PAPER = [
     json.loads(line)
-    for line in (Path(__file__).parent / "paper_rows.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parents[1] / "paper_rows.jsonl").read_text().splitlines()
 ]
 TESTS = ("RParis", "ROxford", "GLDv2-test")
 

@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import average_precision_score
 
-from nobackfill import ranking, relevance, search
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.metrics import average_precision, retrieval
+from nobackfill.evaluation import relevance
+from nobackfill.evaluation.metrics import average_precision, retrieval
+from nobackfill.ops import nearest as search
+from nobackfill.ops import ranking
 
 WAYS = [ranking.ranks_by_counting, ranking.ranks_by_sorting]
 
@@ -258,7 +260,7 @@ def test_ranks_are_counted_with_what_is_known(monkeypatch, options):
         told.append(known)
         return ranking.sorted_ranks(*rest, **known)
 
-    monkeypatch.setattr("nobackfill.metrics.sorted_ranks", watched)
+    monkeypatch.setattr("nobackfill.evaluation.metrics.sorted_ranks", watched)
     monkeypatch.setattr(search, "BLOCK_BYTES", 1)  # one query at a time
     retrieval(torch.eye(3), torch.eye(3), [0, 1, 5], [0, 1, 1], **options)
     assert told == [{"complete": not options, "longest": longest} for longest in (1, 2, 0)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import ndcg_score
 
-from nobackfill.metrics import count_once, ndcg, retrieval
+from nobackfill.evaluation.metrics import count_once, ndcg, retrieval
 
 GENERATOR = torch.Generator().manual_seed(0)
 QUERY = torch.randn(12, 5, generator=GENERATOR, dtype=torch.float64)
@@ -87,7 +87,7 @@ def test_an_item_in_two_lists_is_taken_out_once():
 
 def test_numbers_do_not_depend_on_blocks(monkeypatch):
     whole = found(ignored=IGNORED)
-    monkeypatch.setattr("nobackfill.metrics.rows_per_block", lambda *_: 5)
+    monkeypatch.setattr("nobackfill.evaluation.metrics.rows_per_block", lambda *_: 5)
     parts = found(ignored=IGNORED)
     assert np.array_equal(whole.num_ranked, parts.num_ranked)
     assert whole.in_order == parts.in_order

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import average_precision_score
 
-from nobackfill.strategies import (
+from nobackfill.evaluation.mixed_scores import (
     half_done,
     headroom,
     make_part,

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.common import plan_common_search
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.matching import plan_search
-from nobackfill.protocols import PROTOCOLS
+from nobackfill.evaluation.multi_plan import plan_common_search
+from nobackfill.evaluation.protocols import PROTOCOLS
+from nobackfill.evaluation.search_plan import plan_search
 
 PLAIN = PROTOCOLS["plain"]
 IDS = np.array([f"item-{number:02}" for number in range(20)])

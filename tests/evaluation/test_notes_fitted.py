@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.fitted import Overlap, check_new_queries, fitted_note, fitted_overlap
+from nobackfill.evaluation.notes_fitted import (
+    Overlap,
+    check_new_queries,
+    fitted_note,
+    fitted_overlap,
+)
 from nobackfill.vectors import Vectors
 
 

@@ -10,10 +10,10 @@ from sklearn.metrics import average_precision_score
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import evaluate
-from nobackfill.matching import rows_of
-from nobackfill.pairvectors import PairVectors
-from nobackfill.protocols import PROTOCOLS, protocol_named
+from nobackfill.evaluation.evaluate import evaluate
+from nobackfill.evaluation.pair_vectors import PairVectors
+from nobackfill.evaluation.protocols import PROTOCOLS, protocol_named
+from nobackfill.evaluation.search_plan import rows_of
 
 COUNT, CLASSES, DIM = 60, 8, 5
 LABELS = np.random.default_rng(0).integers(0, CLASSES, COUNT)
@@ -288,7 +288,7 @@ def test_results_do_not_depend_on_the_size_of_blocks(protocol, monkeypatch):
     old, new = both(**ROLES, modality=np.where(ASKS, *kinds))
     files = [nb.Vectors(f.ids, f.vectors.float(), f.labels, columns=f.columns) for f in (old, new)]
     whole = evaluate(*files, protocol=protocol)
-    monkeypatch.setattr("nobackfill.search.BLOCK_BYTES", 7 * 4 * COUNT)
+    monkeypatch.setattr("nobackfill.ops.nearest.BLOCK_BYTES", 7 * 4 * COUNT)
     parts = evaluate(*files, protocol=protocol)
     for pair, expected in whole.pairs.items():
         torch.testing.assert_close(
@@ -440,7 +440,7 @@ def test_sides_are_taken_from_the_files_when_asked_for():
 
 
 def test_a_search_tells_how_many_queries_are_done(monkeypatch):
-    monkeypatch.setattr("nobackfill.search.BLOCK_BYTES", 100 * COUNT)
+    monkeypatch.setattr("nobackfill.ops.nearest.BLOCK_BYTES", 100 * COUNT)
     told = []
     old, _ = both()
     result = nb.retrieval(
@@ -453,7 +453,7 @@ def test_a_search_tells_how_many_queries_are_done(monkeypatch):
 
 @pytest.mark.parametrize("pairs", [2, 3, 4])
 def test_an_evaluation_tells_how_many_searches_are_done_and_of_how_many(pairs, monkeypatch):
-    monkeypatch.setattr("nobackfill.search.BLOCK_BYTES", 100 * COUNT)
+    monkeypatch.setattr("nobackfill.ops.nearest.BLOCK_BYTES", 100 * COUNT)
     old, new = both(**ROLES)
     told, queries = [], int(ASKS.sum())
     evaluate(

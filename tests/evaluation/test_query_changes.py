@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.bootstrap import paired_interval
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
+from nobackfill.evaluation.bootstrap import paired_interval
 
 CLASSES, PER_CLASS, DIM = 12, 5, 6
 COUNT = CLASSES * PER_CLASS
@@ -142,12 +142,12 @@ def test_thresholds_let_the_same_share_of_strangers_pass(share):
 def test_cosines_do_not_depend_on_blocks_and_of_many_pairs_some_are_taken(monkeypatch):
     comparison = nb.compare(nb.evaluate(OLD, NEW))
     whole = comparison.cosines("new_old")
-    monkeypatch.setattr("nobackfill.comparison.BLOCK", 7 * COUNT)
+    monkeypatch.setattr("nobackfill.evaluation.query_changes.BLOCK", 7 * COUNT)
     parts = comparison.cosines("new_old")
     assert all(
         torch.equal(a.sort().values, b.sort().values) for a, b in zip(whole, parts, strict=True)
     )
-    monkeypatch.setattr("nobackfill.comparison.PAIRS", 10 * COUNT)
+    monkeypatch.setattr("nobackfill.evaluation.query_changes.PAIRS", 10 * COUNT)
     some = comparison.cosines("new_old")
     assert sum(map(len, some)) == 10 * (COUNT - 1)
 

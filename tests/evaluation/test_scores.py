@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.scores import compatibility, p_scores
+from nobackfill.evaluation.scores import compatibility, p_scores
 
 # Every distinct row of Zhou et al., 2025, that prints P-scores, with the mAPs they are made of.
 # Five contradict themselves in print (swapped or mistyped mAPs).
 PAPER = [
     json.loads(line)
-    for line in (Path(__file__).parent / "paper_rows.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parents[1] / "paper_rows.jsonl").read_text().splitlines()
 ]
 
 

@@ -10,7 +10,7 @@ import torch
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.similarities import BINS, similarities
+from nobackfill.evaluation.thresholds import BINS, similarities
 
 CLASSES, PER_CLASS, DIM = 7, 6, 4
 COUNT = CLASSES * PER_CLASS

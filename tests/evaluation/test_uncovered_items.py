@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.bootstrap import draw_means, paired_interval
-from nobackfill.config.toml import change_tables
+from nobackfill.core.config.toml import change_tables
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.evaluation import evaluate
-from nobackfill.jobs import plan_jobs
-from nobackfill.plan import plan_job
-from nobackfill.prototypes import class_means
+from nobackfill.evaluation.bootstrap import draw_means, paired_interval
+from nobackfill.evaluation.evaluate import evaluate
+from nobackfill.methods.prototypes import class_means
+from nobackfill.training.dry_run import plan_job
+from nobackfill.training.jobs import plan_jobs
 
 
 def unit_rows(rows, dim, seed):

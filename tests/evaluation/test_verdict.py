@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.evaluation import Evaluation
-from nobackfill.modalities import ByModality
-from nobackfill.verdicts import (
+from nobackfill.evaluation.by_modality import ByModality
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.verdict import (
     between,
     directions_of,
     from_to,

@@ -19,7 +19,7 @@ def fill(name, folder, ids, vectors, columns):
         Vectors(ids, vectors, columns=columns).save(path)
         return f"flat://{path}"
     pytest.importorskip(CLIENTS[name])
-    path = Path(__file__).parent / f"engine_{name}.py"
+    path = Path(__file__).parent / "stores" / f"engine_{name}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.config import build_recipe
+from nobackfill.core.config import build_recipe
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
-from nobackfill.gallery.base import ours
-from nobackfill.gallery.from_model import FromModel
-from nobackfill.gallery.made_by import declared
-from nobackfill.gallery.route import entries
+from nobackfill.gallery.backfill_from_model import FromModel
+from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.routing import entries
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import Space
-from nobackfill.upgrade import train_run
+from nobackfill.gallery.stores.base import ours
+from nobackfill.training.pipeline import train_run
 from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors.space import Space
 
 SPACE = Space(dim=5, weights="new")
 KILLS = 50

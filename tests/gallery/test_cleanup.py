@@ -5,12 +5,12 @@ import pytest
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.backfill import FromFile, backfill
-from nobackfill.gallery.base import ours
-from nobackfill.gallery.rollout import remove_new, retire_old
-from nobackfill.gallery.route import before, current, entries, log, rollback, switch
+from nobackfill.gallery.cleanup import remove_new, retire_old
+from nobackfill.gallery.routing import before, current, entries, log, rollback, switch
 from nobackfill.gallery.status import check_share, in_percent, share_of, status_of
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space
 
 SPACE = Space(dim=8, weights="new")
 

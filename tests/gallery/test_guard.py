@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.guard import (
     Standing,
     check_model,
@@ -15,11 +14,12 @@ from nobackfill.gallery.guard import (
     measured_in_training,
     standing_of,
 )
-from nobackfill.gallery.made_by import declare, declared, fingerprint_of
+from nobackfill.gallery.provenance import declare, declared, fingerprint_of
 from nobackfill.gallery.stores import open_store
-from nobackfill.records import space_of
-from nobackfill.space import CompatibleWith, Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.records import space_of
+from nobackfill.vectors.space import CompatibleWith, Space
 
 OLD = Space(dim=8, weights="old")
 NEW = Space(dim=8, weights="new", parent=OLD.fingerprint, method="ndpp")

@@ -9,14 +9,14 @@ import pytest
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.backfill import FromFile, backfill
-from nobackfill.gallery.base import ours
+from nobackfill.gallery.cleanup import remove_new
 from nobackfill.gallery.indexing import index_new
-from nobackfill.gallery.rollout import remove_new
-from nobackfill.gallery.route import entries
+from nobackfill.gallery.routing import entries
 from nobackfill.gallery.status import status_of
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space
 
 DIM = 16
 NUMBER = 600

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import ConfigError, GalleryError
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.mixed import MixedGallery, Scale
 from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 
 
 def unit(rows):

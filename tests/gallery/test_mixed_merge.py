@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.merge import merge_rankings
-from nobackfill.search import nearest
+from nobackfill.gallery.mixed_merge import merge_rankings
+from nobackfill.ops.nearest import nearest
 
 
 def merged_by_hand(one, other, k):

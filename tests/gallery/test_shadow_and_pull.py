@@ -6,9 +6,9 @@ import pytest
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery import pull as pulling
-from nobackfill.gallery.base import Found, Rows, ours
 from nobackfill.gallery.pull import pull
 from nobackfill.gallery.shadow import compare_queries, exactly, overlap
+from nobackfill.gallery.stores.base import Found, Rows, ours
 from nobackfill.vectors import load_vectors
 
 

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.head import closed, fitting, heldout, stored
+from nobackfill.head import fitting
+from nobackfill.head import initial_map as closed
+from nobackfill.head import stored_side as stored
+from nobackfill.head import validation as heldout
 from nobackfill.head.examples import Examples
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.settings import FitConfig
+from nobackfill.head.schedule_settings import FitConfig
 from nobackfill.methods import METHODS
 from nobackfill.methods.base import Method
 

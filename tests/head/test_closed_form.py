@@ -5,8 +5,9 @@ import pytest
 import torch
 from scipy.linalg import orthogonal_procrustes
 
-from nobackfill import adapters
-from nobackfill.adapters import (
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.head import closed_form as adapters
+from nobackfill.head.closed_form import (
     Affine,
     in_parts,
     moments,
@@ -15,7 +16,6 @@ from nobackfill.adapters import (
     ridge,
     ridge_of,
 )
-from nobackfill.errors import ConfigError, DataError
 
 ROWS = 40
 

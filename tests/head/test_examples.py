@@ -8,7 +8,8 @@ import torch
 
 import nobackfill as nb
 from nobackfill.head import examples as module
-from nobackfill.head import head, heldout
+from nobackfill.head import head
+from nobackfill.head import validation as heldout
 from nobackfill.head.examples import Examples, drawn
 
 SOME_METHODS = ["cross_supcon", "prototype_alignment", "ndpp", "mimic", "rbcl", "unibct_spr"]

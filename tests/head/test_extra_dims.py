@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 import nobackfill as nb
-from nobackfill.adapters import moments
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head import heldout
+from nobackfill.head import validation as heldout
 from nobackfill.head.apply import load
-from nobackfill.head.closed import choose_closed_form
+from nobackfill.head.closed_form import moments
 from nobackfill.head.examples import Examples
-from nobackfill.head.extra import Extra
-from nobackfill.head.stored import SCALES, add_extra
+from nobackfill.head.extra_dims import Extra
+from nobackfill.head.initial_map import choose_closed_form
+from nobackfill.head.stored_side import SCALES, add_extra
 from nobackfill.head.supervision import hold_out, tightness_of
 
 

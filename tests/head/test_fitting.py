@@ -8,16 +8,18 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill.adapters import procrustes, ridge
+from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError
-from nobackfill.head import fitting, heldout, settings
-from nobackfill.head.closed import MIDDLING, STRENGTHS, choose_closed_form, closed_forms
+from nobackfill.head import fitting
+from nobackfill.head import schedule_settings as settings
+from nobackfill.head import validation as heldout
+from nobackfill.head.closed_form import procrustes, ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner, make_method
-from nobackfill.head.heldout import asked, asking, cross_map, mapped
-from nobackfill.head.settings import FitConfig
+from nobackfill.head.initial_map import MIDDLING, STRENGTHS, choose_closed_form, closed_forms
+from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.head.validation import asked, asking, cross_map, mapped
 from nobackfill.methods import METHODS
-from nobackfill.randomness import seeded
 
 CONFIG = FitConfig(epochs=3, batch_size=16, learning_rate=1e-2)
 USABLE = """

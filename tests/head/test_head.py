@@ -8,15 +8,15 @@ import torch
 from sklearn.base import clone
 
 import nobackfill as nb
-from nobackfill.adapters import ridge
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head import fitting
 from nobackfill.head import head as module
+from nobackfill.head.closed_form import ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner
-from nobackfill.head.heldout import asked
 from nobackfill.head.supervision import hold_out, tightness_of
-from nobackfill.space import Space
+from nobackfill.head.validation import asked
+from nobackfill.vectors.space import Space
 
 
 def as_vectors(data, side, order=None, **more):

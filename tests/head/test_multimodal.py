@@ -11,19 +11,20 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill.adapters import procrustes, ridge
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head import fitting, heldout, stack_modalities
+from nobackfill.head import fitting, stack_modalities
+from nobackfill.head import validation as heldout
 from nobackfill.head.apply import load
-from nobackfill.head.closed import choose_closed_form, forms_for
+from nobackfill.head.closed_form import procrustes, ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.export import onnx_files
-from nobackfill.head.files import modality_of, read_for_fit
-from nobackfill.head.heldout import asked, asking, mapped, searched
-from nobackfill.head.modalities import ModalityNetwork, make_network
-from nobackfill.head.parts import divide
-from nobackfill.head.stored import compare_stored
-from nobackfill.space import Space
+from nobackfill.head.initial_map import choose_closed_form, forms_for
+from nobackfill.head.multimodal import ModalityNetwork, make_network
+from nobackfill.head.read_files import modality_of, read_for_fit
+from nobackfill.head.split import divide
+from nobackfill.head.stored_side import compare_stored
+from nobackfill.head.validation import asked, asking, mapped, searched
+from nobackfill.vectors.space import Space
 
 NAMES = np.array(["image", "text"])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.adapters import procrustes
+from nobackfill.head.closed_form import procrustes
 from nobackfill.head.network import HeadNetwork, dropped
 
 NEW, OLD, HIDDEN = 5, 3, 4

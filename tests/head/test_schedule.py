@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.head import closed, heldout, schedule
+from nobackfill.head import initial_map as closed
+from nobackfill.head import schedule
+from nobackfill.head import validation as heldout
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner
 from nobackfill.head.schedule import Schedule, rounds
-from nobackfill.head.settings import FitConfig
+from nobackfill.head.schedule_settings import FitConfig
 
 CONFIG = FitConfig(epochs=2, batch_size=16, learning_rate=0.1)
 

@@ -10,7 +10,7 @@ import torch
 import nobackfill as nb
 from nobackfill.errors import DataError
 from nobackfill.head import stack_modalities
-from nobackfill.head.marks import counts_rows, id_marks, vector_marks
+from nobackfill.head.seen_items import counts_rows, id_marks, vector_marks
 
 
 @pytest.fixture

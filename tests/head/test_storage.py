@@ -11,8 +11,8 @@ import torch
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.apply import gelu, load
-from nobackfill.head.folder import check_place, clear, fingerprint, plain
-from nobackfill.space import Space
+from nobackfill.head.storage import check_place, clear, fingerprint, plain
+from nobackfill.vectors.space import Space
 
 
 @pytest.fixture

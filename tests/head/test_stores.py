@@ -8,10 +8,10 @@ import torch
 
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.examples import Examples
-from nobackfill.head.stored import compare_stored
-from nobackfill.space import Space
+from nobackfill.head.initial_map import choose_closed_form
+from nobackfill.head.stored_side import compare_stored
+from nobackfill.vectors.space import Space
 
 
 def own_map(vectors, labels):

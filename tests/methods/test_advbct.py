@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from nobackfill.errors import DataError
 from nobackfill.methods.advbct import AdvBCT, boundary_loss, class_regions, elastic_radius
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

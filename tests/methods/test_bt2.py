@@ -5,7 +5,7 @@ import torch
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods.bt2 import BT2
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

@@ -2,7 +2,11 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.perturb.checks import check_not_diverged, check_same_classes, check_same_shape
+from nobackfill.methods.checks_checks import (
+    check_not_diverged,
+    check_same_classes,
+    check_same_shape,
+)
 
 
 def test_new_prototypes_as_wanted_are_not_refused():

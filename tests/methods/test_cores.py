@@ -5,7 +5,7 @@ import torch
 
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.methods.cores import CoReS, simplex_logits
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

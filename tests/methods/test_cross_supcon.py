@@ -5,7 +5,7 @@ import torch
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.methods.cross_supcon import CrossSupCon
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nobackfill.methods.dual_tuning import DualTuning
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

@@ -8,10 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nobackfill.methods as methods
-from nobackfill.config import resolve_options
+from nobackfill.core.config import resolve_options
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import MEANING, OldSpace
+from nobackfill.methods.old_space import MEANING, OldSpace
 
 NUM_CLASSES, OLD_CLASSES, DIM, ITEMS = 7, 4, 6, 40
 every_method = pytest.mark.parametrize("name", METHODS)

@@ -5,7 +5,7 @@ import torch
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.methods.independent_contrastive import IndependentContrastive
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

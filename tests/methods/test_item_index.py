@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nobackfill.errors import OldSpaceError
-from nobackfill.itemclasses import Index, ItemClasses
+from nobackfill.methods.item_index import Index, ItemClasses
 
 LABELS = torch.tensor([2, 0, 2, 1, 2, 0, 4])  # class 3 has no item, 1 and 4 have a single one
 EMBEDDINGS = torch.arange(14.0).reshape(7, 2) + 1

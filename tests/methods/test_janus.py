@@ -8,8 +8,8 @@ from torch import nn
 from nobackfill.errors import SpaceMismatch
 from nobackfill.methods.independent import Independent
 from nobackfill.methods.janus import Janus
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.rbcl import RBCL
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.losses import (
+from nobackfill.methods.losses import (
     first_dims,
     known_class_loss,
     mimic_loss,

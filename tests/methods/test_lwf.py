@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nobackfill.methods.lwf import LwF
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

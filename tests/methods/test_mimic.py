@@ -3,7 +3,7 @@ import torch
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.methods.mimic import Mimic
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 def random(*shape, seed):

@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.config import resolve_options
+from nobackfill.core.config import resolve_options
 from nobackfill.errors import OldSpaceError
-from nobackfill.losses import known_class_loss, prototype_loss
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import OldSpace
-from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
+from nobackfill.methods.losses import known_class_loss, prototype_loss
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
 
 PROTOTYPES = F.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) + 1, dim=-1)
 NEW = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))

@@ -5,9 +5,9 @@ import torch
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
 from nobackfill.methods.mimic import Mimic
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.methods.prototype_mimic import PrototypeMimic
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.prototypes import class_means
+from nobackfill.methods.prototypes import class_means
 
 
 def test_is_the_mean_direction_written_as_loops():

@@ -3,8 +3,8 @@ from math import log
 import pytest
 import torch
 
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.ract import RACT, hardest_contrast
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

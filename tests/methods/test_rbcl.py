@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.losses import same_class, smooth_average_precision
+from nobackfill.methods.losses import same_class, smooth_average_precision
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.rbcl import RBCL
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -5,8 +5,8 @@ import torch
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.methods.independent import Independent
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.rm import RM
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import ConfigError, SpaceMismatch
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.sspl import SSPL, structure_loss
-from nobackfill.oldspace import OldSpace
-from nobackfill.quantize import train_codebooks
+from nobackfill.ops.kmeans import train_codebooks
 
 
 def random(*shape, seed):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from nobackfill.errors import ConfigError, SpaceMismatch
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.sspl import SSPL
 from nobackfill.methods.sspl_ce import SSPLCE
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.unibct import UniBCT, margin_logits
-from nobackfill.oldspace import OldSpace
 
 
 def random(*shape, seed):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.unibct_spr import UniBCTSPR, refined_prototypes
-from nobackfill.oldspace import OldSpace
 
 # Class 1 has one item, class 3 none, classes 0 and 4 as many as each other.
 item_classes = torch.tensor([2, 0, 4, 1, 0, 2, 4, 2, 0, 2, 4])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nobackfill.config import Choice
+from nobackfill.core.config import Choice
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model
-from nobackfill.models.from_module import module_backbone
+from nobackfill.models.custom import module_backbone
 
 SOURCE = """
 import torch

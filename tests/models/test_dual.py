@@ -2,13 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.config import Choice
+from nobackfill.core.config import Choice
 from nobackfill.errors import ConfigError
 from nobackfill.models import Backbone, DualEncoder, Embedder, make_dual, make_model
 from nobackfill.models.dual import OneSide, resolve_text
-from nobackfill.models.text_encoder import TextEncoder
-from nobackfill.models.texts import TEXT_ENCODERS, words
-from nobackfill.train.precision import Autocast, in_precision
+from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, words
+from nobackfill.models.text.base import TextEncoder
+from nobackfill.training.precision import Autocast, in_precision
 from nobackfill.vectors import Vectors
 
 MODEL = Choice("small", {"width": 2, "embedding_dim": 8})

@@ -1,6 +1,6 @@
 import torch
 
-from nobackfill.config import Choice
+from nobackfill.core.config import Choice
 from nobackfill.models import make_model
 
 MODEL = Choice("small", {"width": 4, "embedding_dim": 8})

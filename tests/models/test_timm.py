@@ -5,11 +5,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nobackfill.config import Choice, Recipe
+from nobackfill.core.config import Choice, Recipe
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model
-from nobackfill.models.with_timm import timm_backbone
-from nobackfill.train.run import Run
+from nobackfill.models.timm import timm_backbone
+from nobackfill.training.run import Run
 
 timm = pytest.importorskip("timm")
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from nobackfill.config import Choice
+from nobackfill.core.config import Choice
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model
-from nobackfill.models.with_torchvision import torchvision_backbone
+from nobackfill.models.torchvision import torchvision_backbone
 
 models = pytest.importorskip("torchvision").models
 DATA = Path(os.environ.get("NOBACKFILL_DATA", "/nowhere"))

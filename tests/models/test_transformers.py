@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from nobackfill.config import Choice, Recipe, build_recipe, to_toml
+from nobackfill.core.config import Choice, Recipe, build_recipe, to_toml
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model, resolve_model
-from nobackfill.models.with_transformers import Pooled, transformers_backbone
+from nobackfill.models.transformers import Pooled, transformers_backbone
 
 transformers = pytest.importorskip("transformers")
 VIT = {

@@ -6,14 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.products import (
+from nobackfill.ops.bf16x3 import LEAST_ROWS, gallery_side, pay, query_side, thirds
+from nobackfill.ops.matmul import (
     ALIGNED,
     half_products,
     inner_products,
     products_with,
     sums_of_thirds,
 )
-from nobackfill.thirds import LEAST_ROWS, gallery_side, pay, query_side, thirds
 
 
 def vectors(rows, dim, seed):
@@ -74,7 +74,7 @@ def test_sums_of_thirds_are_those_of_the_numbers(columns):
 
 
 def test_products_in_blocks_are_the_same(monkeypatch):
-    monkeypatch.setattr("nobackfill.products.pay", lambda rows, gallery: True)
+    monkeypatch.setattr("nobackfill.ops.matmul.pay", lambda rows, gallery: True)
     query, gallery = vectors(7, 5, 0), vectors(33, 5, 1)
     products = products_with(gallery, 4, 7)
     found = torch.cat([products(query[first : first + 4]).clone() for first in (0, 4)])
@@ -104,8 +104,8 @@ def test_sides_pay_on_a_gpu_alone():
 def test_sides_pay_for_many_products_of_single_precision(
     monkeypatch, rows, number, dtype, memory, rounds, does
 ):
-    monkeypatch.setattr("nobackfill.thirds.sums_in_float32", lambda x: True)
-    monkeypatch.setattr("nobackfill.thirds.torch_rounds", lambda: rounds)
+    monkeypatch.setattr("nobackfill.ops.bf16x3.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.bf16x3.torch_rounds", lambda: rounds)
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory)
     )

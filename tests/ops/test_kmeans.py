@@ -4,16 +4,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import nobackfill.quantize as quantize
+import nobackfill.ops.kmeans as quantize
 from nobackfill.errors import ConfigError
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.sspl import SSPL
-from nobackfill.oldspace import OldSpace
-from nobackfill.quantize import (
-    assign,
-    by_torch,
-    largest_split,
-    train_codebooks,
-)
+from nobackfill.ops.kmeans import assign, by_torch, largest_split, train_codebooks
 
 
 def seeded(seed):

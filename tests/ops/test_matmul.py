@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import ConfigError
-from nobackfill.products import (
+from nobackfill.ops.bf16x3 import torch_rounds
+from nobackfill.ops.matmul import (
     ALIGNED,
     PRECISIONS,
     WIDE,
@@ -21,8 +22,7 @@ from nobackfill.products import (
     room_for_products,
     sums_of_rows,
 )
-from nobackfill.search import best_of_all, nearest
-from nobackfill.thirds import torch_rounds
+from nobackfill.ops.nearest import best_of_all, nearest
 
 
 def vectors(rows, dim, seed):
@@ -183,7 +183,7 @@ class OnGPU(torch.Tensor):
     ],
 )
 def test_the_parts_that_tensor_cores_want_are_all_of_a_gallery(monkeypatch, rounds, dtype, parts):
-    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: rounds)
+    monkeypatch.setattr("nobackfill.ops.matmul.torch_rounds", lambda: rounds)
     found = parts_for(vectors(1025, 3, 0).to(dtype).as_subclass(OnGPU))
     assert len(found) == parts
     assert [one for part in found for one in range(1025)[part]] == list(range(1025))
@@ -193,7 +193,7 @@ def test_products_with_a_gallery_are_in_the_precision_asked_for(monkeypatch):
     """Also where float32 would pay on tensor cores; for fewer queries than a block, too."""
     query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
     for pays in (False, True):
-        monkeypatch.setattr("nobackfill.products.pay", lambda rows, gallery, pays=pays: pays)
+        monkeypatch.setattr("nobackfill.ops.matmul.pay", lambda rows, gallery, pays=pays: pays)
         for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
             found = products_with(gallery, 10**9, 3, precision)(query)
             expected = query.to(dtype).double() @ gallery.to(dtype).double().T
@@ -209,8 +209,8 @@ def test_a_gpu_rounds_a_gallery_once_and_fills_it_up(monkeypatch, number):
         seen.append((query.dtype, gallery.dtype, len(gallery), tuple(out.shape)))
         return out.copy_(query.float() @ gallery.float().T)
 
-    monkeypatch.setattr("nobackfill.products.sums_in_float32", lambda x: True)
-    monkeypatch.setattr("nobackfill.products.half_products", multiply)
+    monkeypatch.setattr("nobackfill.ops.matmul.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.matmul.half_products", multiply)
     products = products_with(gallery, 2, 3, "bfloat16")
     found = torch.cat([products(query[:2]).clone(), products(query[2:])])
     filled = number + -number % ALIGNED
@@ -228,15 +228,15 @@ def test_unit_vectors_are_multiplied_in_float16_where_tf32_is_allowed(
     monkeypatch, rounds, unit, dtype, precision
 ):
     query, gallery = vectors(3, 64, 0).to(dtype), vectors(5, 64, 1).to(dtype)
-    monkeypatch.setattr("nobackfill.products.sums_in_float32", lambda x: True)
-    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: rounds)
+    monkeypatch.setattr("nobackfill.ops.matmul.sums_in_float32", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.matmul.torch_rounds", lambda: rounds)
     seen = []
 
     def multiply(query, gallery, out):
         seen.append(gallery.dtype)
         return out.copy_(query.to(dtype) @ gallery.to(dtype).T)
 
-    monkeypatch.setattr("nobackfill.products.half_products", multiply)
+    monkeypatch.setattr("nobackfill.ops.matmul.half_products", multiply)
     found = products_with(gallery, 3, 3, precision, unit=unit)(query)
     short = unit and dtype == torch.float32 and (rounds or precision == "tf32")
     assert seen == ([torch.float16] if short else [])
@@ -253,7 +253,7 @@ def test_only_vectors_that_were_made_unit_are_said_to_be(monkeypatch):
         told.append(unit)
         return products_with(*rest, unit=unit)
 
-    monkeypatch.setattr("nobackfill.search.products_with", watched)
+    monkeypatch.setattr("nobackfill.ops.nearest.products_with", watched)
     x = 1e5 * vectors(4, 3, 0)
     nearest(x, x, 2)
     nb.retrieval(x, x, range(4), range(4))
@@ -266,7 +266,7 @@ def test_only_vectors_that_were_made_unit_are_said_to_be(monkeypatch):
 def test_nothing_is_rounded_where_halves_cannot_be_summed(monkeypatch):
     """On a CPU, on an older GPU, by an older torch."""
     query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
-    monkeypatch.setattr("nobackfill.products.torch_rounds", lambda: True)
+    monkeypatch.setattr("nobackfill.ops.matmul.torch_rounds", lambda: True)
     found = products_with(gallery, 3, 3, unit=True)(query)
     torch.testing.assert_close(
         found.double(), query.double() @ gallery.double().T, atol=1e-6, rtol=0
@@ -296,7 +296,7 @@ def test_parts_do_not_change_a_product(monkeypatch, precision):
     nothing = torch.full((4, 5), torch.nan)
     fresh = sums_of_rows(weight, gallery, nothing.clone(), fresh=True)
     torch.testing.assert_close(fresh, weight @ gallery)
-    monkeypatch.setattr("nobackfill.products.parts_for", in_two_parts)
+    monkeypatch.setattr("nobackfill.ops.matmul.parts_for", in_two_parts)
     torch.testing.assert_close(
         inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
     )

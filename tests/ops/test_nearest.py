@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from nobackfill import search
 from nobackfill.errors import DataError
-from nobackfill.search import best_by_partition, best_by_topk, nearest
+from nobackfill.ops import nearest as search
+from nobackfill.ops.nearest import best_by_partition, best_by_topk, nearest
 
 EVERY_WAY = pytest.mark.parametrize("best", [best_by_partition, best_by_topk])
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill import losses
-from nobackfill.allclasses import SHARPEST, before_normalizing, class_sums
-from nobackfill.losses import prototype_loss
+from nobackfill.methods import losses
+from nobackfill.methods.losses import prototype_loss
+from nobackfill.ops.softmax_contrast import SHARPEST, before_normalizing, class_sums
 
 
 def case(batch=9, classes=127, dim=5, seed=0, dtype=torch.float64):
@@ -41,7 +41,7 @@ def test_blocks_equal_the_formula(monkeypatch, batch, classes, dim, temperature)
     expected = by_loops(new, labels, moved, old, temperature)
     (gradient,) = torch.autograd.grad(expected, new)
     monkeypatch.setattr(losses, "MANY", 1)
-    monkeypatch.setattr("nobackfill.allclasses.BLOCK_BYTES", {"cpu": 8 * batch * 50})
+    monkeypatch.setattr("nobackfill.ops.softmax_contrast.BLOCK_BYTES", {"cpu": 8 * batch * 50})
     found = prototype_loss(new, labels, moved, old, temperature=temperature)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(3 * found, new)[0], 3 * gradient)
@@ -87,7 +87,7 @@ def test_half_precision_embeddings_have_a_gradient_in_half_precision(monkeypatch
 
 def test_nobody_finds_a_gradient_that_nobody_wants(monkeypatch):
     monkeypatch.setattr(losses, "MANY", 1)
-    monkeypatch.setattr("nobackfill.allclasses.before_normalizing", None)  # is not called
+    monkeypatch.setattr("nobackfill.ops.softmax_contrast.before_normalizing", None)  # is not called
     new, labels, moved, old = case()
     expected = by_loops(new, labels, moved, old, 0.07)
     torch.testing.assert_close(prototype_loss(new, labels, moved, old), expected)
@@ -154,7 +154,7 @@ def test_batch_times_classes_is_never_held(monkeypatch):
             return out
 
     monkeypatch.setattr(losses, "MANY", 1)
-    monkeypatch.setattr("nobackfill.allclasses.BLOCK_BYTES", {"cpu": 4 * 64 * 100})
+    monkeypatch.setattr("nobackfill.ops.softmax_contrast.BLOCK_BYTES", {"cpu": 4 * 64 * 100})
     new, labels, moved, old = case(64, 2000, 3, dtype=torch.float32)
     new.requires_grad_()
     with Largest() as seen:

@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 
 import nobackfill as nb
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import evaluate
-from nobackfill.modalities import evaluate_modalities
+from nobackfill.evaluation.by_modality import evaluate_modalities
+from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.report import Page, Section
-from nobackfill.reporting import (
+from nobackfill.report.build import (
     Report,
     kinds_of,
     looks_in,
@@ -32,9 +32,9 @@ from nobackfill.reporting import (
     similarity_of,
     upgrade_title,
 )
-from nobackfill.space import Space
-from nobackfill.train.run import Run
-from nobackfill.upgrade import evaluate_run, train_run
+from nobackfill.training.pipeline import evaluate_run, train_run
+from nobackfill.training.run import Run
+from nobackfill.vectors.space import Space
 
 CPU = torch.device("cpu")
 BASELINE = "prototype_alignment"
@@ -51,7 +51,7 @@ OLD = Recipe(
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.analysis._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +386,7 @@ def test_everything_is_made_before_anything_is_written(one, tmp_path, monkeypatc
         raise RuntimeError("out of ink")
 
     for name in ("render_html", "render_markdown"):
-        monkeypatch.setattr(f"nobackfill.reporting.{name}", fail)
+        monkeypatch.setattr(f"nobackfill.report.build.{name}", fail)
         with pytest.raises(RuntimeError, match="out of ink"):
             one.save(tmp_path / "page.html")
     assert not list(tmp_path.iterdir())

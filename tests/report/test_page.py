@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from nobackfill.report import Figure, Page, Picture, Section, Table, render_html
-from nobackfill.report.plots import INK, PAPER, VARIABLES, heat_map, histograms, maps, pictures
+from nobackfill.report.charts_plots import (
+    INK,
+    PAPER,
+    VARIABLES,
+    heat_map,
+    histograms,
+    maps,
+    pictures,
+)
 
 
 class Reader(HTMLParser):

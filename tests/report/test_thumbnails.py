@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from nobackfill.report import Page, Picture, Section, Table, render_html
-from nobackfill.report.looks import (
+from nobackfill.report.thumbnails import (
     LONGEST,
     LONGEST_ID,
     SIDE,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from nobackfill import distributed
-from nobackfill.config import Choice, Recipe, TrainConfig
-from nobackfill.upgrade import Decoding, train_run
+from nobackfill.core import distributed
+from nobackfill.core.config import Choice, Recipe, TrainConfig
+from nobackfill.training.pipeline import Decoding, train_run
 
 RECIPE = Recipe(
     data=Choice(

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.config import Choice, Recipe, TrainConfig
+from nobackfill.core.atomic_files import write_text
+from nobackfill.core.config import Choice, Recipe, TrainConfig
 from nobackfill.errors import DataError
-from nobackfill.files import write_text
-from nobackfill.train.loop import Epoch
-from nobackfill.train.state import load_state, save_state
-from nobackfill.upgrade import train_run
+from nobackfill.training.checkpoint import load_state, save_state
+from nobackfill.training.loop import Epoch
+from nobackfill.training.pipeline import train_run
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(
@@ -88,9 +88,9 @@ ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import torch
-from nobackfill.config import read_recipe
+from nobackfill.core.config import read_recipe
 from nobackfill.errors import DataError
-from nobackfill.upgrade import train_run
+from nobackfill.training.pipeline import train_run
 
 torch.set_num_threads(1)
 epochs = train_run(read_recipe(Path(sys.argv[1])), Path(sys.argv[2]), device=torch.device("cpu"))
@@ -181,7 +181,7 @@ def test_the_last_line_for_people_is_not_lost(whole, tmp_path, monkeypatch):
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.train.state.write_text", failing)
+        patch.setattr("nobackfill.training.checkpoint.write_text", failing)
         with pytest.raises(DataError, match="No space left on device"):
             list(train_run(RECIPE, run, device=CPU))
     list(train_run(RECIPE, run, device=CPU, resume=True))
@@ -194,7 +194,7 @@ def test_a_finished_model_that_cannot_be_written_says_so_too(whole, tmp_path, mo
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.train.run.save_file", full)
+        patch.setattr("nobackfill.training.run.save_file", full)
         with pytest.raises(DataError, match="No space left on device.*--resume"):
             list(train_run(RECIPE, run, device=CPU))
     list(train_run(RECIPE, run, device=CPU, resume=True))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nobackfill.demo import SHOWN, advise, demo_recipe, one_thread, run_demo
-from nobackfill.demo_report import write_report
-from nobackfill.upgrade import train_run
+from nobackfill.report.pages.demo import write_report
+from nobackfill.training.demo import SHOWN, advise, demo_recipe, one_thread, run_demo
+from nobackfill.training.pipeline import train_run
 
 TINY = [
     "data.train_classes=20", "data.test_classes=10", "data.images_per_class=6", "data.side=16",
@@ -153,7 +153,7 @@ def test_every_recipe_gets_the_seed(tmp_path, monkeypatch):
     def stop(data):
         raise RuntimeError(f"seed {data.options['seed']}")
 
-    monkeypatch.setattr("nobackfill.demo.make_collection", stop)
+    monkeypatch.setattr("nobackfill.training.demo.make_collection", stop)
     with pytest.raises(RuntimeError, match="seed 5"):
         run_demo(tmp_path, device=torch.device("cpu"), show=Silent, seed=5, changes=TINY)
 

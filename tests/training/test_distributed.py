@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nobackfill
-from nobackfill import distributed
+from nobackfill.core import distributed
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
 

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
+from nobackfill.core.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError
-from nobackfill.jobs import Job
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.plan import plan_job, saved_for_backward
-from nobackfill.train.loop import make_optimizer, train
-from nobackfill.train.run import resolve
-from nobackfill.upgrade import train_run
+from nobackfill.training.dry_run import plan_job, saved_for_backward
+from nobackfill.training.jobs import Job
+from nobackfill.training.loop import make_optimizer, train
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.run import resolve
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})

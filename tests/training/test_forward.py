@@ -3,20 +3,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nobackfill.config import Choice, PairsConfig, TrainConfig
-from nobackfill.data.batches import Batch
+from nobackfill.core.config import Choice, PairsConfig, TrainConfig
 from nobackfill.data.captions import collect_captions
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import embed
+from nobackfill.data.loader import Batch
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import DataError
-from nobackfill.losses import pair_contrast
 from nobackfill.methods import METHODS
+from nobackfill.methods.losses import pair_contrast
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_dual, make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.train.loop import train
-from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import Images, ImagesAndTexts, Sight
+from nobackfill.models.embed import embed
+from nobackfill.training.forward import Images, ImagesAndTexts, Sight
+from nobackfill.training.loop import train
+from nobackfill.training.new_prototypes_running import RunningMeans
 
 DATA = Choice(
     "glyphs",

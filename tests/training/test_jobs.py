@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from nobackfill.config import Choice, OldConfig
+from nobackfill.core.config import Choice, OldConfig
 from nobackfill.errors import ConfigError
-from nobackfill.jobs import plan_jobs
+from nobackfill.training.jobs import plan_jobs
 
 DATA = "[data]\nname = 'glyphs'\ntrain_classes = 10\nshares = [0.3, 1.0]\n"
 DATA += "[model]\nname = 'small'\n"

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.batches import Batches
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import embed
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.loader import Batches
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, TrainingDiverged
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.train.loop import (
+from nobackfill.models.embed import embed
+from nobackfill.training.loop import (
     check_finite,
     learning_rate,
     make_optimizer,
@@ -24,8 +24,8 @@ from nobackfill.train.loop import (
     train,
     warmup,
 )
-from nobackfill.train.run import Run
-from nobackfill.upgrade import train_run
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.run import Run
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -244,7 +244,7 @@ def test_the_pass_over_the_training_set_is_made_once_an_epoch_and_only_if_asked(
         return embed(*arguments, **options)
 
     got, passes = [], []
-    monkeypatch.setattr("nobackfill.train.sight.embed", counted)
+    monkeypatch.setattr("nobackfill.training.forward.embed", counted)
     model, _ = make()
     rows = collection.training_rows(-1)
     list(train(model, Spy(OldSpace(), 10, dim=8), collection, rows, CONFIG))

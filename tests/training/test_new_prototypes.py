@@ -5,13 +5,13 @@ from functools import partial
 import pytest
 import torch
 
-from nobackfill.config import Choice
-from nobackfill.data.collections import make_collection
+from nobackfill.core.config import Choice
+from nobackfill.data.registry import make_collection
+from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_model
-from nobackfill.prototypes import class_means
-from nobackfill.train.newspace import NewSpace
-from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import WHOLE, Images
+from nobackfill.training.forward import WHOLE, Images
+from nobackfill.training.new_prototypes import NewSpace
+from nobackfill.training.new_prototypes_running import RunningMeans
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
 

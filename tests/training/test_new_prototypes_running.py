@@ -3,15 +3,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import embed
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.train.loop import train
-from nobackfill.train.running import RunningMeans
-from nobackfill.upgrade import train_run
+from nobackfill.models.embed import embed
+from nobackfill.training.loop import train
+from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.pipeline import train_run
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -121,7 +121,7 @@ def count_passes(monkeypatch):
         return embed(*arguments, **options)
 
     passes = []
-    monkeypatch.setattr("nobackfill.train.sight.embed", counted)
+    monkeypatch.setattr("nobackfill.training.forward.embed", counted)
     return passes
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
-from nobackfill.train.known import check_old
-from nobackfill.train.run import resolve
-from nobackfill.upgrade import embed_collection, train_run
+from nobackfill.training.old_model import check_old
+from nobackfill.training.pipeline import embed_collection, train_run
+from nobackfill.training.run import resolve
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})

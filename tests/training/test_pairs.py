@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import nobackfill as nb
-from nobackfill.config import Choice, OldConfig, PairsConfig, Recipe, TrainConfig
+from nobackfill.core.config import Choice, OldConfig, PairsConfig, Recipe, TrainConfig
+from nobackfill.core.seeding import seeded
 from nobackfill.data.captions import collect_captions
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import to_vectors
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import OldSpace
-from nobackfill.randomness import seeded
-from nobackfill.train.known import check_old, know_old_space
-from nobackfill.train.run import Run, resolve
-from nobackfill.upgrade import embed_collection, train_run
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.models.embed import to_vectors
+from nobackfill.training.old_model import check_old, know_old_space
+from nobackfill.training.pipeline import embed_collection, train_run
+from nobackfill.training.run import Run, resolve
 from nobackfill.vectors import Vectors
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nobackfill.errors import ConfigError
-from nobackfill.upgrade import choose_device
+from nobackfill.training.pipeline import choose_device
 
 
 @pytest.mark.parametrize(

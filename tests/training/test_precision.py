@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.config import Choice, TrainConfig
-from nobackfill.data.collections import make_collection
+from nobackfill.core.config import Choice, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import OldSpace
-from nobackfill.products import matrix_products
-from nobackfill.train.loop import train
-from nobackfill.train.precision import Autocast, in_precision, scaler_for
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.ops.matmul import matrix_products
+from nobackfill.training.loop import train
+from nobackfill.training.precision import Autocast, in_precision, scaler_for
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})

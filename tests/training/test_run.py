@@ -7,17 +7,17 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import to_vectors
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
-from nobackfill.records import record_of
-from nobackfill.space import CompatibleWith, read_record, write_record
-from nobackfill.train.known import check_old, know_old_space, old_model_for
-from nobackfill.train.loop import seen_by
-from nobackfill.train.run import Run, resolve
-from nobackfill.upgrade import embed_collection, evaluate_run, train_run
+from nobackfill.models.embed import to_vectors
+from nobackfill.training.loop import seen_by
+from nobackfill.training.old_model import check_old, know_old_space, old_model_for
+from nobackfill.training.pipeline import embed_collection, evaluate_run, train_run
+from nobackfill.training.run import Run, resolve
+from nobackfill.vectors.records import record_of
+from nobackfill.vectors.space import CompatibleWith, read_record, write_record
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -610,7 +610,7 @@ def test_what_was_embedded_is_read_again(old_run, mapped_run, monkeypatch):
     def run_model(*_, **__):
         raise AssertionError("embedded again")
 
-    monkeypatch.setattr("nobackfill.upgrade.run_model", run_model)
+    monkeypatch.setattr("nobackfill.training.pipeline.run_model", run_model)
     result = evaluate_run(Run.open(mapped_run), make_collection(DATA), device=CPU)
     assert result.summary() == json.loads((mapped_run / "evaluation.json").read_text())
 

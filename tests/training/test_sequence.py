@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
-from nobackfill.jobs import plan_jobs
-from nobackfill.sequence import compatibility_matrix, summarize_sequence
-from nobackfill.train.run import Run
-from nobackfill.upgrade import embed_collection, train_run
+from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.registry import make_collection
+from nobackfill.training.jobs import plan_jobs
+from nobackfill.training.pipeline import embed_collection, train_run
+from nobackfill.training.run import Run
+from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 
 CPU = torch.device("cpu")
 GLYPHS = {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16}

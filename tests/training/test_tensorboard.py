@@ -3,8 +3,8 @@ import sys
 import pytest
 
 from nobackfill.errors import ConfigError
-from nobackfill.train.logs import with_tensorboard
-from nobackfill.train.loop import Epoch
+from nobackfill.training.loop import Epoch
+from nobackfill.training.tensorboard import with_tensorboard
 
 EPOCHS = [
     Epoch(0, 0.1, {"classification": 2.5, "compatibility": 1.0}),
@@ -64,7 +64,7 @@ def test_a_run_that_has_nothing_left_to_train_leaves_no_file(tmp_path):
 
 
 def test_only_the_first_of_several_processes_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nobackfill.train.logs.is_main", lambda: False)
+    monkeypatch.setattr("nobackfill.training.tensorboard.is_main", lambda: False)
     assert list(with_tensorboard(EPOCHS, tmp_path)) == EPOCHS
     assert not list(tmp_path.iterdir())
 

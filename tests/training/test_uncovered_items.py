@@ -13,22 +13,28 @@ import torch
 from PIL import Image
 
 import nobackfill as nb
-from nobackfill import distributed
-from nobackfill.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
-from nobackfill.data.collections import make_collection
+from nobackfill.core import distributed
+from nobackfill.core.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
+from nobackfill.core.locks import in_use
 from nobackfill.data.listing import GroundTruth
-from nobackfill.embed import embed
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, TrainingDiverged
-from nobackfill.evaluation import PROTOCOLS
+from nobackfill.evaluation.evaluate import PROTOCOLS
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.sequence import compatibility_matrix, summarize_sequence
-from nobackfill.train.known import know_old_space
-from nobackfill.train.lock import in_use
-from nobackfill.train.loop import train
-from nobackfill.train.run import Run, resolve
-from nobackfill.upgrade import Decoding, embed_collection, mean_over, search_all, train_run
+from nobackfill.models.embed import embed
+from nobackfill.training.loop import train
+from nobackfill.training.old_model import know_old_space
+from nobackfill.training.pipeline import (
+    Decoding,
+    embed_collection,
+    mean_over,
+    search_all,
+    train_run,
+)
+from nobackfill.training.run import Run, resolve
+from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 
 CPU = torch.device("cpu")
 SMALL = ImagesConfig(size=(8, 8), crop=(), normalize="half", flip=0.0)
@@ -291,7 +297,7 @@ def test_the_state_is_let_go_only_after_the_finished_model_is_there(tmp_path, mo
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.train.run.save_file", full_disk)
+        patch.setattr("nobackfill.training.run.save_file", full_disk)
         with pytest.raises(DataError, match="wanted to keep the finished model.*--resume"):
             list(train_run(recipe, tmp_path / "run", device=CPU))
     assert (tmp_path / "run" / "state.pt").exists()

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from nobackfill import distributed
-from nobackfill.config import Choice, PairsConfig, TrainConfig
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import embed
+from nobackfill.core import distributed
+from nobackfill.core.config import Choice, PairsConfig, TrainConfig
+from nobackfill.data.registry import make_collection
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_dual, make_model
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.train.loop import train
-from nobackfill.train.sight import ImagesAndTexts
+from nobackfill.models.embed import embed
+from nobackfill.training.forward import ImagesAndTexts
+from nobackfill.training.loop import train
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
 TOLD = Choice("glyphs", {**DATA.options, "captions": 3})

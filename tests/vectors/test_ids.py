@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import DataError
-from nobackfill.ids import is_in, rows_of_ids
+from nobackfill.vectors.ids import is_in, rows_of_ids
 
 
 def some(number, kind, seed):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nobackfill.errors import DataError
-from nobackfill.space import (
+from nobackfill.vectors.space import (
     SAMPLE,
     CompatibleWith,
     Space,

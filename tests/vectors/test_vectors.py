@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nobackfill.errors import DataError
-from nobackfill.space import CompatibleWith, Space, path_beside, read_space, write_space
-from nobackfill.vectors import Vectors, as_parquet, load_vectors, matrix
-from nobackfill.vectors.as_safetensors import pack_text, unpack_text
+from nobackfill.vectors import Vectors, load_vectors, matrix
+from nobackfill.vectors import parquet as as_parquet
 from nobackfill.vectors.formats import FORMATS
+from nobackfill.vectors.safetensors import pack_text, unpack_text
+from nobackfill.vectors.space import CompatibleWith, Space, path_beside, read_space, write_space
 
 WORDS = ["", "plain", "naïve", "日本語", "🙂🙂", "a\nb", " ", "ß", "id", "0"]
 TABLES = [".parquet", ".safetensors", ".npz"]  # the formats that hold columns
@@ -388,7 +389,7 @@ def fail_after_half(suffix, monkeypatch):
             Path(path).write_bytes(b"half")
             fail()
 
-        monkeypatch.setattr("nobackfill.vectors.as_safetensors.save_file", half)
+        monkeypatch.setattr("nobackfill.vectors.safetensors.save_file", half)
     else:
         write_array = np.lib.format.write_array
 
@@ -873,7 +874,7 @@ def test_what_lies_beside_bare_vectors_must_be_of_them(tmp_path, text, says):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".safetensors"])
 def test_a_short_record_beside_a_file_takes_its_dimensions_from_the_vectors(tmp_path, suffix):
-    from nobackfill.records import space_of
+    from nobackfill.vectors.records import space_of
 
     path = tmp_path / f"old{suffix}"
     Vectors(["a", "b"], torch.eye(2)).save(path)

@@ -30,14 +30,14 @@ def assess(
     """Say whether an upgrade is worth making, and how: from two files of vectors."""
     from dataclasses import replace
 
-    from nobackfill.assessment import assess as run
+    from nobackfill.cli.assess_show_assessment import print_verdict
+    from nobackfill.cli.output_show_page import print_page
     from nobackfill.cli.progress import doing
-    from nobackfill.cli.show_assessment import print_verdict
-    from nobackfill.cli.show_page import print_page
-    from nobackfill.head.files import read_for_fit
-    from nobackfill.report.assessment import assessment_page
-    from nobackfill.reporting import Report, check_page, names_apart
-    from nobackfill.upgrade import choose_device
+    from nobackfill.head.assess.assess import assess as run
+    from nobackfill.head.read_files import read_for_fit
+    from nobackfill.report.build import Report, check_page, names_apart
+    from nobackfill.report.pages.assessment import assessment_page
+    from nobackfill.training.pipeline import choose_device
 
     if report is not None:
         check_page(report)  # before anything is done

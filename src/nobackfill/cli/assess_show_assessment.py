@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit, interval_text
+from nobackfill.cli.output import console, emit, interval_text
 
 if TYPE_CHECKING:
-    from nobackfill.assessment import Verdict
+    from nobackfill.head.assess.assess import Verdict
 
 COLORS = {0: "green", 1: "red", 3: "yellow"}
 

@@ -48,7 +48,7 @@ def quality(
     json: Json = False,
 ) -> None:
     """Put methods to whole upgrades over seeds; runs that are done are not made again."""
-    from nobackfill.cli.show_bench import Asked, print_suites, run_and_print
+    from nobackfill_bench.quality.output import Asked, print_suites, run_and_print
 
     if show:
         print_suites(as_json=json)
@@ -101,7 +101,7 @@ def speed(
     json: Json = False,
 ) -> None:
     """Measure speed and memory, each figure beside its peer or its floor, as a ratio."""
-    from nobackfill.cli.show_speed import AskedSpeed, measure_and_print, print_cases
+    from nobackfill_bench.speed.output import AskedSpeed, measure_and_print, print_cases
 
     asked = AskedSpeed(
         suites=tuple(suite or ()),

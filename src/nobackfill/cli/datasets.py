@@ -38,8 +38,8 @@ def datasets(
     json: Json = False,
 ) -> None:
     """List the collections that can be read, or check one on disk (exit 1 if it differs)."""
-    from nobackfill.cli.show_datasets import print_check, print_datasets, watch_files
-    from nobackfill.data.check import check_dataset
+    from nobackfill.cli.datasets_show_datasets import print_check, print_datasets, watch_files
+    from nobackfill.data.verify import check_dataset
 
     if action is None:
         print_datasets(as_json=json)

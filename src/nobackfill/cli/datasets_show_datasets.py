@@ -7,15 +7,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from nobackfill.cli import progress
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 
 if TYPE_CHECKING:
-    from nobackfill.data.check import Check
+    from nobackfill.data.verify import Check
 
 
 def print_datasets(*, as_json: bool) -> None:
     """Prints each collection: what it is, the files that are expected, what it should hold."""
-    from nobackfill.data.datasets import DATASETS
+    from nobackfill.data.registry_datasets import DATASETS
 
     if as_json:
         rows = [

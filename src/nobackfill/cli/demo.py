@@ -17,11 +17,11 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train six small models on built-in data and see what an upgrade without backfill gains."""
+    from nobackfill.cli.output import print_demo
     from nobackfill.cli.progress import TrainingProgress, training_progress
-    from nobackfill.cli.show import print_demo
-    from nobackfill.demo import run_demo
-    from nobackfill.demo_report import write_report
-    from nobackfill.upgrade import choose_device
+    from nobackfill.report.pages.demo import write_report
+    from nobackfill.training.demo import run_demo
+    from nobackfill.training.pipeline import choose_device
 
     where = choose_device(device)
     with training_progress() as progress:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 
 if TYPE_CHECKING:
-    from nobackfill.doctor import Examination, Package
+    from nobackfill.core.environment import Examination, Package
 
 
 def print_examination(found: "Examination", *, as_json: bool) -> None:

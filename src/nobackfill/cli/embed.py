@@ -35,12 +35,12 @@ def embed(
     """Run a model over a collection or texts, or a head over vectors, into a file of vectors."""
     check_model(model)
 
-    from nobackfill.cli.show import print_object
-    from nobackfill.upgrade import choose_device, decode_with, embed_collection
+    from nobackfill.cli.output import print_object
+    from nobackfill.training.pipeline import choose_device, decode_with, embed_collection
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
-        from nobackfill.head.files import modality_of
+        from nobackfill.head.read_files import modality_of
         from nobackfill.vectors import load_vectors
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
@@ -48,7 +48,7 @@ def embed(
         kinds = modality_of(new, modality)
         vectors = head.transform(new, side=side or "query", modality=kinds)
     elif data.suffix == ".txt":
-        from nobackfill.sentences import embed_sentences, read_sentences
+        from nobackfill.training.embed_texts import embed_sentences, read_sentences
 
         vectors = embed_sentences(
             model, read_sentences(data), side=side or "query", device=choose_device(device)

@@ -51,13 +51,13 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit a head that maps new vectors into the old space, from vectors alone."""
+    from nobackfill.cli.fit_show_head import print_head
     from nobackfill.cli.progress import fitting_progress
-    from nobackfill.cli.show_head import print_head
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
-    from nobackfill.head.files import read_for_fit
-    from nobackfill.head.folder import check_place
-    from nobackfill.upgrade import choose_device
+    from nobackfill.head.read_files import read_for_fit
+    from nobackfill.head.storage import check_place
+    from nobackfill.training.pipeline import choose_device
 
     check_place(output, overwrite=overwrite)  # before the work, not after it
     if onnx is not None:

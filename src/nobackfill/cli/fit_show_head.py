@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 
 if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead

@@ -12,10 +12,10 @@ from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.doctor import doctor
 from nobackfill.cli.embed import embed
-from nobackfill.cli.ending import exit_code_of
-from nobackfill.cli.evaluate import evaluate
+from nobackfill.cli.evaluate.command import evaluate
+from nobackfill.cli.exit_codes import exit_code_of
 from nobackfill.cli.fit import fit
-from nobackfill.cli.gallery import gallery
+from nobackfill.cli.gallery.commands import gallery
 from nobackfill.cli.matrix import matrix
 from nobackfill.cli.methods import methods
 from nobackfill.cli.report import report

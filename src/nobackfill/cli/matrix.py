@@ -38,10 +38,10 @@ def matrix(
     json: Json = False,
 ) -> None:
     """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
-    from nobackfill.cli.show_matrix import print_matrix
+    from nobackfill.cli.matrix_show_matrix import print_matrix
     from nobackfill.data.ground_truth import check_level, read_ground_truth
-    from nobackfill.matrix import check_names, compatibility_matrix
-    from nobackfill.upgrade import choose_device
+    from nobackfill.evaluation.matrix import check_names, compatibility_matrix
+    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     check_level(level, ground_truth)

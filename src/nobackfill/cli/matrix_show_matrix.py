@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 
 if TYPE_CHECKING:
-    from nobackfill.matrix import CompatibilityMatrix, Upgrade, UpgradeScores
+    from nobackfill.evaluation.matrix import CompatibilityMatrix, Upgrade, UpgradeScores
 
 
 def print_matrix(matrix: "CompatibilityMatrix", *, as_json: bool) -> None:

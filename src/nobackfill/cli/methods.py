@@ -15,7 +15,7 @@ def methods(
     json: Json = False,
 ) -> None:
     """List the methods and what each needs of the old model."""
-    from nobackfill.cli.show import print_methods
+    from nobackfill.cli.output import print_methods
 
     parts = None if given is None else [part for text in given for part in text.split(",")]
     print_methods(parts, as_json=json)

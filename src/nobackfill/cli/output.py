@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from nobackfill.demo import Demo
-    from nobackfill.evaluation import Evaluation
-    from nobackfill.space import CompatibleWith
+    from nobackfill.evaluation.evaluate import Evaluation
+    from nobackfill.training.demo import Demo
+    from nobackfill.vectors.space import CompatibleWith
 
 console = Console(highlight=False)
 
@@ -44,8 +44,8 @@ def print_evaluation(
         as_json: Whether for programs.
         more: What else goes into their object.
     """
+    from nobackfill.evaluation.verdict import from_to, what_falls
     from nobackfill.report.numbers import out_of
-    from nobackfill.verdicts import from_to, what_falls
 
     if as_json:
         emit({**evaluation.summary(), **(more or {})})
@@ -106,8 +106,8 @@ def print_declared(
     model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
 ) -> None:
     """Prints what the record of a model says from now on, or, on stderr, why it does not."""
-    from nobackfill.declaration import why_not
-    from nobackfill.records import record_of
+    from nobackfill.evaluation.declare import why_not
+    from nobackfill.vectors.records import record_of
 
     if measured is None:
         print(f"nobackfill: {why_not(evaluation, written=True)}", file=sys.stderr)
@@ -128,14 +128,14 @@ def _interval(one: dict[str, Any]) -> str:
 
 def interval_text(one: dict[str, Any], *, digits: int = 2) -> str:
     """A difference in percent, with its interval where that is known."""
-    from nobackfill.bootstrap import in_points
+    from nobackfill.evaluation.bootstrap import in_points
 
     return in_points(one, digits=digits)
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:
     """Prints what a run came to."""
-    from nobackfill.verdicts import over_directions, run_sentence
+    from nobackfill.evaluation.verdict import over_directions, run_sentence
 
     path = folder / "evaluation.json"
     result = over_directions(json.loads(path.read_text())) if path.exists() else None
@@ -151,8 +151,8 @@ def print_demo(demo: "Demo", *, as_json: bool) -> None:
     if as_json:
         emit(demo.summary())
         return
-    from nobackfill.demo import conclude
-    from nobackfill.demo_report import results_table
+    from nobackfill.report.pages.demo import results_table
+    from nobackfill.training.demo import conclude
 
     results = results_table(demo.evaluations)
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -171,10 +171,10 @@ def print_demo(demo: "Demo", *, as_json: bool) -> None:
 
 def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     """Prints the methods that can be used with what is given."""
-    from nobackfill.config import suggest
+    from nobackfill.core.config import suggest
     from nobackfill.errors import ConfigError
     from nobackfill.methods import METHODS
-    from nobackfill.oldspace import MEANING
+    from nobackfill.methods.old_space import MEANING
 
     for part in given or []:
         if part not in MEANING:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nobackfill.cli.show import console
+from nobackfill.cli.output import console
 
 
 def print_page(path: Path | None, *, as_json: bool) -> None:

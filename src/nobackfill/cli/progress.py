@@ -15,9 +15,9 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from nobackfill.data.batches import Batch, Batches
-    from nobackfill.head.progress import Progress as Fitting
-    from nobackfill.train.loop import Epoch
+    from nobackfill.data.loader import Batch, Batches
+    from nobackfill.head.schedule_progress import Progress as Fitting
+    from nobackfill.training.loop import Epoch
 
 WHILE = 2.0  # seconds before a bar is worth a look
 console = Console(stderr=True, highlight=False)

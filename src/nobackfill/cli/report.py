@@ -18,10 +18,10 @@ def report(
     json: Json = False,
 ) -> None:
     """Write what an upgrade came to, or how several compare, as a page to look at."""
+    from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing
-    from nobackfill.cli.show import print_object
-    from nobackfill.reporting import check_page, report_runs
-    from nobackfill.upgrade import choose_device, decode_with
+    from nobackfill.report.build import check_page, report_runs
+    from nobackfill.training.pipeline import choose_device, decode_with
 
     check_page(output)  # before anything is done
     with doing() as tell:

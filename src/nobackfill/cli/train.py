@@ -28,16 +28,16 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a model from a recipe, after the old one that it names; or a sequence of them."""
-    from nobackfill import distributed
+    from nobackfill.cli.output import print_run
     from nobackfill.cli.progress import TrainingProgress, training_progress
-    from nobackfill.cli.show import print_run
-    from nobackfill.cli.show_plan import print_plan, print_sequence
-    from nobackfill.jobs import plan_jobs
-    from nobackfill.plan import plan_job
-    from nobackfill.sequence import summarize_sequence
-    from nobackfill.train.logs import with_tensorboard
-    from nobackfill.train.run import Run
-    from nobackfill.upgrade import choose_device, decode_with, train_run
+    from nobackfill.cli.train_show_plan import print_plan, print_sequence
+    from nobackfill.core import distributed
+    from nobackfill.training.dry_run import plan_job
+    from nobackfill.training.jobs import plan_jobs
+    from nobackfill.training.pipeline import choose_device, decode_with, train_run
+    from nobackfill.training.run import Run
+    from nobackfill.training.sequence import summarize_sequence
+    from nobackfill.training.tensorboard import with_tensorboard
 
     changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
     jobs = plan_jobs(recipe, output, changes)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit, print_object
+from nobackfill.cli.output import console, emit, print_object
 
 if TYPE_CHECKING:
-    from nobackfill.jobs import Job
-    from nobackfill.plan import Plan
+    from nobackfill.training.dry_run import Plan
+    from nobackfill.training.jobs import Job
 
 
 def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
     """Prints what would be trained, on what, how long, and what that needs."""
-    from nobackfill.config import to_toml
+    from nobackfill.core.config import to_toml
 
     if as_json:
         jobs = [{**plan.summary(), "recipe": to_toml(job.recipe)} for job, plan in plans]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.config import ImagesConfig, suggest
+from nobackfill.core.config import ImagesConfig, suggest
 from nobackfill.data.captions import Captions, check_captions
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ class Collection:
         preprocessing: What `load` and `prepare` do, in words: part of a vector's fingerprint.
         captions: The texts of all images; None where there are none.
         ground_truth: What queries shall find, where that is listed, by the ways to count it.
-        protocol: How it is searched; a name of `nobackfill.protocols.PROTOCOLS`.
+        protocol: How it is searched; a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
         workers: How many processes load images.
         ready: Told which rows will be loaded, before any process starts to.
         images: What a model sees of image files; None where there are no files.

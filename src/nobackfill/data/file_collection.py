@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from nobackfill.config import ImagesConfig
+from nobackfill.core.config import ImagesConfig
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection, Pixels, Rows
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import Listing
 from nobackfill.data.splits import ClassOrder, number_classes
-from nobackfill.data.views import augment, cut, describe, normalize, resize
+from nobackfill.data.transforms import augment, cut, describe, normalize, resize
 from nobackfill.errors import ConfigError, DataError
 
 Order = Literal["random", "first", "numpy"]

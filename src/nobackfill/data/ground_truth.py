@@ -7,11 +7,11 @@ Pairs are the rows of a table with the columns `query` and `relevant`.
 import json
 from pathlib import Path
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
+from nobackfill.data.ground_truth_pairs import read_pairs
 from nobackfill.data.listing import GroundTruth, read_text
-from nobackfill.data.pairs import read_pairs
-from nobackfill.data.pickles import read_pickle
-from nobackfill.data.roxford_rparis import PROTOCOLS, check_truth, select_truth
+from nobackfill.data.readers.roxford_rparis import PROTOCOLS, check_truth, select_truth
+from nobackfill.data.safe_pickle import read_pickle
 from nobackfill.data.tables import TABLES
 from nobackfill.errors import ConfigError, DataError
 

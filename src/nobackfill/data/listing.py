@@ -83,7 +83,7 @@ class Dataset:
         layout: The files that are expected below its folder, one to a line.
         read: Its folder in, its listing out. What the user may choose are keyword-only arguments.
         counts: What its authors say it holds, of `count_items`' names.
-        protocol: How it is searched; a name of `nobackfill.protocols.PROTOCOLS`.
+        protocol: How it is searched; a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
     """
 
     says: str

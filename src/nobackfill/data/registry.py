@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
+from nobackfill.core.atomic_files import find_given
+from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
-from nobackfill.data.datasets import DATASETS
-from nobackfill.data.files import collect_files
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
+from nobackfill.data.registry_datasets import DATASETS
 from nobackfill.errors import ConfigError
-from nobackfill.files import find_given
 
 FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # of [data], for any collection of files
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.data.pickled_arrays import STAND_INS, PlainArray
+from nobackfill.data.safe_pickle_pickled_arrays import STAND_INS, PlainArray
 from nobackfill.errors import DataError
 
 PLAIN = (str, bytes, bool, int, float, type(None), np.number, np.bool_)

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
-from nobackfill.config import ImagesConfig
+from nobackfill.core.config import ImagesConfig
 
 RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nobackfill.config import suggest
-from nobackfill.data.datasets import DATASETS
-from nobackfill.data.images import open_image
+from nobackfill.core.config import suggest
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import Listing, count_items
+from nobackfill.data.registry_datasets import DATASETS
 from nobackfill.errors import ConfigError, DataError
 
 Decode = Literal["all", "some", "none"]

@@ -14,9 +14,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.evaluation import Evaluation, Verdict, evaluate, metrics_of, search_as_planned
-from nobackfill.ids import Ids, is_in
-from nobackfill.matching import (
+from nobackfill.evaluation.evaluate import (
+    Evaluation,
+    Verdict,
+    evaluate,
+    metrics_of,
+    search_as_planned,
+)
+from nobackfill.evaluation.metrics import Retrieval, unit
+from nobackfill.evaluation.pair_vectors import PairVectors
+from nobackfill.evaluation.protocols import Protocol, protocol_named
+from nobackfill.evaluation.search_plan import (
     SearchPlan,
     check_agreement,
     columns_of,
@@ -25,10 +33,8 @@ from nobackfill.matching import (
     rows_of,
 )
 from nobackfill.methods import METHODS
-from nobackfill.metrics import Retrieval, unit
-from nobackfill.pairvectors import PairVectors
-from nobackfill.protocols import Protocol, protocol_named
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import Ids, is_in
 
 BLOCK = 1024  # queries that are looked at together
 

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import Evaluation
-from nobackfill.matching import SearchPlan
-from nobackfill.prototypes import class_means
-from nobackfill.search import nearest, rows_per_block
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.methods.prototypes import class_means
+from nobackfill.ops.nearest import nearest, rows_per_block
 
 NEIGHBORS = 5  # of each class, among which the most similar pairs are looked for
 

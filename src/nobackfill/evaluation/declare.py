@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from nobackfill.bootstrap import in_points
 from nobackfill.errors import DataError, SpaceMismatch
-from nobackfill.evaluation import Evaluation
-from nobackfill.fitted import check_new_queries
-from nobackfill.protocols import protocol_named
-from nobackfill.records import record_of, space_of
-from nobackfill.space import CompatibleWith, Space, write_record
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.notes_fitted import check_new_queries
+from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.vectors.records import record_of, space_of
+from nobackfill.vectors.space import CompatibleWith, Space, write_record
 
 WHAT_TO_DO = {
     "not compatible": "Train or fit a model against these vectors (`nobackfill train`, `nobackfill "

@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import FEWEST_GROUPS, Interval, paired_interval
-from nobackfill.caveats import mixed_notes, query_notes, same_notes, space_notes
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.fitted import Overlap, fitted_note, fitted_overlap
-from nobackfill.ids import is_in
-from nobackfill.matching import SearchPlan, columns_of, plan_search
-from nobackfill.metrics import Retrieval, retrieval
-from nobackfill.pairvectors import PairVectors
-from nobackfill.protocols import PROTOCOLS, Protocol, protocol_named
-from nobackfill.scores import PScores, compatibility, p_scores
-from nobackfill.space import Space
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.evaluation.metrics import Retrieval, retrieval
+from nobackfill.evaluation.notes import mixed_notes, query_notes, same_notes, space_notes
+from nobackfill.evaluation.notes_fitted import Overlap, fitted_note, fitted_overlap
+from nobackfill.evaluation.pair_vectors import PairVectors
+from nobackfill.evaluation.protocols import PROTOCOLS, Protocol, protocol_named
+from nobackfill.evaluation.scores import PScores, compatibility, p_scores
+from nobackfill.evaluation.search_plan import SearchPlan, columns_of, plan_search
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.space import Space
 
 __all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
 

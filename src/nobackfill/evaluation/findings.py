@@ -12,13 +12,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.analysis import cosine_spread, on_a_plane, uniformity
-from nobackfill.comparison import Comparison, Flipped, Slice, compare
-from nobackfill.confusion import ConfusedPair, confused_classes
 from nobackfill.errors import DataError
-from nobackfill.evaluation import Evaluation
-from nobackfill.prototypes import class_means
-from nobackfill.similarities import Similarities, similarities
+from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.geometry import cosine_spread, on_a_plane, uniformity
+from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, compare
+from nobackfill.evaluation.thresholds import Similarities, similarities
+from nobackfill.methods.prototypes import class_means
 
 LISTED = 1000  # queries that lose most, and as many that win most
 VALUES = 500  # a column with more values than this is no slice but a name

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.search import check_finite, rows_per_block
+from nobackfill.ops.nearest import check_finite, rows_per_block
 
 MOST_ROWS = 10_000  # of which `uniformity` compares all pairs
 FEWEST_ROWS = 10  # below this, t-SNE has no neighbourhoods to keep

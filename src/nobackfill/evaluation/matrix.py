@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from nobackfill.common import plan_common_search
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.evaluation import search_as_planned
-from nobackfill.matching import SearchPlan, rows_of
+from nobackfill.evaluation.evaluate import search_as_planned
+from nobackfill.evaluation.multi_plan import plan_common_search
+from nobackfill.evaluation.protocols import Protocol, protocol_named
+from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
+from nobackfill.evaluation.search_plan import SearchPlan, rows_of
 from nobackfill.methods import METHODS
-from nobackfill.protocols import Protocol, protocol_named
-from nobackfill.scores import Compatibility, PScores, compatibility, p_scores
 from nobackfill.vectors import Vectors
 
 

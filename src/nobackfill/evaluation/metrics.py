@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.ranking import on_the_way_back, sorted_ranks
-from nobackfill.relevance import (
+from nobackfill.evaluation.relevance import (
     IndexLists,
     Integers,
     Lists,
@@ -20,7 +19,8 @@ from nobackfill.relevance import (
     same_label_and_camera,
     what_is_relevant,
 )
-from nobackfill.search import check_finite, comparable, rows_per_block, score_blocks
+from nobackfill.ops.nearest import check_finite, comparable, rows_per_block, score_blocks
+from nobackfill.ops.ranking import on_the_way_back, sorted_ranks
 
 AREAS = ("step", "trapezoid")
 

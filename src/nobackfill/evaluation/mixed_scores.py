@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.metrics import average_precision
-from nobackfill.ranking import sorted_ranks
-from nobackfill.relevance import lists_by_label
-from nobackfill.search import rows_per_block
+from nobackfill.evaluation.metrics import average_precision
+from nobackfill.evaluation.relevance import lists_by_label
+from nobackfill.ops.nearest import rows_per_block
+from nobackfill.ops.ranking import sorted_ranks
 
 Rows = Int[Tensor, " block"]
 Scores = Callable[[Rows], Float[Tensor, "block items"]]  # of some items on all of them

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.ids import Ids, is_in
-from nobackfill.matching import SearchPlan, check_agreement, columns_of, plan_search
-from nobackfill.protocols import Protocol
+from nobackfill.evaluation.protocols import Protocol
+from nobackfill.evaluation.search_plan import SearchPlan, check_agreement, columns_of, plan_search
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import Ids, is_in
 
 
 def plan_common_search(

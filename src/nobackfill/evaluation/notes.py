@@ -4,10 +4,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.ids import is_in
-from nobackfill.matching import SearchPlan, rows_of
+from nobackfill.evaluation.search_plan import SearchPlan, rows_of
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import is_in
 
 ROUNDING = 1e-3  # how far apart unit vectors may lie that float16 made of the same
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
-from nobackfill.ids import is_in
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
+from nobackfill.vectors.ids import is_in
 
 REMEDY = "with a column `split`, or on other classes than those you ask with"
 

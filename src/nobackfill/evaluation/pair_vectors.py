@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from nobackfill.matching import SearchPlan, rows_of
+from nobackfill.evaluation.search_plan import SearchPlan, rows_of
 from nobackfill.vectors import Vectors
 
 

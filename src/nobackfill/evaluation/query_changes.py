@@ -13,13 +13,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import Interval, paired_interval
-from nobackfill.config import suggest
+from nobackfill.core.atomic_files import replacing
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import Evaluation
-from nobackfill.files import replacing
-from nobackfill.metrics import unit
-from nobackfill.search import best_by_partition, comparable, rows_per_block
+from nobackfill.evaluation.bootstrap import Interval, paired_interval
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.metrics import unit
+from nobackfill.ops.nearest import best_by_partition, comparable, rows_per_block
 
 BLOCK = 2**24  # cosines held at a time
 PAIRS = 50_000_000  # from which on queries are chosen

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.ranking import sent_to
+from nobackfill.ops.ranking import sent_to
 
 Integers = Tensor | np.ndarray | Sequence[Any]  # what else it holds is for `whole_numbers` to say
 IndexLists = Tensor | np.ndarray | Sequence[Integers]

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.ids import Ids, is_in, rows_of_ids
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.columns import as_key
+from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.comparison import Comparison, Threshold, passing, threshold_for
+from nobackfill.evaluation.query_changes import Comparison, Threshold, passing, threshold_for
 
 BINS = 80
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nobackfill.evaluation import Verdict
-from nobackfill.modalities import is_between_modalities
+from nobackfill.evaluation.by_modality import is_between_modalities
+from nobackfill.evaluation.evaluate import Verdict
 
 DIRECTION = re.compile(r"(?:(?P<test>.+)_)?(?P<direction>(?:image|text)_to_(?:image|text))")
 AT_THE_TOP = {"recall_at_1": "Recall@1", "ndcg_at_10": "nDCG@10"}

@@ -12,11 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.base import Matrix, Store
-from nobackfill.gallery.made_by import declare, declared, names_nothing
-from nobackfill.gallery.route import log
-from nobackfill.space import Space, names_a_model
+from nobackfill.gallery.provenance import declare, declared, names_nothing
+from nobackfill.gallery.routing import log
+from nobackfill.gallery.stores.base import Matrix, Store
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space, names_a_model
 
 BATCH = 256
 PAGE = 10_000  # ids that are looked at in one go

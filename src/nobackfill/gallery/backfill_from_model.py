@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nobackfill.config import read_sequence
-from nobackfill.embed import embed
+from nobackfill.core.config import read_sequence
 from nobackfill.errors import DataError
-from nobackfill.gallery.base import Matrix
-from nobackfill.space import Space
-from nobackfill.train.run import Lineage, Run
-from nobackfill.upgrade import AS_IT_COMES, Decoding
+from nobackfill.gallery.stores.base import Matrix
+from nobackfill.models.embed import embed
+from nobackfill.training.pipeline import AS_IT_COMES, Decoding
+from nobackfill.training.run import Lineage, Run
+from nobackfill.vectors.space import Space
 
 
 class FromModel:

@@ -2,9 +2,9 @@
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.backfill import pages
-from nobackfill.gallery.base import Store
-from nobackfill.gallery.made_by import space_key
-from nobackfill.gallery.route import current, log
+from nobackfill.gallery.provenance import space_key
+from nobackfill.gallery.routing import current, log
+from nobackfill.gallery.stores.base import Store
 
 
 def remove_new(store: Store, collection: str, *, dry_run: bool = False) -> int:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.base import Store
-from nobackfill.gallery.made_by import fingerprint_of
-from nobackfill.space import Space, with_dim
-from nobackfill.verdicts import over_directions, run_sentence
+from nobackfill.evaluation.verdict import over_directions, run_sentence
+from nobackfill.gallery.provenance import fingerprint_of
+from nobackfill.gallery.stores.base import Store
+from nobackfill.vectors.space import Space, with_dim
 
 NEVER: Final = "never measured"
 TRAINED_TO_BE = "fitted or trained to be compatible, never measured"

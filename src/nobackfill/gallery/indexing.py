@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Store
-from nobackfill.gallery.route import log
+from nobackfill.gallery.routing import log
+from nobackfill.gallery.stores.base import Store
 
 
 @dataclass(frozen=True)

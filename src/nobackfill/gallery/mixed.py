@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nobackfill.errors import ConfigError, GalleryError
-from nobackfill.gallery.base import Found, Matrix, Store, unit
+from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
 
 SAMPLE = 1000  # stored vectors that tell what a stranger's score is
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.base import Store
-from nobackfill.records import space_of
-from nobackfill.space import SAMPLE, Space, names_a_model, with_dim
+from nobackfill.gallery.stores.base import Store
+from nobackfill.vectors.records import space_of
+from nobackfill.vectors.space import SAMPLE, Space, names_a_model, with_dim
 
 HEXADECIMAL = set("0123456789abcdef")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nobackfill.core.atomic_files import replacing
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import replacing
-from nobackfill.gallery.base import Rows, Store
+from nobackfill.gallery.stores.base import Rows, Store
 
 PAGE = 10_000
 

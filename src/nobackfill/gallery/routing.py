@@ -7,7 +7,7 @@ from getpass import getuser
 from typing import Any
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Store
+from nobackfill.gallery.stores.base import Store
 
 ROUTE, LOG = "route", "log/"
 

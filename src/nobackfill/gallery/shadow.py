@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.gallery.base import Found, Matrix, Store, unit
+from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
 
 PAGE = 4096
 

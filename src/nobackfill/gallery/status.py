@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Store
-from nobackfill.gallery.made_by import declared
-from nobackfill.gallery.route import Route, current
+from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.routing import Route, current
+from nobackfill.gallery.stores.base import MARK, Store
 
 SPACE = "space/"
 PAGE = 10_000  # ids that are asked for in one go

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
-    from nobackfill.head.stacking import stack_modalities
+    from nobackfill.head.multimodal_stacking import stack_modalities
 
 _HOME = {"CompatibleHead": "head", "stack_modalities": "stacking"}
 

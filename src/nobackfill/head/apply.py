@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError, SpaceMismatch
-from nobackfill.head.folder import Arrays, read_folder
+from nobackfill.head.storage import Arrays, read_folder
 
 ROWS = 1024  # that are mapped in one go
 P = 0.3275911  # of `gelu`

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import replacing, write_text
-from nobackfill.head.folder import Arrays
 from nobackfill.head.head import CompatibleHead
+from nobackfill.head.storage import Arrays
 
 OPSET, IR_VERSION = 17, 8  # of early 2022: most of what runs ONNX today reads these
 TOLERANCE = 1e-5

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.adapters import Moments
+from nobackfill.head.closed_form import Moments
 
 
 class Extra(nn.Module):

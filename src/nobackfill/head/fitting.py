@@ -9,19 +9,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.config import resolve_options
+from nobackfill.core.config import resolve_options
+from nobackfill.core.seeding import seeded
+from nobackfill.head.cuda_graph import RecordedStep
 from nobackfill.head.examples import Examples
-from nobackfill.head.heldout import asked, mapped
-from nobackfill.head.modalities import Network
-from nobackfill.head.progress import Progress
-from nobackfill.head.recorded import RecordedStep
+from nobackfill.head.multimodal import Network
 from nobackfill.head.schedule import Round, Schedule, rounds
-from nobackfill.head.settings import FitConfig
+from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.head.validation import asked, mapped
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.randomness import seeded
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import class_means
 
 
 def fit_network(

@@ -11,15 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.config import resolve_options, suggest
+from nobackfill.core.config import resolve_options, suggest
+from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head.closed import choose_closed_form
 from nobackfill.head.fitting import fit_network
-from nobackfill.head.folder import fingerprint
-from nobackfill.head.heldout import mapped
+from nobackfill.head.initial_map import choose_closed_form
 from nobackfill.head.inputs import Rows, check_lengths, matched, partner_notes
-from nobackfill.head.marks import Marks, marks_of_maps, with_fitted
-from nobackfill.head.modalities import (
+from nobackfill.head.multimodal import (
     Modality,
     ModalityNetwork,
     Network,
@@ -31,16 +29,18 @@ from nobackfill.head.modalities import (
     widths_of,
 )
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.parts import Parts, check_kind, divide, told_classes
-from nobackfill.head.progress import Progress
-from nobackfill.head.settings import FitConfig, check_config, check_method
-from nobackfill.head.stored import add_extra, compare_stored
+from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.schedule_settings import FitConfig, check_config, check_method
+from nobackfill.head.seen_items import Marks, marks_of_maps, with_fitted
+from nobackfill.head.split import Parts, check_kind, divide, told_classes
+from nobackfill.head.storage import fingerprint
+from nobackfill.head.stored_side import add_extra, compare_stored
 from nobackfill.head.supervision import Pairs
+from nobackfill.head.validation import mapped
 from nobackfill.methods import METHODS
-from nobackfill.randomness import seeded
-from nobackfill.space import Space
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix
+from nobackfill.vectors.space import Space
 
 BLOCK = 65_536  # rows that are mapped in one go
 
@@ -258,7 +258,7 @@ class CompatibleHead:
 
         It takes vectors of that modality's own length, without zeros behind.
         """
-        from nobackfill.head.saving import one_modality
+        from nobackfill.head.save_load import one_modality
 
         self._fitted()
         return one_modality(self, name)
@@ -266,10 +266,10 @@ class CompatibleHead:
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes config.json, model.safetensors, space.json and maybe fitted.npy into a folder.
 
-        Of several modalities, into a folder below for each; see `nobackfill.head.saving`. A head
+        Of several modalities, into a folder below for each; see `nobackfill.head.save_load`. A head
         that was there goes away; a trained run is not touched.
         """
-        from nobackfill.head.saving import save_head
+        from nobackfill.head.save_load import save_head
 
         self._fitted()
         save_head(self, Path(folder))
@@ -277,7 +277,7 @@ class CompatibleHead:
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, device: str = "cpu") -> "CompatibleHead":
         """Reads what `save_pretrained` wrote."""
-        from nobackfill.head.saving import read_head
+        from nobackfill.head.save_load import read_head
 
         return read_head(Path(folder), cls, device=device)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from nobackfill.adapters import Affine, moments, procrustes_of, ridge_of
+from nobackfill.head.closed_form import Affine, moments, procrustes_of, ridge_of
 from nobackfill.head.examples import Examples
-from nobackfill.head.heldout import asked
-from nobackfill.head.modalities import ModalityNetwork, Network
-from nobackfill.head.progress import Progress
+from nobackfill.head.multimodal import ModalityNetwork, Network
+from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.validation import asked
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 MIDDLING = "ridge 0.001"  # where no held-out classes say which is best

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nobackfill.adapters import Affine
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.evaluation.search_plan import check_agreement, columns_of
+from nobackfill.head.closed_form import Affine
 from nobackfill.head.inputs import Rows, check_order
 from nobackfill.head.network import HeadNetwork
-from nobackfill.matching import check_agreement, columns_of
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import blocks
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.modalities import COLUMN
+from nobackfill.head.multimodal import COLUMN
 from nobackfill.vectors import Vectors
 
 

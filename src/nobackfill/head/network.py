@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.adapters import Affine
-from nobackfill.head.extra import Extra
+from nobackfill.head.closed_form import Affine
+from nobackfill.head.extra_dims import Extra
 
 
 class HeadNetwork(nn.Module):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.evaluation.search_plan import check_agreement, columns_of
 from nobackfill.head.inputs import common_ids, partner_notes
-from nobackfill.head.modalities import COLUMN
-from nobackfill.matching import check_agreement, columns_of
+from nobackfill.head.multimodal import COLUMN
 from nobackfill.vectors import Vectors, load_vectors
 
 

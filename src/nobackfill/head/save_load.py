@@ -6,9 +6,13 @@ from pathlib import Path
 
 import torch
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.folder import (
+from nobackfill.head.head import CompatibleHead
+from nobackfill.head.multimodal import ModalityNetwork
+from nobackfill.head.network import HeadNetwork
+from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.storage import (
     Joint,
     Stored,
     check_place,
@@ -19,10 +23,6 @@ from nobackfill.head.folder import (
     write_folder,
     write_joint,
 )
-from nobackfill.head.head import CompatibleHead
-from nobackfill.head.modalities import ModalityNetwork
-from nobackfill.head.network import HeadNetwork
-from nobackfill.head.progress import Progress
 
 
 def save_head(head: CompatibleHead, folder: Path) -> None:

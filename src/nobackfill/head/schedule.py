@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nobackfill.head.examples import Examples, drawn
-from nobackfill.head.settings import FitConfig
+from nobackfill.head.schedule_settings import FitConfig
 
 ROUND = 200  # steps at most until held-out classes are asked again
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import replacing, write_text
-from nobackfill.space import Space
+from nobackfill.vectors.space import Space
 
 SCHEMA = 2
 JOINT_SCHEMA = 1  # of a config.json that names modalities

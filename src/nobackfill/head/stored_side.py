@@ -3,12 +3,12 @@
 import torch
 import torch.nn.functional as F
 
-from nobackfill.adapters import moments
+from nobackfill.head.closed_form import moments
 from nobackfill.head.examples import Examples
-from nobackfill.head.extra import Extra
-from nobackfill.head.heldout import asking, mapped, searched
-from nobackfill.head.modalities import Network
+from nobackfill.head.extra_dims import Extra
+from nobackfill.head.multimodal import Network
 from nobackfill.head.network import HeadNetwork
+from nobackfill.head.validation import asking, mapped, searched
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)  # of extra dimensions, beside a vector of unit length
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.evaluation.metrics import retrieval
 from nobackfill.head.examples import Examples
-from nobackfill.head.modalities import Network
-from nobackfill.metrics import retrieval
+from nobackfill.head.multimodal import Network
 
 QUERIES = 2000  # that are asked, of each modality
 

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nobackfill.given import check_not_alone
-from nobackfill.itemclasses import ItemClasses
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -24,7 +22,9 @@ from nobackfill.methods.base import (
     Prototypes,
     Terms,
 )
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.checks import check_not_alone
+from nobackfill.methods.item_index import ItemClasses
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class AdvBCT(ClassifyingMethod):

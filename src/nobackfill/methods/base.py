@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
-from nobackfill.given import check_dim, check_given, check_items
-from nobackfill.oldspace import MEANING, Need, OldSpace
-from nobackfill.prototypes import check_labels
+from nobackfill.methods.checks import check_dim, check_given, check_items
+from nobackfill.methods.old_space import MEANING, Need, OldSpace
+from nobackfill.methods.prototypes import check_labels
 
 New = Float[Tensor, "batch dim"]
 Labels = Int[Tensor, " batch"]
@@ -185,7 +185,7 @@ class ClassifyingMethod(Method):
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:
     """The error of a method that was not given all it needs, with those that would do."""
-    from nobackfill.methods import METHODS  # the table knows this file, so not at the top
+    from nobackfill.methods import METHODS
 
     name = next((name for name, known in METHODS.items() if known is method), method.__name__)
     wanted = " and ".join(MEANING[need] for need in sorted(missing))

@@ -9,10 +9,10 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.given import check_classifier
-from nobackfill.losses import first_dims, known_class_loss
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.checks import check_classifier
+from nobackfill.methods.losses import first_dims, known_class_loss
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class BCT(ClassifyingMethod):

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
-from nobackfill.given import check_class_prototypes, check_given, check_items
-from nobackfill.losses import mimic_loss
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.checks import check_class_prototypes, check_given, check_items
+from nobackfill.methods.losses import mimic_loss
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class BT2(ClassifyingMethod):

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
-from nobackfill.oldspace import MEANING, Need, OldSpace
-from nobackfill.perturb.checks import check_prototypes
+from nobackfill.methods.checks_checks import check_prototypes
+from nobackfill.methods.old_space import MEANING, Need, OldSpace
 
 
 def at_least_single(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.search import all_finite
+from nobackfill.ops.nearest import all_finite
 
 
 def check_prototypes(old: Float[Tensor, "classes dim"]) -> None:

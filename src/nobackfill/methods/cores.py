@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.given import check_dim
 from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import check_labels
+from nobackfill.methods.checks import check_dim
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import check_labels
 
 
 class CoReS(Method):

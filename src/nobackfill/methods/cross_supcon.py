@@ -2,8 +2,6 @@
 
 from typing import ClassVar
 
-from nobackfill.itemclasses import ItemClasses
-from nobackfill.losses import same_class, supervised_contrast
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -14,7 +12,9 @@ from nobackfill.methods.base import (
     Prototypes,
     Terms,
 )
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.item_index import ItemClasses
+from nobackfill.methods.losses import same_class, supervised_contrast
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class CrossSupCon(ClassifyingMethod):

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.given import check_class_prototypes, check_classifier
-from nobackfill.losses import first_dims, known_class_loss, prototype_loss
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.checks import check_class_prototypes, check_classifier
+from nobackfill.methods.losses import first_dims, known_class_loss, prototype_loss
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class DualTuning(ClassifyingMethod):

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.losses import prototype_loss, same_class
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.losses import prototype_loss, same_class
+from nobackfill.methods.old_space import OldSpace
 
 
 class IndependentContrastive(ClassifyingMethod):

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import OldSpaceError
-from nobackfill.given import check_given
-from nobackfill.prototypes import check_labels
+from nobackfill.methods.checks import check_given
+from nobackfill.methods.prototypes import check_labels
 
 
 class ItemClasses(nn.Module):

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.itemclasses import ItemClasses
-from nobackfill.losses import same_class, smooth_average_precision
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -19,7 +17,9 @@ from nobackfill.methods.base import (
     Sides,
     Terms,
 )
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.item_index import ItemClasses
+from nobackfill.methods.losses import same_class, smooth_average_precision
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class Janus(ClassifyingMethod):
@@ -43,7 +43,7 @@ class Janus(ClassifyingMethod):
     happens to know, here the model keeps what old vectors tell of a class.
 
     `query` maps; `gallery` leaves the embedding as it is. While a gallery is part old, part new,
-    `merge_rankings` of `nobackfill.merge` makes one ranking of what is found in the two.
+    `nobackfill.gallery.mixed.merge_rankings` merges the two rankings.
 
     New classes:
         Take part like all others.

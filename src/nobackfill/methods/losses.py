@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nobackfill.allclasses import SHARPEST, contrast_with_all
-from nobackfill.prototypes import check_labels
+from nobackfill.methods.prototypes import check_labels
+from nobackfill.ops.softmax_contrast import SHARPEST, contrast_with_all
 
 MANY = 2**20  # products of a batch with all classes, from which on they are made in blocks
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from nobackfill.given import check_dim
-from nobackfill.losses import mimic_loss
 from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
-from nobackfill.oldspace import Need
+from nobackfill.methods.checks import check_dim
+from nobackfill.methods.losses import mimic_loss
+from nobackfill.methods.old_space import Need
 
 
 class Mimic(Method):

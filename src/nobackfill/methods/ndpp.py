@@ -5,9 +5,9 @@ Learning, 2025, Eqs. 4-8 and Algorithm 1. https://arxiv.org/abs/2503.14824
 """
 
 from nobackfill.methods.base import Embeddings, Prototypes
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.perturbation import NeighborPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
-from nobackfill.oldspace import OldSpace
-from nobackfill.perturb import NeighborPerturbation
 
 
 class NDPP(PrototypeAlignment):

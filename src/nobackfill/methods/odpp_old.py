@@ -4,9 +4,9 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025, Eqs. 9-10. https://arxiv.org/abs/2503.14824
 """
 
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.perturbation import OptimizedPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
-from nobackfill.oldspace import OldSpace
-from nobackfill.perturb import OptimizedPerturbation
 
 
 class ODPPOld(PrototypeAlignment):

@@ -9,11 +9,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.given import check_class_prototypes
-from nobackfill.losses import prototype_loss
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
-from nobackfill.perturb import NeighborPerturbation, OptimizedPerturbation
+from nobackfill.methods.checks import check_class_prototypes
+from nobackfill.methods.losses import prototype_loss
+from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
 
 
 class PrototypeAlignment(ClassifyingMethod):

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from nobackfill.losses import mimic_loss
 from nobackfill.methods.base import Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.losses import mimic_loss
+from nobackfill.methods.old_space import Need, OldSpace
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
-from nobackfill.oldspace import Need, OldSpace
 
 
 class PrototypeMimic(PrototypeAlignment):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.distributed import total
+from nobackfill.core.distributed import total
 from nobackfill.errors import DataError
 
 

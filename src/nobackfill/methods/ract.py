@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.losses import same_class
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.losses import same_class
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class RACT(ClassifyingMethod):

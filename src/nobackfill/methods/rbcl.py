@@ -6,9 +6,9 @@ https://arxiv.org/abs/2207.05658
 
 from typing import ClassVar
 
-from nobackfill.losses import same_class, smooth_average_precision
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.losses import same_class, smooth_average_precision
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class RBCL(ClassifyingMethod):

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.given import check_not_alone
-from nobackfill.losses import mimic_loss, same_class, supervised_contrast
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
-from nobackfill.oldspace import Need, OldSpace
+from nobackfill.methods.checks import check_not_alone
+from nobackfill.methods.losses import mimic_loss, same_class, supervised_contrast
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class RM(ClassifyingMethod):
@@ -29,8 +29,8 @@ class RM(ClassifyingMethod):
     batch and the other mapped ones, so that negatives come from both systems.
 
     `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
-    and a new gallery unmapped. While a gallery is part old, part new, `merge_rankings` of
-    `nobackfill.merge` makes one ranking of what `nobackfill.nearest` finds in the two.
+    and a new gallery unmapped. While a gallery is part old, part new,
+    `nobackfill.gallery.mixed.merge_rankings` merges the two rankings.
 
     New classes:
         Take part like all others.

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.given import at_least_single, check_dim
 from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
-from nobackfill.quantize import largest_split, likeness_to_centroids, train_codebooks
+from nobackfill.methods.checks import at_least_single, check_dim
+from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.ops.kmeans import largest_split, likeness_to_centroids, train_codebooks
 
 
 class SSPL(Method):

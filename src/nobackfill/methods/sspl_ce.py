@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.old_space import Need, OldSpace
 from nobackfill.methods.sspl import landmarks, structure_loss
-from nobackfill.oldspace import Need, OldSpace
 
 
 class SSPLCE(ClassifyingMethod):

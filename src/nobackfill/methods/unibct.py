@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.given import at_least_single
-from nobackfill.losses import known_class_loss
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.oldspace import Need, OldSpace
-from nobackfill.perturb.checks import check_prototypes
+from nobackfill.methods.checks import at_least_single
+from nobackfill.methods.checks_checks import check_prototypes
+from nobackfill.methods.losses import known_class_loss
+from nobackfill.methods.old_space import Need, OldSpace
 
 
 class UniBCT(ClassifyingMethod):

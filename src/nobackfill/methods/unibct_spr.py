@@ -11,8 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.itemclasses import ItemClasses
-from nobackfill.losses import known_class_loss
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -23,8 +21,10 @@ from nobackfill.methods.base import (
     Prototypes,
     Terms,
 )
+from nobackfill.methods.item_index import ItemClasses
+from nobackfill.methods.losses import known_class_loss
+from nobackfill.methods.old_space import Need, OldSpace
 from nobackfill.methods.unibct import margin_logits
-from nobackfill.oldspace import Need, OldSpace
 
 
 class UniBCTSPR(ClassifyingMethod):

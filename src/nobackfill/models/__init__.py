@@ -3,7 +3,7 @@
 from nobackfill.models.backbones import BACKBONES, small
 from nobackfill.models.base import Backbone
 from nobackfill.models.dual import DualEncoder, make_dual
-from nobackfill.models.heads import Embedder, make_model, resolve_model
+from nobackfill.models.embedder import Embedder, make_model, resolve_model
 from nobackfill.models.weights import load_weights
 
 __all__ = [

@@ -6,10 +6,10 @@ from typing import Any
 from torch import nn
 
 from nobackfill.models.base import Backbone
-from nobackfill.models.from_module import module_backbone
-from nobackfill.models.with_timm import timm_backbone
-from nobackfill.models.with_torchvision import torchvision_backbone
-from nobackfill.models.with_transformers import resolve_transformers, transformers_backbone
+from nobackfill.models.custom import module_backbone
+from nobackfill.models.timm import timm_backbone
+from nobackfill.models.torchvision import torchvision_backbone
+from nobackfill.models.transformers import resolve_transformers, transformers_backbone
 
 __all__ = ["BACKBONES", "RESOLVERS", "Backbone", "small"]
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from nobackfill.config import Choice, resolve_options, suggest
+from nobackfill.core.config import Choice, resolve_options, suggest
+from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError
-from nobackfill.models.heads import BARE, Embedder, make_model, take_head
-from nobackfill.models.text_encoder import TextEncoder
-from nobackfill.models.texts import TEXT_ENCODERS, TEXT_RESOLVERS
-from nobackfill.randomness import seeded
+from nobackfill.models.embedder import BARE, Embedder, make_model, take_head
+from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS
+from nobackfill.models.text.base import TextEncoder
 
 Both = tuple[Float[Tensor, "images dim"] | None, Float[Tensor, "texts dim"] | None]
 

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from nobackfill.data.batches import Batch, Batches, Crew
+from nobackfill.core.distributed import gather, part
 from nobackfill.data.collection import Collection
-from nobackfill.distributed import gather, part
+from nobackfill.data.loader import Batch, Batches, Crew
 from nobackfill.errors import DataError
-from nobackfill.space import Space
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.columns import FLAGS
+from nobackfill.vectors.space import Space
 
 Watch = Callable[[Batches], Iterable[Batch]]  # wraps batches, as a progress bar does
 

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from nobackfill.config import Choice, resolve_options, suggest
+from nobackfill.core.config import Choice, resolve_options, suggest
+from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError
 from nobackfill.models.backbones import BACKBONES, RESOLVERS
 from nobackfill.models.base import Backbone
-from nobackfill.models.text_encoder import TextEncoder
-from nobackfill.randomness import seeded
+from nobackfill.models.text.base import TextEncoder
 
 BARE = {"weights": None, "pretrained": False, "path": None}  # options that load weights
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.models.base import Backbone, find_feature_dim
-from nobackfill.models.transformers_folder import (
+from nobackfill.models.transformers_loading import (
     freeze_pooler,
     make_config,
     make_network,

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from nobackfill.core.atomic_files import find_given
 from nobackfill.errors import DataError
-from nobackfill.files import find_given
 
 PREFIXES = ("module.", "backbone.")  # what training in parallel, or as part of a model, puts before
 COUNTER = "num_batches_tracked"

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
 
-from nobackfill.kernels import usable
+from nobackfill.ops.kernels import usable
 
 PIECE = 8  # numbers: pieces begin where tensor cores can load them, 16 bytes
 QUERY = (2, 0, 1, 1, 0, 0)  # 0 is the highest third
@@ -109,7 +109,7 @@ def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], more: int = 0) -
     rows, dim = x.shape
     width = dim + -dim % PIECE
     if usable(x):
-        from nobackfill.kernels.thirds import write_thirds
+        from nobackfill.ops.kernels.bf16x3 import write_thirds
 
         out = x.new_empty(rows + more, 6 * width, dtype=torch.bfloat16)
         write_thirds(x.contiguous(), out, gallery=order == GALLERY)

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.search import rows_per_block
+from nobackfill.ops.nearest import rows_per_block
 
 MOST_ROWS_PER_CENTROID = 256  # beyond that k-means learns nothing new, only slower
 

@@ -9,7 +9,7 @@ from jaxtyping import BFloat16, Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.thirds import gallery_side, pay, query_side, sums_in_float32, torch_rounds
+from nobackfill.ops.bf16x3 import gallery_side, pay, query_side, sums_in_float32, torch_rounds
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
@@ -78,8 +78,8 @@ def products_with(
     """Inner products with a gallery that is met block by block, by `rows` queries in all.
 
     What must be done to the gallery is done once. On a GPU, float32 then runs on tensor cores, see
-    `nobackfill.thirds`, and rows of zeros fill up the gallery to a number that these like. Where
-    TF32 is allowed, vectors of unit length are multiplied in float16: it keeps the 10 bits after
+    `nobackfill.ops.bf16x3`, and rows of zeros fill up the gallery to a number that these like.
+    Where TF32 is allowed, vectors of unit length are multiplied in float16: it keeps the 10 bits after
     the point that TF32 keeps, in half the memory, and they never leave its range. Numbers below
     6e-5 lose some of them, 3e-8 each at most.
 
@@ -169,7 +169,7 @@ def sums_of_thirds(
 
     Args:
         mask: Ones and zeros, which bfloat16 holds exactly.
-        thirds: High, low and middle parts of each :math:`v`, see `nobackfill.thirds`.
+        thirds: High, low and middle parts of each :math:`v`, see `nobackfill.ops.bf16x3`.
     """
     total = None
     for some, values in zip(mask.split(SUMMED, dim=1), thirds.split(SUMMED), strict=True):

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.kernels import usable
-from nobackfill.products import ALIGNED, check_precision, products_with
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.matmul import ALIGNED, check_precision, products_with
 
 BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
 GPU_BLOCK_BYTES = 4 * 2**30  # the same on a GPU, which small blocks leave idle, at most
@@ -107,7 +107,7 @@ def write_best(
     """Writes positions and values of the largest of each row, as many as asked for, best first."""
     k = indices.shape[1]
     if usable(score):
-        from nobackfill.kernels.largest import fits, largest
+        from nobackfill.ops.kernels.topk import fits, largest
 
         if fits(score, k):
             largest(score, k, indices, scores)

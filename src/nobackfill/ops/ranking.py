@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.kernels import usable
-from nobackfill.search import for_each_row
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.nearest import for_each_row
 
 
 def sorted_ranks(
@@ -159,7 +159,7 @@ def ranks_on_gpu(
 ) -> Int[Tensor, " pairs"]:
     """Ranks of the items of each row, ascending: by the fastest way."""
     if usable(score) and len(row):
-        from nobackfill.kernels.ranks import ascending_ranks, fits
+        from nobackfill.ops.kernels.ranks import ascending_ranks, fits
 
         longest = longest or int(start.diff().max())
         if fits(score, longest):

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nobackfill.kernels import usable
-from nobackfill.products import inner_products, room_for_products, sums_of_rows
-from nobackfill.thirds import torch_rounds
+from nobackfill.ops.bf16x3 import torch_rounds
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.matmul import inner_products, room_for_products, sums_of_rows
 
 BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 2**30}  # of products held at once
 SHARPEST = 0.025  # below this temperature exponents could vanish
@@ -105,7 +105,7 @@ def kernels_take(new: Float[Tensor, "batch dim"]) -> bool:
     """
     if not usable(new):
         return False
-    from nobackfill.kernels.unit import fits
+    from nobackfill.ops.kernels.normalize import fits
 
     single = new.dtype == torch.float32
     half = new.dtype in (torch.float16, torch.bfloat16)
@@ -225,8 +225,8 @@ def loss_by_kernels(
 
     Where torch may round factors to ten bits after the point, products are not even written.
     """
-    from nobackfill.kernels.contrast import losses_of_rows
-    from nobackfill.kernels.stream import fits
+    from nobackfill.ops.kernels.softmax_rows import losses_of_rows
+    from nobackfill.ops.kernels.softmax_stream import fits
 
     labels = labels.contiguous()
     if torch_rounds() and fits(new, old):
@@ -246,8 +246,8 @@ def sums_by_stream(
     gradient: bool,
 ) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "some batch dim"] | None]:
     """Parts of `class_sums`, with both factors in half precision: a single kernel."""
-    from nobackfill.kernels.stream import stream
-    from nobackfill.kernels.unit import unit_halves
+    from nobackfill.ops.kernels.normalize import unit_halves
+    from nobackfill.ops.kernels.softmax_stream import stream
 
     e, p = unit_halves(new, classes)
     return stream(e, p, labels, temperature, new.shape[1], gradient=gradient)
@@ -263,7 +263,7 @@ def sums_by_blocks(
     block: int | None = None,
 ) -> tuple[Float[Tensor, "batch parts"], Float[Tensor, "1 batch dim"] | None]:
     """Parts of `class_sums`, `block` classes at a time."""
-    from nobackfill.kernels.unit import unit_rows
+    from nobackfill.ops.kernels.normalize import unit_rows
 
     e = unit_rows(new)
     block = block or classes_at_once(e)
@@ -289,7 +289,7 @@ def sums_by_kernel(
 
     If there is a `pull`, what these add to :math:`a` is added to it; the first classes write it.
     """
-    from nobackfill.kernels.exponents import exponents_in_parts
+    from nobackfill.ops.kernels.softmax_terms import exponents_in_parts
 
     weight = products(e, some)
     sums = exponents_in_parts(weight, labels, some.norm(dim=1), temperature, first=first)

@@ -10,27 +10,33 @@ import numpy as np
 import torch
 from PIL import Image
 
-from nobackfill.analysis import SimilarityHistogram, similarity_histogram
-from nobackfill.comparison import compare
-from nobackfill.config import Recipe
+from nobackfill.core.atomic_files import find_given, write_text
+from nobackfill.core.config import Recipe
 from nobackfill.data.collection import Collection
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation import Evaluation
-from nobackfill.files import find_given, write_text
-from nobackfill.findings import look_into
-from nobackfill.matching import columns_of
-from nobackfill.modalities import ByModality
-from nobackfill.prototypes import class_means
+from nobackfill.evaluation.by_modality import ByModality
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
+from nobackfill.evaluation.query_changes import compare
+from nobackfill.evaluation.search_plan import columns_of
+from nobackfill.evaluation.verdict import directions_of, over_directions
+from nobackfill.methods.prototypes import class_means
 from nobackfill.report import Page, render_html, render_markdown
-from nobackfill.report.backfill import backfill_section
-from nobackfill.report.looks import Show, thumbnail
-from nobackfill.report.modalities import modalities_page
-from nobackfill.report.runs import BASELINE, Outcome, check_same_search, comparison_of, runs_page
-from nobackfill.report.sequence import sequence_page
-from nobackfill.report.upgrade import upgrade_page
-from nobackfill.train.run import Run
-from nobackfill.upgrade import (
+from nobackfill.report.pages.backfill import backfill_section
+from nobackfill.report.pages.by_modality import modalities_page
+from nobackfill.report.pages.runs import (
+    BASELINE,
+    Outcome,
+    check_same_search,
+    comparison_of,
+    runs_page,
+)
+from nobackfill.report.pages.sequence import sequence_page
+from nobackfill.report.pages.upgrade import upgrade_page
+from nobackfill.report.thumbnails import Show, thumbnail
+from nobackfill.training.pipeline import (
     AS_IT_COMES,
     Decoding,
     evaluate_run,
@@ -39,8 +45,8 @@ from nobackfill.upgrade import (
     search_all,
     vectors_path,
 )
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors, load_vectors
-from nobackfill.verdicts import directions_of, over_directions
 
 OWN = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")  # of each seed
 SEARCHING = "report: searching as the runs did"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nobackfill.report.plots import COLORS, INK, LINE, SOFT, _figure, _svg
+from nobackfill.report.charts_plots import COLORS, INK, LINE, SOFT, _figure, _svg
 
 WORSE, BETTER = COLORS[1], COLORS[2]
 

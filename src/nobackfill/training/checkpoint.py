@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from safetensors import SafetensorError
 
+from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.errors import DataError
-from nobackfill.files import replacing, write_text
-from nobackfill.train.loop import Epoch
+from nobackfill.training.loop import Epoch
 
 
 @runtime_checkable

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 import torch
 
-from nobackfill.config import Recipe, build_recipe, change_tables
-from nobackfill.data.batches import Batch, Batches
+from nobackfill.core.atomic_files import write_text
+from nobackfill.core.config import Recipe, build_recipe, change_tables
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import make_collection
-from nobackfill.evaluation import Evaluation, evaluate
-from nobackfill.files import write_text
-from nobackfill.metrics import retrieval
-from nobackfill.train.loop import Epoch
-from nobackfill.train.run import Run
-from nobackfill.upgrade import searched_vectors, train_run
+from nobackfill.data.loader import Batch, Batches
+from nobackfill.data.registry import make_collection
+from nobackfill.evaluation.evaluate import Evaluation, evaluate
+from nobackfill.evaluation.metrics import retrieval
+from nobackfill.training.loop import Epoch
+from nobackfill.training.pipeline import searched_vectors, train_run
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 
 SHOWN = ("independent", "prototype_alignment", "bct", "ndpp", "odpp")

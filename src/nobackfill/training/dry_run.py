@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nobackfill.config import Recipe, TrainConfig
+from nobackfill.core.config import Recipe, TrainConfig
 from nobackfill.errors import DataError
-from nobackfill.jobs import Job
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import MEANING
 from nobackfill.models import make_dual, make_model
-from nobackfill.oldspace import MEANING
-from nobackfill.train.precision import HALF
-from nobackfill.upgrade import AS_IT_COMES, Decoding
+from nobackfill.training.jobs import Job
+from nobackfill.training.pipeline import AS_IT_COMES, Decoding
+from nobackfill.training.precision import HALF
 
 BYTES = 4  # of a number in float32
 

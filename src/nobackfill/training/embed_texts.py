@@ -7,12 +7,12 @@ import torch
 
 from nobackfill.data.captions import Captions
 from nobackfill.data.listing import read_text
-from nobackfill.embed import embed_texts
 from nobackfill.errors import DataError
-from nobackfill.space import read_space
-from nobackfill.train.run import Run
-from nobackfill.upgrade import vectors_path
+from nobackfill.models.embed import embed_texts
+from nobackfill.training.pipeline import vectors_path
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import read_space
 
 
 def embed_sentences(

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from nobackfill import distributed
-from nobackfill.config import PairsConfig
-from nobackfill.data.batches import Batch, Crew
+from nobackfill.core import distributed
+from nobackfill.core.config import PairsConfig
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
-from nobackfill.embed import Watch, embed, embed_texts
-from nobackfill.losses import pair_contrast
+from nobackfill.data.loader import Batch, Crew
+from nobackfill.methods.losses import pair_contrast
 from nobackfill.models.dual import DualEncoder, OneSide
+from nobackfill.models.embed import Watch, embed, embed_texts
 
 Part = tuple[int, int]  # which one, and of how many
 WHOLE: Part = (0, 1)

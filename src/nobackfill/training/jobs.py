@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nobackfill.config import OldConfig, Recipe, read_sequence
+from nobackfill.core.config import OldConfig, Recipe, read_sequence
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
-from nobackfill.train.run import resolve
+from nobackfill.training.run import resolve
 
 SHARED = ("data.", "images.", "tests.")  # changes that old models are told too
 

@@ -11,18 +11,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill import distributed
-from nobackfill.config import TrainConfig
-from nobackfill.data.batches import Batch, Batches, crew_for
+from nobackfill.core import distributed
+from nobackfill.core.config import TrainConfig
 from nobackfill.data.collection import Collection
-from nobackfill.embed import Watch
+from nobackfill.data.loader import Batch, Batches, crew_for
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
-from nobackfill.products import matrix_products
-from nobackfill.train.newspace import NewSpace
-from nobackfill.train.precision import in_precision, scaler_for
-from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import Images, Sight
+from nobackfill.models.embed import Watch
+from nobackfill.ops.matmul import matrix_products
+from nobackfill.training.forward import Images, Sight
+from nobackfill.training.new_prototypes import NewSpace
+from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.precision import in_precision, scaler_for
 
 TEXTS = 2**40  # so that which text is drawn has nothing to do with the order of the images
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill import distributed
-from nobackfill.prototypes import class_means
-from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import WHOLE, Sight
+from nobackfill.core import distributed
+from nobackfill.methods.prototypes import class_means
+from nobackfill.training.forward import WHOLE, Sight
+from nobackfill.training.new_prototypes_running import RunningMeans
 
 
 class NewSpace:

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.config import Recipe
+from nobackfill.core.config import Recipe
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import make_collection
-from nobackfill.embed import Watch
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
-from nobackfill.oldspace import MEANING, OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.train.run import Lineage, Run
+from nobackfill.methods.old_space import MEANING, OldSpace
+from nobackfill.methods.prototypes import class_means
+from nobackfill.models.embed import Watch
+from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import load_vectors
 
 

@@ -12,21 +12,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nobackfill import distributed
-from nobackfill.config import Choice, ImagesConfig, Recipe, read_sequence, suggest
+from nobackfill.core import distributed
+from nobackfill.core.atomic_files import write_text
+from nobackfill.core.config import Choice, ImagesConfig, Recipe, read_sequence, suggest
+from nobackfill.core.distributed import is_main, wait
+from nobackfill.core.locks import in_use
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import make_collection
-from nobackfill.distributed import is_main, wait
-from nobackfill.embed import Watch, to_vectors
+from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation import Evaluation, evaluate
-from nobackfill.files import write_text
-from nobackfill.modalities import evaluate_modalities
-from nobackfill.protocols import protocol_named
-from nobackfill.train.known import check_old, know_old_space, lineage_of, old_model_for
-from nobackfill.train.lock import in_use
-from nobackfill.train.loop import Epoch
-from nobackfill.train.run import Lineage, Run
+from nobackfill.evaluation.by_modality import evaluate_modalities
+from nobackfill.evaluation.evaluate import Evaluation, evaluate
+from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.models.embed import Watch, to_vectors
+from nobackfill.training.loop import Epoch
+from nobackfill.training.old_model import check_old, know_old_space, lineage_of, old_model_for
+from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
 
 

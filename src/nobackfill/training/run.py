@@ -30,33 +30,33 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import nobackfill
-from nobackfill.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
+from nobackfill.core.atomic_files import replacing, sha256, write_text
+from nobackfill.core.config import Choice, Recipe, read_recipe, resolve_options, suggest, to_toml
+from nobackfill.core.distributed import is_main, wait
+from nobackfill.core.seeding import seeded
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import resolve_collection
-from nobackfill.distributed import is_main, wait
-from nobackfill.embed import Watch, embed, embed_texts
+from nobackfill.data.registry import resolve_collection
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import replacing, sha256, write_text
 from nobackfill.methods import METHODS, Method, Sides
 from nobackfill.methods.base import ClassifyingMethod
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import DualEncoder, Embedder, make_dual, make_model, resolve_model
 from nobackfill.models.dual import OneSide, resolve_text
-from nobackfill.oldspace import OldSpace
-from nobackfill.randomness import seeded
-from nobackfill.records import measured_in
-from nobackfill.space import Space
-from nobackfill.train.loop import Epoch, make_optimizer, train
-from nobackfill.train.precision import scaler_for
-from nobackfill.train.running import RunningMeans
-from nobackfill.train.sight import Images, ImagesAndTexts, Sight
-from nobackfill.train.state import (
+from nobackfill.models.embed import Watch, embed, embed_texts
+from nobackfill.training.checkpoint import (
     Keeper,
     load_state,
     save_state,
     that_can_be_resumed,
     write_metrics,
 )
+from nobackfill.training.forward import Images, ImagesAndTexts, Sight
+from nobackfill.training.loop import Epoch, make_optimizer, train
+from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.precision import scaler_for
+from nobackfill.vectors.records import measured_in
+from nobackfill.vectors.space import Space
 
 PLACES = ("path", "tokenizer", "frozen")  # options that say nothing of how texts are read
 

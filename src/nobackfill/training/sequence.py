@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from nobackfill.common import plan_common_search
+from nobackfill.core.atomic_files import write_text
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
-from nobackfill.files import write_text
-from nobackfill.matrix import mean_average_precision
-from nobackfill.protocols import protocol_named
-from nobackfill.scores import compatibility
-from nobackfill.train.run import Run
-from nobackfill.upgrade import (
+from nobackfill.evaluation.matrix import mean_average_precision
+from nobackfill.evaluation.multi_plan import plan_common_search
+from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.evaluation.scores import compatibility
+from nobackfill.training.pipeline import (
     AS_IT_COMES,
     Decoding,
     is_searched,
     main_direction,
     searched_vectors,
 )
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 
 
@@ -82,7 +82,7 @@ def compatibility_matrix(
 ) -> list[list[float]]:
     """MAP of every model's queries on its own gallery and on those of all before it.
 
-    The same as `nobackfill.matrix` tells of files, but for methods that map queries: these map
+    `nobackfill.evaluation.matrix` does the same for files. Here, methods that map queries map
     them on from gallery to gallery.
     """
     stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 
-from nobackfill.distributed import is_main
+from nobackfill.core.distributed import is_main
 from nobackfill.errors import ConfigError
-from nobackfill.train.loop import Epoch
+from nobackfill.training.loop import Epoch
 
 
 def with_tensorboard(epochs: Iterable[Epoch], folder: Path) -> Iterator[Epoch]:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 from safetensors import SafetensorError
 
+from nobackfill.core.atomic_files import replacing
 from nobackfill.errors import DataError
-from nobackfill.files import replacing
-from nobackfill.space import path_beside
-from nobackfill.vectors import as_npy, as_npz, as_parquet, as_safetensors
+from nobackfill.vectors import npy as as_npy
+from nobackfill.vectors import npz as as_npz
+from nobackfill.vectors import parquet as as_parquet
+from nobackfill.vectors import safetensors as as_safetensors
 from nobackfill.vectors.contents import Contents
+from nobackfill.vectors.space import path_beside
 
 Read = Callable[[Path], Contents]
 Write = Callable[[Path, Contents], None]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.atomic_files import write_text
 from nobackfill.errors import DataError
-from nobackfill.files import write_text
 from nobackfill.vectors.contents import FITTED, SPACE, Contents
 
 

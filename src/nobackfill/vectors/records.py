@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from nobackfill.errors import DataError
-from nobackfill.space import CompatibleWith, Space, path_beside, read_record, read_space
 from nobackfill.vectors import load_vectors
+from nobackfill.vectors.space import CompatibleWith, Space, path_beside, read_record, read_space
 
 VECTORS = ("validation_query.parquet", "validation.parquet")  # of a run; what asks comes first
 

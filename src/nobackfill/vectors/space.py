@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from nobackfill.core.atomic_files import write_text
 from nobackfill.errors import DataError
-from nobackfill.files import write_text
 
 SCHEMA = 1
 

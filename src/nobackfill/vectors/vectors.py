@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.space import Space, read_space, write_space
 from nobackfill.vectors.columns import FLAGS, Values, as_column, as_flag, as_key
 from nobackfill.vectors.contents import COMPATIBLE_DIM, NOTES, SPACE, Contents
 from nobackfill.vectors.formats import read_contents, write_contents
 from nobackfill.vectors.matrix import as_matrix, check_rows
+from nobackfill.vectors.space import Space, read_space, write_space
 
 RESERVED = ("id", "vector", "label")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nobackfill.bench.compared import CEILINGS, OURS, Compared, gain
+from nobackfill_bench.quality.paired import CEILINGS, OURS, Compared, gain
 
 MAY_LOSE = 0.5  # points of new/new against the independent model
 FEW = 3  # seeds, below which intervals are too wide to say anything

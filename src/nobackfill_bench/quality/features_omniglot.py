@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from nobackfill.core.atomic_files import replacing
 from nobackfill.data.collection import Collection
-from nobackfill.data.collections import COLLECTIONS
 from nobackfill.data.glyphs import augment
-from nobackfill.data.omniglot import read_omniglot
+from nobackfill.data.readers.omniglot import read_omniglot
+from nobackfill.data.registry import COLLECTIONS
 from nobackfill.data.splits import order_classes
-from nobackfill.files import replacing
 
 NAME = "omniglot_in_memory"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from nobackfill.bench.compared import Compared, value
 from nobackfill.report.charts import pareto_front, self_cross_plane
+from nobackfill_bench.quality.paired import Compared, value
 
 ON_PAPER = 'style="background: white; '  # as it does not stand on a page of ours
 NEAR = 0.012  # of the width and height: two names so near would cover each other

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from nobackfill.bench.compared import BASELINE, Compared, value
-from nobackfill.bench.plane import on_its_own
-from nobackfill.report.plots import COLORS, SOFT, _figure, _svg
+from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
+from nobackfill_bench.quality.figures import on_its_own
+from nobackfill_bench.quality.paired import BASELINE, Compared, value
 
 SHOWN = {"new_old": ("new/old", COLORS[0]), "new_new": ("new/new", COLORS[2])}
 

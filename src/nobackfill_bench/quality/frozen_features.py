@@ -12,21 +12,21 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nobackfill.bench.features import Load, parts, with_vectors
-from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
-from nobackfill.bench.trained import device_name, numbers
-from nobackfill.config import change_tables, resolve_options
+from nobackfill.core.atomic_files import replacing
+from nobackfill.core.config import change_tables, resolve_options
+from nobackfill.core.seeding import seeded
 from nobackfill.data.splits import order_classes
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation import evaluate
-from nobackfill.files import replacing
+from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
-from nobackfill.oldspace import OldSpace
-from nobackfill.prototypes import class_means
-from nobackfill.randomness import seeded
-from nobackfill.upgrade import choose_device
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.prototypes import class_means
+from nobackfill.training.pipeline import choose_device
 from nobackfill.vectors import Vectors
+from nobackfill_bench.quality.features import Load, parts, with_vectors
+from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
+from nobackfill_bench.quality.trained import device_name, numbers
 
 EPOCHS, BATCH, LEARNING_RATE, HIDDEN, DIM = 60, 256, 2e-3, 1024, 256
 OLD_SHARE = 0.3  # of the training classes, for the old head

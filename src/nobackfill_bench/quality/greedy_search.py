@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nobackfill.bench.compared import Compared
 from nobackfill.methods import METHODS
+from nobackfill_bench.quality.paired import Compared
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from nobackfill.adapters import procrustes, ridge
-from nobackfill.bench.features import Load, parts, with_vectors
-from nobackfill.bench.scratch import epochs_of, known_of
-from nobackfill.bench.suite import Found, Suite, Task, options_of, read_way
-from nobackfill.bench.trained import device_name, numbers
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation import evaluate
+from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
-from nobackfill.head.settings import check_method
+from nobackfill.head.closed_form import procrustes, ridge
+from nobackfill.head.schedule_settings import check_method
 from nobackfill.methods import METHODS
-from nobackfill.upgrade import choose_device
+from nobackfill.training.pipeline import choose_device
 from nobackfill.vectors import Vectors
+from nobackfill_bench.quality.features import Load, parts, with_vectors
+from nobackfill_bench.quality.frozen_features import epochs_of, known_of
+from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
+from nobackfill_bench.quality.trained import device_name, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 OURS = "janus"  # a head as it is by default, on queries; what is stored, it decides itself

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.bench import SUITES, Place, Task
-from nobackfill.bench.lines import read_lines
-from nobackfill.bench.page import LINES, render_page
-from nobackfill.bench.runner import Done, lines_path, plan_suite, run_stages, side_by_side
-from nobackfill.bench.studies import STUDIES
-from nobackfill.cli.show import print_object
-from nobackfill.config import suggest
+from nobackfill.cli.output import print_object
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, RunsFailed
+from nobackfill_bench import SUITES, Place, Task
+from nobackfill_bench.quality.page import LINES, render_page
+from nobackfill_bench.quality.runner import Done, lines_path, plan_suite, run_stages, side_by_side
+from nobackfill_bench.quality.studies import STUDIES
+from nobackfill_bench.results_log import read_lines
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from nobackfill.bench.claims import first_paragraph, judge
-from nobackfill.bench.compared import (
-    BASELINE,
-    OURS,
-    Compared,
-    gain,
-    seconds_per_epoch,
-    value,
-)
-from nobackfill.bench.lines import Line, read_lines
-from nobackfill.bench.plane import plane
-from nobackfill.bench.runner import lines_path
-from nobackfill.bench.sequences import SequenceSuite
-from nobackfill.bench.studies import render_studies
-from nobackfill.bench.suites import SUITES
-from nobackfill.bench.table import name_of, number, table, with_interval
-from nobackfill.files import write_text
+from nobackfill.core.atomic_files import write_text
+from nobackfill_bench.markdown import name_of, number, table, with_interval
+from nobackfill_bench.quality.claims import first_paragraph, judge
+from nobackfill_bench.quality.figures import plane
+from nobackfill_bench.quality.paired import BASELINE, OURS, Compared, gain, seconds_per_epoch, value
+from nobackfill_bench.quality.runner import lines_path
+from nobackfill_bench.quality.sequences import SequenceSuite
+from nobackfill_bench.quality.studies import render_studies
+from nobackfill_bench.quality.suites import SUITES
+from nobackfill_bench.results_log import Line, read_lines
 
 LINES = "quality"  # the folder of the lines, beside the page
 HOW_TO_READ = """\

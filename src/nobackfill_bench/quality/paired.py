@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from nobackfill.bench.lines import Line
-from nobackfill.bench.statistics import Mean, mean_of
-from nobackfill.bench.suite import read_way
 from nobackfill.errors import DataError
+from nobackfill.evaluation.scores import PScores, p_scores
 from nobackfill.methods import METHODS
-from nobackfill.scores import PScores, p_scores
+from nobackfill_bench.quality.paired_statistics import Mean, mean_of
+from nobackfill_bench.quality.suite import read_way
+from nobackfill_bench.results_log import Line
 
 BASELINE = "prototype_alignment"
 OURS = "janus"

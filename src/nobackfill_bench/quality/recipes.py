@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import nobackfill
-from nobackfill.bench import omniglot
-from nobackfill.bench.suite import folder_of
-from nobackfill.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
-from nobackfill.demo import demo_recipe
+from nobackfill.core.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
 from nobackfill.errors import DataError
+from nobackfill.training.demo import demo_recipe
+from nobackfill_bench.quality import features_omniglot as omniglot
+from nobackfill_bench.quality.suite import folder_of
 
 OLD_SEED = 1000  # added to the seed of old models: from the same weights, even independent models
 # would speak related spaces

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from nobackfill.bench.lines import Line, append, key_of, mend, read_lines
-from nobackfill.bench.suite import Place, Task
-from nobackfill.bench.suites import SUITES
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError
+from nobackfill_bench.quality.suite import Place, Task
+from nobackfill_bench.quality.suites import SUITES
+from nobackfill_bench.results_log import Line, append, key_of, mend, read_lines
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from nobackfill.bench.suite import Found, Suite, Task, read_way
-from nobackfill.bench.trained import device_name, folder_name
-from nobackfill.config import Recipe
-from nobackfill.sequence import summarize_sequence
-from nobackfill.train.run import Run
-from nobackfill.upgrade import Decoding, choose_device, train_run
+from nobackfill.core.config import Recipe
+from nobackfill.training.pipeline import Decoding, choose_device, train_run
+from nobackfill.training.run import Run
+from nobackfill.training.sequence import summarize_sequence
+from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
+from nobackfill_bench.quality.trained import device_name, folder_name
 
 FIRST = "first"
 

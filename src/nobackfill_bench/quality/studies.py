@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nobackfill.bench.compared import BASELINE, Compared, Measure, value
-from nobackfill.bench.curves import curves
-from nobackfill.bench.greedy import Search, Step, walk
-from nobackfill.bench.lines import Line
-from nobackfill.bench.table import name_of, number, table, with_interval
-from nobackfill.files import write_text
+from nobackfill.core.atomic_files import write_text
+from nobackfill_bench.markdown import name_of, number, table, with_interval
+from nobackfill_bench.quality.figures_curves import curves
+from nobackfill_bench.quality.greedy_search import Search, Step, walk
+from nobackfill_bench.quality.paired import BASELINE, Compared, Measure, value
+from nobackfill_bench.results_log import Line
 
 HEAD = [
     "way", "seeds", "old/old", "new/old", "new/new", "P_1", "Δ new/old to Baseline", "Δ new/new",

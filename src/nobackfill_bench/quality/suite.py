@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nobackfill.config import build_recipe, change_tables, suggest
+from nobackfill.core.config import build_recipe, change_tables, suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 

@@ -1,13 +1,13 @@
 """Every suite by name, with the words that RESULTS.md has for it."""
 
-from nobackfill.bench import recipes
-from nobackfill.bench.features import backbone_features, caption_vectors, omniglot_vectors
-from nobackfill.bench.fitted import FittedSuite
-from nobackfill.bench.scratch import ScratchSuite
-from nobackfill.bench.sequences import SequenceSuite
-from nobackfill.bench.suite import Suite
-from nobackfill.bench.trained import TrainedSuite
 from nobackfill.methods import METHODS
+from nobackfill_bench.quality import recipes
+from nobackfill_bench.quality.features import backbone_features, caption_vectors, omniglot_vectors
+from nobackfill_bench.quality.frozen_features import ScratchSuite
+from nobackfill_bench.quality.heads import FittedSuite
+from nobackfill_bench.quality.sequences import SequenceSuite
+from nobackfill_bench.quality.suite import Suite
+from nobackfill_bench.quality.trained import TrainedSuite
 
 CHOSEN = (  # where a run is dear: the paper's, the strongest others, and ours
     "independent",

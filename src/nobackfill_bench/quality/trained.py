@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from nobackfill.analysis import cosine_spread
-from nobackfill.bench.suite import Found, Suite, Task, read_way
-from nobackfill.config import Recipe
-from nobackfill.prototypes import class_means
-from nobackfill.train.run import Run
-from nobackfill.upgrade import Decoding, choose_device, train_run
+from nobackfill.core.config import Recipe
+from nobackfill.evaluation.geometry import cosine_spread
+from nobackfill.methods.prototypes import class_means
+from nobackfill.training.pipeline import Decoding, choose_device, train_run
+from nobackfill.training.run import Run
 from nobackfill.vectors import load_vectors
+from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
 
 LONGEST = 150  # letters of a folder's name, before those of a hash
 MEASURED = ("old_old", "new_old", "new_new")

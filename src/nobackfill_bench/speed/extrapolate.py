@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 from statistics import linear_regression
 
-from nobackfill.bench.lines import Line
+from nobackfill_bench.results_log import Line
 
 GALLERY, CLASSES, QUERIES, BATCH, DIM = 10**8, 10**7, 10_000, 1_024, 256
 GPU_BYTES = 80e9  # what a GPU of a data centre has at least

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from nobackfill.bench.lines import Line
-from nobackfill.bench.plane import on_its_own
-from nobackfill.bench.speed.scale import exponent
-from nobackfill.report.plots import COLORS, SOFT, _figure, _svg
+from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
+from nobackfill_bench.quality.figures import on_its_own
+from nobackfill_bench.results_log import Line
+from nobackfill_bench.speed.extrapolate import exponent
 
 AXES = {"classes": "classes", "gallery": "gallery items", "dim": "dimensions"}
 

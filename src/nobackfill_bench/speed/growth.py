@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from nobackfill.bench.speed.case import Case, Kind, Suite
-from nobackfill.bench.speed.loss import both_ways
-from nobackfill.bench.speed.ndpp import update
-from nobackfill.bench.speed.retrieval import RELEVANT, whole
+from nobackfill_bench.speed.case import Case, Kind, Suite
+from nobackfill_bench.speed.loss import both_ways
+from nobackfill_bench.speed.ndpp import update
+from nobackfill_bench.speed.retrieval import RELEVANT, whole
 
 DIM, NOISE = 256, 2.1
 CLASSES: dict[Kind, tuple[int, ...]] = {

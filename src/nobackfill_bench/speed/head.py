@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from nobackfill.bench.speed.case import Case, Kind, Pair, Suite
+from nobackfill.core.seeding import seeded
 from nobackfill.head.examples import Examples, drawn
 from nobackfill.head.fitting import Learner
 from nobackfill.head.network import HeadNetwork
 from nobackfill.head.schedule import Round
-from nobackfill.head.settings import FitConfig
-from nobackfill.randomness import seeded
+from nobackfill.head.schedule_settings import FitConfig
+from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
 METHOD = "cross_supcon"  # what heads are fitted by, if nothing else is asked for

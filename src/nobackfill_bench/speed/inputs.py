@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.bench.speed.case import Work
-from nobackfill.products import inner_products, room_for_products
+from nobackfill.ops.matmul import inner_products, room_for_products
+from nobackfill_bench.speed.case import Work
 
 BLOCK = {"cuda": 10**9, "cpu": 64 * 2**20}  # bytes of a product that are held at once
 ONE_GROUP = 20  # classes

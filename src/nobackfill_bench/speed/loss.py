@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nobackfill.allclasses import loss_and_gradient, loss_by_torch
-from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
-from nobackfill.bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
-from nobackfill.losses import prototype_loss
+from nobackfill.methods.losses import prototype_loss
+from nobackfill.ops.softmax_contrast import loss_and_gradient, loss_by_torch
+from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
+from nobackfill_bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
 
 BATCHES, CLASSES, DIM = (256, 1_024, 4_096), (24_393, 81_313, 1_000_000), 256
 ON_CPU = {(256, 24_393), (1_024, 24_393), (256, 81_313)}

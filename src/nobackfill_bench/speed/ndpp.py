@@ -7,12 +7,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
-from nobackfill.bench.speed.inputs import crowded, product_in_blocks, replayed
-from nobackfill.perturb.neighbor import NeighborPerturbation, repulsion
-from nobackfill.perturb.short import kind_of_products, moved_at_once
-from nobackfill.products import products_with
-from nobackfill.search import nearest
+from nobackfill.methods.perturbation.ndpp import NeighborPerturbation, repulsion
+from nobackfill.methods.perturbation.ndpp_fused import kind_of_products, moved_at_once
+from nobackfill.ops.matmul import products_with
+from nobackfill.ops.nearest import nearest
+from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
+from nobackfill_bench.speed.inputs import crowded, product_in_blocks, replayed
 
 SIZES = (3_997, 24_393, 81_313, 300_000)
 MIDDLE = 24_393

@@ -5,10 +5,10 @@ from functools import partial
 
 import torch
 
-from nobackfill.bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
-from nobackfill.bench.speed.inputs import crowded, dense, product_in_blocks
-from nobackfill.perturb.crowding import crowding_gradient
-from nobackfill.perturb.optimize import OptimizedPerturbation
+from nobackfill.methods.perturbation.crowding import crowding_gradient
+from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
+from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
+from nobackfill_bench.speed.inputs import crowded, dense, product_in_blocks
 
 SIZES = (3_997, 24_393, 81_313)
 DIM, STEPS, THRESHOLD = 256, 50, 0.6

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.bench.speed import SPEED_SUITES, Case, Finding
-from nobackfill.bench.speed.case import in_words
-from nobackfill.bench.speed.page import finding, render_page, targets_of, time
-from nobackfill.bench.speed.runner import LINES, Measured, kind_of, measure_all, plan_cases
-from nobackfill.cli.show import console, emit, print_object
+from nobackfill.cli.output import console, emit, print_object
 from nobackfill.errors import RunsFailed
-from nobackfill.upgrade import choose_device
+from nobackfill.training.pipeline import choose_device
+from nobackfill_bench.speed import SPEED_SUITES, Case, Finding
+from nobackfill_bench.speed.case import in_words
+from nobackfill_bench.speed.page import finding, render_page, targets_of, time
+from nobackfill_bench.speed.runner import LINES, Measured, kind_of, measure_all, plan_cases
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from re import sub
 
-from nobackfill.bench.lines import Line, read_lines
-from nobackfill.bench.speed.case import Suite, in_words
-from nobackfill.bench.speed.curves import by_curve, growth_figure, memory_of, times_of
-from nobackfill.bench.speed.runner import LINES, speed_key
-from nobackfill.bench.speed.scale import exponent, extrapolate
-from nobackfill.bench.speed.scripts import render_scripts
-from nobackfill.bench.speed.suites import SPEED_SUITES
-from nobackfill.bench.table import table
-from nobackfill.files import write_text
+from nobackfill.core.atomic_files import write_text
+from nobackfill_bench.markdown import table
+from nobackfill_bench.results_log import Line, read_lines
+from nobackfill_bench.speed.case import Suite, in_words
+from nobackfill_bench.speed.extrapolate import exponent, extrapolate
+from nobackfill_bench.speed.figures import by_curve, growth_figure, memory_of, times_of
+from nobackfill_bench.speed.runner import LINES, speed_key
+from nobackfill_bench.speed.script_sections import render_scripts
+from nobackfill_bench.speed.suites import SPEED_SUITES
 
 PAGE = "SPEED.md"
 HOW_TO_READ = """\

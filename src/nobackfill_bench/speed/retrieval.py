@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nobackfill.bench.speed.case import Case, Kind, Pair, Precision, Suite
-from nobackfill.bench.speed.inputs import accepted, product_in_blocks
-from nobackfill.bench.speed.retrieval_peers import PEERS
-from nobackfill.metrics import retrieval
+from nobackfill.evaluation.metrics import retrieval
+from nobackfill_bench.speed.case import Case, Kind, Pair, Precision, Suite
+from nobackfill_bench.speed.inputs import accepted, product_in_blocks
+from nobackfill_bench.speed.retrieval_peers import PEERS
 
 DIM, RELEVANT = 256, 20
 ON_CPU = ((3_368, 15_913, 750, 1.75), (1_129, 200_000, 10_000, 2.1))

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
-from nobackfill.bench.lines import Line, append, mend
-from nobackfill.bench.speed.case import Case, Finding, Kind, Suite, in_words
-from nobackfill.bench.speed.timing import (
+from nobackfill.core.config import suggest
+from nobackfill.errors import ConfigError
+from nobackfill_bench.results_log import Line, append, mend
+from nobackfill_bench.speed.case import Case, Finding, Kind, Suite, in_words
+from nobackfill_bench.speed.timing import (
     Turns,
     begin_peak,
     bytes_held,
@@ -25,8 +27,6 @@ from nobackfill.bench.speed.timing import (
     matmul_precision,
     take_turns,
 )
-from nobackfill.config import suggest
-from nobackfill.errors import ConfigError
 
 LINES = "speed.jsonl"  # beside the page
 LIMITS: dict[Kind, float] = {"cpu": 60.0, "cuda": 5.0}  # seconds a case, after its first turn

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from nobackfill.bench.lines import Line
-from nobackfill.bench.table import table
+from nobackfill_bench.markdown import table
+from nobackfill_bench.results_log import Line
 
 Read = Callable[[str], list[Line]]  # the name of a benchmark in, its lines out
 

@@ -1,12 +1,12 @@
 """All suites of speed by name, in the order of the page."""
 
-from nobackfill.bench.speed.case import Suite
-from nobackfill.bench.speed.growth import GROWTH
-from nobackfill.bench.speed.head import HEAD
-from nobackfill.bench.speed.loss import LOSS
-from nobackfill.bench.speed.ndpp import NDPP
-from nobackfill.bench.speed.odpp import ODPP
-from nobackfill.bench.speed.retrieval import RETRIEVAL
+from nobackfill_bench.speed.case import Suite
+from nobackfill_bench.speed.growth import GROWTH
+from nobackfill_bench.speed.head import HEAD
+from nobackfill_bench.speed.loss import LOSS
+from nobackfill_bench.speed.ndpp import NDPP
+from nobackfill_bench.speed.odpp import ODPP
+from nobackfill_bench.speed.retrieval import RETRIEVAL
 
 SPEED_SUITES: dict[str, Suite] = {
     "retrieval": RETRIEVAL,

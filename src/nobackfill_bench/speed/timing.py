@@ -13,7 +13,7 @@ from time import perf_counter
 
 import torch
 
-from nobackfill.bench.speed.case import Pair, Precision, Work
+from nobackfill_bench.speed.case import Pair, Precision, Work
 
 SHORT = 0.03  # seconds that a timed turn should take at least
 MOST_CALLS = 50  # in a turn

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from nobackfill.bench.claims import Verdict, first_paragraph, judge
-from nobackfill.bench.compared import Compared
+from nobackfill_bench.quality.claims import Verdict, first_paragraph, judge
+from nobackfill_bench.quality.paired import Compared
 
 SEEDS = range(3)
 JITTER = (0.0, 0.001, 0.002)  # from seed to seed, of all ways alike

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.bench.features import (
+from nobackfill.errors import DataError
+from nobackfill_bench.quality.features import (
     backbone_features,
     caption_vectors,
     omniglot_vectors,
     parts,
     with_vectors,
 )
-from nobackfill.errors import DataError
 
 
 def test_backbone_features_have_the_items_of_the_manifest(data):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.bench.omniglot import in_blocks, omniglot_in_memory
-from nobackfill.config import Choice
-from nobackfill.data.collections import make_collection
+from nobackfill.core.config import Choice
+from nobackfill.data.registry import make_collection
+from nobackfill_bench.quality.features_omniglot import in_blocks, omniglot_in_memory
 
 CHARACTERS = {"images_background/Greek": 20, "images_evaluation/Angelic": 3}
 

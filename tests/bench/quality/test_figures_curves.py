@@ -2,9 +2,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nobackfill.bench.compared import Compared
-from nobackfill.bench.curves import curves
-from nobackfill.bench.plane import far_apart
+from nobackfill_bench.quality.figures import far_apart
+from nobackfill_bench.quality.figures_curves import curves
+from nobackfill_bench.quality.paired import Compared
 
 OPTIONS = {
     "old_strength": {0.01: "ndpp", 0.4: "ndpp:old_strength=0.4"},

@@ -4,14 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.bench import SUITES, Place, scratch
-from nobackfill.bench.features import backbone_features, parts
-from nobackfill.bench.runner import one_run
-from nobackfill.bench.scratch import DIM, epochs_of, make_method, numbered, sides_of, train_head
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods.ndpp import NDPP
-from nobackfill.oldspace import OldSpace
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.vectors import Vectors
+from nobackfill_bench import SUITES, Place
+from nobackfill_bench.quality import frozen_features as scratch
+from nobackfill_bench.quality.features import backbone_features, parts
+from nobackfill_bench.quality.frozen_features import (
+    DIM,
+    epochs_of,
+    make_method,
+    numbered,
+    sides_of,
+    train_head,
+)
+from nobackfill_bench.quality.runner import one_run
 
 ONE = "train.epochs=1"
 

@@ -2,11 +2,11 @@ import inspect
 
 import pytest
 
-from nobackfill.bench.compared import Compared
-from nobackfill.bench.greedy import Search, default_of, walk, way_of
-from nobackfill.bench.studies import STUDIES
-from nobackfill.bench.suite import options_of, read_way
 from nobackfill.methods import METHODS
+from nobackfill_bench.quality.greedy_search import Search, default_of, walk, way_of
+from nobackfill_bench.quality.paired import Compared
+from nobackfill_bench.quality.studies import STUDIES
+from nobackfill_bench.quality.suite import options_of, read_way
 
 SEARCH = Search("ndpp", {"old_strength": (0, 0.1), "neighbors": (5,)})
 

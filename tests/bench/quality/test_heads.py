@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nobackfill.adapters import procrustes, ridge
-from nobackfill.bench import SUITES, fitted
-from nobackfill.bench.features import backbone_features, parts, with_vectors
-from nobackfill.bench.fitted import FittedSuite, usable
-from nobackfill.bench.runner import one_run
-from nobackfill.evaluation import evaluate
+from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
+from nobackfill.head.closed_form import procrustes, ridge
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality import heads as fitted
+from nobackfill_bench.quality.features import backbone_features, parts, with_vectors
+from nobackfill_bench.quality.heads import FittedSuite, usable
+from nobackfill_bench.quality.runner import one_run
 
 FEW = "train.epochs=2"
 
@@ -120,7 +121,7 @@ def test_without_changes_a_head_has_its_own_epochs(task, monkeypatch):
 
 
 def test_a_trained_old_model_is_made_once_before_all_ways(task, monkeypatch, tmp_path):
-    monkeypatch.setattr("nobackfill.bench.scratch.EPOCHS", 1)
+    monkeypatch.setattr("nobackfill_bench.quality.frozen_features.EPOCHS", 1)
     suite = replace(SUITES["cub-vectors"], trained=True)
     assert suite.stages(["ridge", "janus"]) == [["old"], ["ridge", "janus"]]
     assert FittedSuite(title="", says=(), load=backbone_features("cub200")).stages(["ridge"]) == [

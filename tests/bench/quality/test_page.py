@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nobackfill.bench import SUITES
-from nobackfill.bench.compared import Compared
-from nobackfill.bench.page import references, render, render_page, values_table
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality.page import references, render, render_page, values_table
+from nobackfill_bench.quality.paired import Compared
 
 OTHERS = {
     "janus": {0: (0.4, 0.6, 0.8), 1: (0.4, 0.62, 0.8), 2: (0.4, 0.64, 0.8)},

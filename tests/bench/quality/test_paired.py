@@ -2,7 +2,7 @@ from math import exp, isnan, sqrt
 
 import pytest
 
-from nobackfill.bench.compared import Compared, gain, seconds_per_epoch, value
+from nobackfill_bench.quality.paired import Compared, gain, seconds_per_epoch, value
 
 NEIGHBOR = {0: (0.4, 0.52, 0.62), 2: (0.3, 0.36, 0.7), 4: (0.3, 0.46, 0.8), 5: (0.2, 0.1, 0.9)}
 BASELINE = {0: (0.4, 0.5, 0.6), 1: (0.5, 0.5, 0.7), 2: (0.3, 0.3, 0.7), 3: (0.1, 0.2, 0.3)}

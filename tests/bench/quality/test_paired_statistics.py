@@ -2,7 +2,7 @@ from math import gamma, inf, isnan, pi, sqrt
 
 import pytest
 
-from nobackfill.bench.statistics import QUANTILES, mean_of
+from nobackfill_bench.quality.paired_statistics import QUANTILES, mean_of
 
 
 def share_below(quantile, freedom, steps=4000):

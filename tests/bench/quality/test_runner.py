@@ -2,10 +2,16 @@
 
 import pytest
 
-from nobackfill.bench import SUITES, Place, Task
-from nobackfill.bench.lines import append, read_lines
-from nobackfill.bench.runner import lines_path, one_run, plan_suite, run_stages, side_by_side
 from nobackfill.errors import ConfigError, DataError
+from nobackfill_bench import SUITES, Place, Task
+from nobackfill_bench.quality.runner import (
+    lines_path,
+    one_run,
+    plan_suite,
+    run_stages,
+    side_by_side,
+)
+from nobackfill_bench.results_log import append, read_lines
 
 
 def asked(toy):

@@ -2,13 +2,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nobackfill.bench import SUITES
-from nobackfill.bench.greedy import Search
-from nobackfill.bench.studies import STUDIES, Study, grid, render_studies
-from nobackfill.bench.studies import one_study as section_of
-from nobackfill.bench.suite import read_way
-from nobackfill.config import build_recipe, change_tables, resolve_options
+from nobackfill.core.config import build_recipe, change_tables, resolve_options
 from nobackfill.methods import METHODS
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality.greedy_search import Search
+from nobackfill_bench.quality.studies import STUDIES, Study, grid, render_studies
+from nobackfill_bench.quality.studies import one_study as section_of
+from nobackfill_bench.quality.suite import read_way
 
 BASELINE = "prototype_alignment"
 SMALL = Study(

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from nobackfill.bench import SUITES
-from nobackfill.bench.fitted import FittedSuite
-from nobackfill.bench.scratch import ScratchSuite
-from nobackfill.bench.suite import read_way
-from nobackfill.bench.trained import TrainedSuite
-from nobackfill.data.collections import COLLECTIONS
+from nobackfill.data.registry import COLLECTIONS
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
-from nobackfill.train.run import resolve
+from nobackfill.training.run import resolve
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality.frozen_features import ScratchSuite
+from nobackfill_bench.quality.heads import FittedSuite
+from nobackfill_bench.quality.suite import read_way
+from nobackfill_bench.quality.trained import TrainedSuite
 
 TRAINED = [name for name, one in SUITES.items() if isinstance(one, TrainedSuite)]
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.bench import SUITES, Place, Task
-from nobackfill.bench.runner import one_run
-from nobackfill.bench.sequences import SequenceSuite, copy_folder
-from nobackfill.bench.trained import TrainedSuite, folder_name, own_changes, stages
-from nobackfill.demo import demo_recipe
 from nobackfill.methods import METHODS
-from nobackfill.train.run import resolve
+from nobackfill.training.demo import demo_recipe
+from nobackfill.training.run import resolve
 from nobackfill.vectors import load_vectors
+from nobackfill_bench import SUITES, Place, Task
+from nobackfill_bench.quality.runner import one_run
+from nobackfill_bench.quality.sequences import SequenceSuite, copy_folder
+from nobackfill_bench.quality.trained import TrainedSuite, folder_name, own_changes, stages
 
 TINY = (
     "data.train_classes=20", "data.test_classes=5", "data.images_per_class=6", "data.side=16",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nobackfill.bench.speed.scale import exponent, extrapolate, power, spoken
+from nobackfill_bench.speed.extrapolate import exponent, extrapolate, power, spoken
 
 
 @pytest.mark.parametrize("by", [0.5, 1.0, 2.0])

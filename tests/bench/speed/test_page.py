@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nobackfill.bench.speed.page import render, render_page, targets_of
+from nobackfill_bench.speed.page import render, render_page, targets_of
 
 SEARCH = {"queries": 10, "gallery": 100, "dim": 256}
 

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 import torch
 
-from nobackfill.bench.lines import read_lines
-from nobackfill.bench.speed import Case, Finding, Pair, Suite
-from nobackfill.bench.speed.runner import measure_all, plan_cases, speed_key, why_not
 from nobackfill.errors import ConfigError
+from nobackfill_bench.results_log import read_lines
+from nobackfill_bench.speed import Case, Finding, Pair, Suite
+from nobackfill_bench.speed.runner import measure_all, plan_cases, speed_key, why_not
 
 CPU = torch.device("cpu")
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from nobackfill.bench.speed import SPEED_SUITES, Case, head, loss, ndpp, odpp, retrieval
-from nobackfill.bench.speed.inputs import crowded, dense, product_in_blocks
-from nobackfill.bench.speed.retrieval_peers import PEERS
+from nobackfill_bench.speed import SPEED_SUITES, Case, head, loss, ndpp, odpp, retrieval
+from nobackfill_bench.speed.inputs import crowded, dense, product_in_blocks
+from nobackfill_bench.speed.retrieval_peers import PEERS
 
 CPU = torch.device("cpu")
 EVERY = pytest.mark.parametrize("name", SPEED_SUITES)

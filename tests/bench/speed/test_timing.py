@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nobackfill.bench.speed import Pair, timing
-from nobackfill.bench.speed.timing import (
+from nobackfill_bench.speed import Pair, timing
+from nobackfill_bench.speed.timing import (
     Turns,
     first_turn,
     matmul_precision,

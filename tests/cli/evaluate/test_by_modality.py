@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.modalities import evaluate_modalities
+from nobackfill.evaluation.by_modality import evaluate_modalities
 
 IMAGES, TEXTS, DIM = 40, 3, 16
 LABELS = np.array([*range(IMAGES), *np.repeat(np.arange(IMAGES), TEXTS)])

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from nobackfill.cli import show_gallery
+from nobackfill.cli.gallery import output as show_gallery
 from nobackfill.cli.main import app
-from nobackfill.gallery.plan import load_plan
+from nobackfill.gallery.planning.plan import load_plan
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import CompatibleWith, Space
 from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors.space import CompatibleWith, Space
 
 OLD = Space(dim=6, weights="old")
 NEW = Space(dim=6, weights="new", parent=OLD.fingerprint, method="ndpp")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from nobackfill.config import (
+from nobackfill.core.config import (
     Choice,
     ImagesConfig,
     OldConfig,
@@ -16,9 +16,9 @@ from nobackfill.config import (
     to_toml,
 )
 from nobackfill.errors import ConfigError
-from nobackfill.train.run import resolve
+from nobackfill.training.run import resolve
 
-RECIPES = sorted((Path(__file__).parents[1] / "recipes").rglob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[3] / "recipes").rglob("*.toml"))
 
 
 def recipe_file(folder, text):

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from nobackfill.data.cars196 import read_cars196
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.cars196 import read_cars196
 from nobackfill.errors import DataError
 
 NUMBERS = [1, 98, 99, 196, 99]  # 98 is the last class to train on

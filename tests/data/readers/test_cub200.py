@@ -3,9 +3,9 @@
 import pytest
 from PIL import Image
 
-from nobackfill.data.cub200 import read_cub200
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.cub200 import read_cub200
 from nobackfill.errors import DataError
 
 BIRDS = {  # class 100 is the last to train on, class 101 the first that is searched

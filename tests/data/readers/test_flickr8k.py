@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.files import collect_files
-from nobackfill.data.flickr8k import FLICKR8K, read_flickr8k
+from nobackfill.core.config import ImagesConfig
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.flickr8k import FLICKR8K, read_flickr8k
 from nobackfill.errors import DataError
 
 LISTS = {

@@ -3,9 +3,9 @@
 import pytest
 from PIL import Image
 
-from nobackfill.data.folder import read_folder
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.folder import read_folder
 from nobackfill.errors import ConfigError, DataError
 
 

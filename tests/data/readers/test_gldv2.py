@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from nobackfill.data.gldv2 import GLDV2, read_gldv2
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.gldv2 import GLDV2, read_gldv2
 from nobackfill.errors import ConfigError, DataError
 
 TRAIN = ["6e158a47eb2ca3f6", "202cd79556f30760", "3ad87684c99c06e1", "e7f70e9c61e66af3"]

@@ -5,8 +5,8 @@ import shutil
 import pytest
 from PIL import Image
 
-from nobackfill.data.inshop import INSHOP, read_inshop
 from nobackfill.data.listing import count_items
+from nobackfill.data.readers.inshop import INSHOP, read_inshop
 from nobackfill.errors import DataError
 
 ROWS = [

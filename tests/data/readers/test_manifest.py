@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from pyarrow import csv
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.files import collect_files
-from nobackfill.data.images import open_image
+from nobackfill.core.config import ImagesConfig
+from nobackfill.data.decode import open_image
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.listing import count_items
-from nobackfill.data.manifest import read_manifest
+from nobackfill.data.readers.manifest import read_manifest
 from nobackfill.errors import DataError
 
 TABLE = {

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from nobackfill.data.listing import count_items
-from nobackfill.data.market1501 import MARKET1501, read_market1501
+from nobackfill.data.readers.market1501 import MARKET1501, read_market1501
 from nobackfill.errors import DataError
 
 FILES = """

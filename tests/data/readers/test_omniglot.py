@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
-from nobackfill.data.omniglot import read_omniglot
+from nobackfill.data.readers.omniglot import read_omniglot
 from nobackfill.errors import DataError
 
 FILES = [

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
-from nobackfill.data.roxford_rparis import read_roxford5k, read_rparis6k
+from nobackfill.data.readers.roxford_rparis import read_roxford5k, read_rparis6k
 from nobackfill.errors import DataError
 
 TRUTH = {

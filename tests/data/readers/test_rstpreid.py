@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.config import ImagesConfig
-from nobackfill.data.files import collect_files
+from nobackfill.core.config import ImagesConfig
+from nobackfill.data.file_collection import collect_files
 from nobackfill.data.listing import count_items
-from nobackfill.data.rstpreid import RSTPREID, read_rstpreid
+from nobackfill.data.readers.rstpreid import RSTPREID, read_rstpreid
 from nobackfill.errors import DataError
 
 

@@ -3,9 +3,9 @@
 import pytest
 from PIL import Image
 
-from nobackfill.data.images import open_image
+from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
-from nobackfill.data.stanford_products import read_stanford_products
+from nobackfill.data.readers.stanford_products import read_stanford_products
 from nobackfill.errors import DataError
 
 HEAD = "image_id class_id super_class_id path\n"

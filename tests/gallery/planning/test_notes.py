@@ -2,9 +2,9 @@
 
 import pytest
 
-from nobackfill.bootstrap import FEWEST_GROUPS, Interval
-from nobackfill.gallery.curve import Curve
-from nobackfill.gallery.plan_notes import order_notes
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval
+from nobackfill.gallery.planning.curve import Curve
+from nobackfill.gallery.planning.notes import order_notes
 
 
 def notes(*, low=0.1, order="planned", agreed=True, classes=FEWEST_GROUPS):

@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import SpaceMismatch
-from nobackfill.gallery.plan_space import judged, says_one_space, stored_notes, why_not_one
+from nobackfill.gallery.planning.notes_plan_space import (
+    judged,
+    says_one_space,
+    stored_notes,
+    why_not_one,
+)
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import CompatibleWith, Space
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import CompatibleWith, Space
 
 DIM = 4
 OLD = Space(dim=DIM, weights="old")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.gallery import order
-from nobackfill.gallery.order import (
+from nobackfill.gallery.planning import order
+from nobackfill.gallery.planning.order import (
     UNCLEAR_FIRST,
     best_first,
     expected_gain,

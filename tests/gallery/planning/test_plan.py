@@ -8,18 +8,18 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill.bootstrap import Interval
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.gallery.curve import Curve, crossed, fewer_items, reached, stop_at
-from nobackfill.gallery.measure import mixed
-from nobackfill.gallery.order import margin, random_order
-from nobackfill.gallery.plan import advise, fingerprint_of, load_plan, plan_backfill
-from nobackfill.gallery.plan_inputs import Items, search_of
-from nobackfill.report.backfill import backfill_section
+from nobackfill.evaluation.bootstrap import Interval
+from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.gallery.planning.curve import Curve, crossed, fewer_items, reached, stop_at
+from nobackfill.gallery.planning.inputs import Items, search_of
+from nobackfill.gallery.planning.order import margin, random_order
+from nobackfill.gallery.planning.plan import advise, fingerprint_of, load_plan, plan_backfill
+from nobackfill.gallery.planning.simulate import mixed
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Page
-from nobackfill.space import Space
-from nobackfill.strategies import Scale
+from nobackfill.report.pages.backfill import backfill_section
+from nobackfill.vectors.space import Space
 
 CLASSES, ITEMS, DIM = 12, 10, 8
 FEW = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -5,9 +5,9 @@ import pytest
 
 faiss = pytest.importorskip("faiss")
 
-from nobackfill.errors import DataError, GalleryError  # noqa: E402
-from nobackfill.gallery.base import ours  # noqa: E402
-from nobackfill.gallery.stores import open_store  # noqa: E402
+from nobackfill.errors import DataError, GalleryError
+from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 
 NUMBER, DIM = 700, 16
 # of each kind: whether it is exact, keeps vectors, and takes ids of one's own

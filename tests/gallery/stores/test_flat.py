@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from nobackfill.gallery.backfill import FromFile, backfill
-from nobackfill.gallery.base import ours
-from nobackfill.gallery.curve import Curve
-from nobackfill.gallery.made_by import declared
-from nobackfill.gallery.plan import BackfillPlan
+from nobackfill.gallery.planning.curve import Curve
+from nobackfill.gallery.planning.plan import BackfillPlan
+from nobackfill.gallery.provenance import declared
 from nobackfill.gallery.stores import CLIENTS, open_store
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors.space import Space
 
 NUMBER, DIM = 1000, 512
 SPACE = Space(dim=DIM, weights="new")

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nobackfill.gallery.base import ours
-from nobackfill.gallery.made_by import declared
+from nobackfill.gallery.provenance import declared
 from nobackfill.gallery.stores import open_store
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import ours
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space
 
 SCRIPT = Path(__file__).with_name("killed.py")
 SPACE = Space(dim=5, weights="new")

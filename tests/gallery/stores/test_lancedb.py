@@ -9,10 +9,10 @@ import pytest
 lancedb = pytest.importorskip("lancedb")
 import pyarrow as pa  # noqa: E402
 
-from nobackfill.errors import ConfigError, DataError, GalleryError  # noqa: E402
-from nobackfill.gallery import lance_tables  # noqa: E402
-from nobackfill.gallery.base import MARK, ours  # noqa: E402
-from nobackfill.gallery.stores import open_store  # noqa: E402
+from nobackfill.errors import ConfigError, DataError, GalleryError
+from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import MARK, ours
+from nobackfill.gallery.stores.lancedb import tables as lance_tables
 
 DIM = 8
 HARD = ["o'neil", "''", "' or true --", 'x"y', "a\\b", "a\\'b", "`", "%_", "ü\n😀", " ", "{}", "\\"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
-from nobackfill.gallery.uri import read_uri
+from nobackfill.gallery.stores.base import ours
+from nobackfill.gallery.stores.uri import read_uri
 
 pymilvus = pytest.importorskip("pymilvus")
 manager = pytest.importorskip("milvus_lite.server_manager").server_manager_instance
@@ -324,7 +324,7 @@ def test_a_client_for_a_server_gets_what_the_line_says_and_never_tells_the_token
         def close(self):
             asked["closed"] = True
 
-    monkeypatch.setattr("nobackfill.gallery.milvus_rows.MilvusClient", Refusing)
+    monkeypatch.setattr("nobackfill.gallery.stores.milvus.rows.MilvusClient", Refusing)
     line = f"milvus://db/photos?token={TOKEN}&https=true&database=shop&timeout=9"
     with pytest.raises(GalleryError, match=r"401 for \*\*\*") as caught:
         open_store(line)

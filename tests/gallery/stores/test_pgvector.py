@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from nobackfill.errors import ConfigError, GalleryError
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 
 PATH = Path(__file__).parent / "engine_pgvector.py"
 spec = importlib.util.spec_from_file_location(PATH.stem, PATH)
@@ -213,7 +213,7 @@ def test_of_two_vectors_for_one_item_the_last_is_kept():
 
 
 def test_many_vectors_are_written_all_or_none(monkeypatch):
-    monkeypatch.setattr("nobackfill.gallery.with_pgvector.PAGE", 3)
+    monkeypatch.setattr("nobackfill.gallery.stores.pgvector.store.PAGE", 3)
     with open_store(make()) as store:
         new = ours(store.main, "v2")
         store.create(new, 4)

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery import postgres
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
+from nobackfill.gallery.stores.pgvector import connection as postgres
 
 PATH = Path(__file__).parent / "engine_pgvector.py"
 spec = importlib.util.spec_from_file_location(PATH.stem, PATH)

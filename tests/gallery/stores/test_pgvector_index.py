@@ -14,10 +14,10 @@ import pytest
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import ours
+from nobackfill.gallery.cleanup import remove_new
 from nobackfill.gallery.indexing import index_new
-from nobackfill.gallery.rollout import remove_new
 from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 
 PATH = Path(__file__).parent / "engine_pgvector.py"
 spec = importlib.util.spec_from_file_location(PATH.stem, PATH)

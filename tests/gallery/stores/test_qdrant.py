@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import open_store
-from nobackfill.gallery.uri import read_uri
+from nobackfill.gallery.stores.base import ours
+from nobackfill.gallery.stores.uri import read_uri
 
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
-point_id = pytest.importorskip("nobackfill.gallery.qdrant_points").point_id
+point_id = pytest.importorskip("nobackfill.gallery.stores.qdrant.points").point_id
 KEY = "k3y-of-the-owner"
 
 
@@ -235,7 +235,7 @@ def test_a_client_for_a_server_gets_what_the_line_says_and_never_tells_the_key(m
         def close(self):
             asked["closed"] = True
 
-    monkeypatch.setattr("nobackfill.gallery.qdrant_points.QdrantClient", Refusing)
+    monkeypatch.setattr("nobackfill.gallery.stores.qdrant.points.QdrantClient", Refusing)
     line = f"qdrant://db:7000/photos?api_key={KEY}&https=true&prefer_grpc=true&timeout=9&vector=a"
     with pytest.raises(GalleryError, match=r"401 for \*\*\*") as caught:
         open_store(line)

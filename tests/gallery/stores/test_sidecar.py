@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.side import SideFile
+from nobackfill.gallery.stores.sidecar import SideFile
 
 BATCH = 50
 START = """
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.side import SideFile
+from nobackfill.gallery.stores.sidecar import SideFile
 side = SideFile(Path(sys.argv[1]))
 """
 # batch n is written whole, each number in it being n

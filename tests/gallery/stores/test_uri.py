@@ -4,7 +4,7 @@ import pytest
 
 from nobackfill.errors import ConfigError
 from nobackfill.gallery.stores import CLIENTS, STORES, open_store
-from nobackfill.gallery.uri import FORMS, Uri, check_options, read_uri
+from nobackfill.gallery.stores.uri import FORMS, Uri, check_options, read_uri
 
 SECRET = "pa%3Ass"
 

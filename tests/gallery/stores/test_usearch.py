@@ -7,9 +7,9 @@ pytest.importorskip("usearch")
 
 from usearch.index import Index  # noqa: E402
 
-from nobackfill.errors import DataError, GalleryError  # noqa: E402
-from nobackfill.gallery.base import ours  # noqa: E402
-from nobackfill.gallery.stores import open_store  # noqa: E402
+from nobackfill.errors import DataError, GalleryError
+from nobackfill.gallery.stores import open_store
+from nobackfill.gallery.stores.base import ours
 
 NUMBER, DIM = 400, 16
 

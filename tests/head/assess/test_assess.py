@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
-from nobackfill import strategies
-from nobackfill.assessment import (
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.evaluation import mixed_scores as strategies
+from nobackfill.evaluation.bootstrap import Interval
+from nobackfill.head.assess.assess import (
     Candidate,
     decide,
     divide,
@@ -17,8 +19,6 @@ from nobackfill.assessment import (
     some_of,
     ways_that_embed_again,
 )
-from nobackfill.bootstrap import Interval
-from nobackfill.errors import ConfigError, DataError
 
 CLASSES, ITEMS, DIM = 60, 8, 12
 
@@ -183,7 +183,9 @@ def test_an_assessment_is_its_steps_by_hand():
 
 
 def test_what_crowding_advises_is_told_but_is_no_note(monkeypatch):
-    monkeypatch.setattr("nobackfill.assessment.advice", lambda crowding: f"{crowding.classes}!")
+    monkeypatch.setattr(
+        "nobackfill.head.assess.assess.advice", lambda crowding: f"{crowding.classes}!"
+    )
     verdict = nb.assess(*world("better"), epochs=0)
     assert verdict.advice == verdict.summary()["advice"] == "60!"
     assert not any("60!" in note for note in verdict.notes)

@@ -7,8 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill import diagnosis
-from nobackfill.diagnosis import CROWDED, MANY, Crowding, advice, crowding_of, pairs_above
+from nobackfill.head.assess import crowding as diagnosis
+from nobackfill.head.assess.crowding import (
+    CROWDED,
+    MANY,
+    Crowding,
+    advice,
+    crowding_of,
+    pairs_above,
+)
 
 ANGLES = torch.tensor([0.0, 0.1, 0.9, 2.5])  # of four classes on a circle
 

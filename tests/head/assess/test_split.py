@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
-from nobackfill.threeparts import divide, items_of, three_parts, training_items
+from nobackfill.head.assess.split import divide, items_of, three_parts, training_items
 
 LABELS = np.arange(400) % 50
 
@@ -80,7 +80,7 @@ def test_of_pairs_a_class_is_called_by_an_item_and_others_are_left_out():
 
 
 def test_the_parts_hold_the_vectors_and_classes_of_their_rows(monkeypatch):
-    monkeypatch.setattr("nobackfill.threeparts.QUERIES", 20)
+    monkeypatch.setattr("nobackfill.head.assess.split.QUERIES", 20)
     items = items_of(a_file(0, 4), a_file(1, 6))
     rows = divide(items.classes, None, seed=3)
     parts = three_parts(items, None, seed=3)

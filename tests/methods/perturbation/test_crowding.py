@@ -2,7 +2,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.perturb.crowding import crowding_gradient, pair_gradient, project_out_length
+from nobackfill.methods.perturbation.crowding import (
+    crowding_gradient,
+    pair_gradient,
+    project_out_length,
+)
 
 
 def random(*shape, seed):

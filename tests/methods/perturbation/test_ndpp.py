@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.perturb import NeighborPerturbation
-from nobackfill.perturb.neighbor import repulsion
+from nobackfill.methods.perturbation import NeighborPerturbation
+from nobackfill.methods.perturbation.ndpp import repulsion
 
 
 def unit_rows(rows, dim, seed):

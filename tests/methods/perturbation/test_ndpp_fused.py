@@ -8,8 +8,9 @@ pytest.importorskip("triton", reason="Triton is not installed: torch does the sa
 
 import nobackfill as nb
 from nobackfill.errors import DataError
-from nobackfill.kernels import nearby
-from nobackfill.perturb import neighbor, short
+from nobackfill.methods.perturbation import ndpp as neighbor
+from nobackfill.methods.perturbation import ndpp_fused as short
+from nobackfill.ops.kernels import ndpp_update as nearby
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

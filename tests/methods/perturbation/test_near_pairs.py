@@ -2,9 +2,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.perturb import OptimizedPerturbation, near
-from nobackfill.perturb.crowding import crowding_gradient
-from nobackfill.perturb.near import NearPairs, drift, listed_gradient, near_pairs
+from nobackfill.methods.perturbation import OptimizedPerturbation
+from nobackfill.methods.perturbation import near_pairs as near
+from nobackfill.methods.perturbation.crowding import crowding_gradient
+from nobackfill.methods.perturbation.near_pairs import NearPairs, drift, listed_gradient, near_pairs
 
 
 def unit(rows, dim, seed):

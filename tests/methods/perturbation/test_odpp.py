@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.perturb import OptimizedPerturbation
-from nobackfill.perturb.optimize import adam_step
+from nobackfill.methods.perturbation import OptimizedPerturbation
+from nobackfill.methods.perturbation.odpp import adam_step
 
 
 def random(*shape, seed):

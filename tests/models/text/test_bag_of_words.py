@@ -7,12 +7,12 @@ import zlib
 import pytest
 import torch
 
-from nobackfill.config import resolve_options
+from nobackfill.core.config import resolve_options
+from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.models.texts import TEXT_ENCODERS, TEXT_RESOLVERS, vectors, words
-from nobackfill.randomness import seeded
-from nobackfill.space import Space
+from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS, vectors, words
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import Space
 
 TEXTS = ["Top left to centre.", "centre to top left", "A red coat"]
 IDS = ["a.jpg#0", "a.jpg#1", "b.jpg#0"]
@@ -75,7 +75,8 @@ def test_a_text_does_not_depend_on_the_texts_beside_it():
 
 def test_words_fall_into_the_same_buckets_in_every_process():
     """Python's own hash of text does not."""
-    program = f"from nobackfill.models.texts import words; print(words().prepare({TEXTS}, {IDS}))"
+    package = "nobackfill.models.text.bag_of_words"
+    program = f"from {package} import words; print(words().prepare({TEXTS}, {IDS}))"
     again = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

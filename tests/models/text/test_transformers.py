@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nobackfill.config import Choice, resolve_options, to_toml
-from nobackfill.config.settings import Recipe
+from nobackfill.core.config import Choice, resolve_options, to_toml
+from nobackfill.core.config.schema import Recipe
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.models.texts import TEXT_ENCODERS, TEXT_RESOLVERS
-from nobackfill.models.texts_with_transformers import transformers_text
+from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS
+from nobackfill.models.text.transformers import transformers_text
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

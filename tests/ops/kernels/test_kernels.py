@@ -5,12 +5,17 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
-from nobackfill.allclasses import class_sums, weights_by_torch
-from nobackfill.kernels import exponents, largest, masks, pushes, ranks, run_on, thirds, usable
-from nobackfill.perturb.neighbor import weighted_pushes
-from nobackfill.ranking import in_order, ranks_by_sorting, row_starts
-from nobackfill.search import best_by_topk, best_of_all, write_best
-from nobackfill.thirds import gallery_side, query_side
+from nobackfill.methods.perturbation.ndpp import weighted_pushes
+from nobackfill.ops.bf16x3 import gallery_side, query_side
+from nobackfill.ops.kernels import bf16x3 as thirds
+from nobackfill.ops.kernels import ndpp_pushes as pushes
+from nobackfill.ops.kernels import ranks, run_on, usable
+from nobackfill.ops.kernels import softmax_terms as exponents
+from nobackfill.ops.kernels import threshold_mask as masks
+from nobackfill.ops.kernels import topk as largest
+from nobackfill.ops.nearest import best_by_topk, best_of_all, write_best
+from nobackfill.ops.ranking import in_order, ranks_by_sorting, row_starts
+from nobackfill.ops.softmax_contrast import class_sums, weights_by_torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -41,7 +46,7 @@ class OnGPU(torch.Tensor):
 @pytest.mark.parametrize(("current", "does"), [(1, True), (0, False)])
 def test_kernels_are_for_the_current_gpu_alone(monkeypatch, current, does):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
-    monkeypatch.setattr("nobackfill.kernels.run_on", lambda device: True)
+    monkeypatch.setattr("nobackfill.ops.kernels.run_on", lambda device: True)
     assert usable(torch.ones(2).as_subclass(OnGPU)) is does
 
 
@@ -188,9 +193,9 @@ def test_a_search_by_kernels_is_that_by_sorting(monkeypatch, exclude_self, block
     vectors[100:400] = vectors[7]
     vectors[:, 5] = 0.5  # no two products are exact multiples of each other
     options = {"exclude_self": exclude_self, "precision": "float32", "block": block}
-    monkeypatch.setattr("nobackfill.search.usable", lambda x: False)
+    monkeypatch.setattr("nobackfill.ops.nearest.usable", lambda x: False)
     expected = best_of_all(vectors[:16], vectors, 9, **options)
-    monkeypatch.setattr("nobackfill.search.usable", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.nearest.usable", lambda x: True)
     found = best_of_all(vectors[:16], vectors, 9, **options)
     assert found[0].equal(expected[0])
     assert found[1].equal(expected[1])
@@ -201,7 +206,7 @@ def test_a_search_by_kernels_is_that_by_sorting(monkeypatch, exclude_self, block
 )
 def test_a_search_that_is_not_for_the_kernel_goes_without(monkeypatch, columns, k, dtype):
     score = scores(2, columns).to(dtype)
-    monkeypatch.setattr("nobackfill.search.usable", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.nearest.usable", lambda x: True)
     monkeypatch.setattr(largest, "largest", None)
     indices, values = torch.empty(2, k, dtype=torch.int64, device=DEVICE), score[:, :k].clone()
     write_best(score, indices, values)
@@ -371,7 +376,7 @@ def test_sides_by_the_kernel_are_those_without(monkeypatch):
     """Of columns that are no rows one after the other, too."""
     x = scores(21, 10)[:, ::2]
     expected = gallery_side(x, 11), query_side(x)
-    monkeypatch.setattr("nobackfill.thirds.usable", lambda x: True)
+    monkeypatch.setattr("nobackfill.ops.bf16x3.usable", lambda x: True)
     assert gallery_side(x, 11).equal(expected[0])
     assert query_side(x).equal(expected[1])
 

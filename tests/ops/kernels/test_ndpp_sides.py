@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
-from nobackfill.kernels.sides import PIECES, write_sides
-from nobackfill.thirds import gallery_side, query_side
+from nobackfill.ops.bf16x3 import gallery_side, query_side
+from nobackfill.ops.kernels.ndpp_sides import PIECES, write_sides
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -9,9 +9,9 @@ pytest.importorskip("triton", reason="Triton is not installed: torch does the sa
 
 from triton.runtime.interpreter import InterpretedFunction
 
-from nobackfill.kernels import nearby
-from nobackfill.kernels.nearby import pushed_by_nearest
-from nobackfill.perturb.neighbor import weighted_pushes
+from nobackfill.methods.perturbation.ndpp import weighted_pushes
+from nobackfill.ops.kernels import ndpp_update as nearby
+from nobackfill.ops.kernels.ndpp_update import pushed_by_nearest
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = isinstance(nearby.nearby_kernel, InterpretedFunction)

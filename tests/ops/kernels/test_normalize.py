@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
-from nobackfill.kernels.unit import (
+from nobackfill.ops.kernels.normalize import (
     HELD,
     MOST,
     fits,

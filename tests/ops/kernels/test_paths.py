@@ -7,11 +7,12 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
 import nobackfill as nb
-from nobackfill import ranking
 from nobackfill.errors import DataError
-from nobackfill.perturb import crowding, neighbor
-from nobackfill.perturb.crowding import crowding_gradient, on_tensor_cores
-from nobackfill.perturb.neighbor import repulsion
+from nobackfill.methods.perturbation import crowding
+from nobackfill.methods.perturbation import ndpp as neighbor
+from nobackfill.methods.perturbation.crowding import crowding_gradient, on_tensor_cores
+from nobackfill.methods.perturbation.ndpp import repulsion
+from nobackfill.ops import ranking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -132,7 +133,7 @@ def test_how_many_items_the_longest_row_has_is_found_out(monkeypatch, most, sort
     asked = []
     monkeypatch.setattr(ranking, "usable", lambda x: True)
     monkeypatch.setattr(ranking, "ranks_by_sorting", lambda *rest: asked.append(True) or rest[1])
-    monkeypatch.setattr("nobackfill.kernels.ranks.MOST", most)
+    monkeypatch.setattr("nobackfill.ops.kernels.ranks.MOST", most)
     row, item = (torch.tensor(some, device=DEVICE) for some in ([0, 2, 2], [7, 2, 9]))
     ranking.ranks_on_gpu(unit(3, 40, 0), row, item, ranking.row_starts(row, 3))
     assert bool(asked) is sorts

@@ -9,18 +9,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
-from nobackfill import allclasses, losses
-from nobackfill.allclasses import (
+from nobackfill.methods import losses
+from nobackfill.methods.losses import prototype_loss
+from nobackfill.ops import softmax_contrast as allclasses
+from nobackfill.ops.kernels import softmax_stream as streaming
+from nobackfill.ops.kernels import softmax_terms as exponents
+from nobackfill.ops.kernels.normalize import MOST
+from nobackfill.ops.kernels.softmax_rows import PARTS, PULLS, losses_of_rows
+from nobackfill.ops.softmax_contrast import (
     contrast_with_all,
     kernels_take,
     loss_by_kernels,
     loss_by_torch,
 )
-from nobackfill.kernels import exponents
-from nobackfill.kernels import stream as streaming
-from nobackfill.kernels.contrast import PARTS, PULLS, losses_of_rows
-from nobackfill.kernels.unit import MOST
-from nobackfill.losses import prototype_loss
 
 pytestmark = pytest.mark.usefixtures("nothing_is_right_by_chance")
 

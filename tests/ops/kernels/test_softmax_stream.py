@@ -12,8 +12,9 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
-from nobackfill.kernels import stream as module
-from nobackfill.kernels.stream import (
+from nobackfill.ops.kernels import softmax_stream as module
+from nobackfill.ops.kernels.normalize import unit_halves
+from nobackfill.ops.kernels.softmax_stream import (
     MOST_CLASSES,
     TILES,
     WIDEST,
@@ -24,7 +25,6 @@ from nobackfill.kernels.stream import (
     stream,
     tiles_for,
 )
-from nobackfill.kernels.unit import unit_halves
 
 pytestmark = pytest.mark.usefixtures("nothing_is_right_by_chance")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from nobackfill.assessment import Candidate, Verdict
-from nobackfill.bootstrap import Interval
-from nobackfill.diagnosis import Crowding
+from nobackfill.evaluation.bootstrap import Interval
+from nobackfill.head.assess.assess import Candidate, Verdict
+from nobackfill.head.assess.crowding import Crowding
 from nobackfill.report import charts
-from nobackfill.report.assessment import assessment_page
+from nobackfill.report.pages.assessment import assessment_page
 
 
 def an_interval(mean):
@@ -22,7 +22,7 @@ def drawn(monkeypatch):
         found.update(values)
         return charts.intervals(values, label=label)
 
-    monkeypatch.setattr("nobackfill.report.assessment.intervals", intervals)
+    monkeypatch.setattr("nobackfill.report.pages.assessment.intervals", intervals)
     return found
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import nobackfill as nb
-from nobackfill.modalities import evaluate_modalities
-from nobackfill.report.modalities import modalities_page
-from nobackfill.verdicts import from_to, what_falls
+from nobackfill.evaluation.by_modality import evaluate_modalities
+from nobackfill.evaluation.verdict import from_to, what_falls
+from nobackfill.report.pages.by_modality import modalities_page
 
 COUNT, CLASSES, DIM = 120, 12, 6
 LABELS, KINDS = np.arange(COUNT) % CLASSES, np.where(np.arange(COUNT) % 24 < 12, "image", "text")

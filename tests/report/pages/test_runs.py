@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.analysis import similarity_histogram
-from nobackfill.bootstrap import student_quantile
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import student_quantile
+from nobackfill.evaluation.geometry import similarity_histogram
 from nobackfill.report import render_html, render_markdown
-from nobackfill.report.runs import (
+from nobackfill.report.pages.runs import (
     BASELINE,
     Outcome,
     Spread,
@@ -312,7 +312,7 @@ def test_the_plane_is_drawn_in_percent(monkeypatch):
         calls.append((points, front, more))
         return "<svg></svg>"
 
-    monkeypatch.setattr("nobackfill.report.runs.self_cross_plane", draw)
+    monkeypatch.setattr("nobackfill.report.pages.runs.self_cross_plane", draw)
     runs_page(
         [
             *three_seeds("ndpp", [0.45, 0.55], new_new=0.6, old_old=0.40, independent=0.7),

@@ -6,14 +6,13 @@ import torch
 from PIL import Image
 
 import nobackfill as nb
-from nobackfill.comparison import compare
 from nobackfill.data.listing import GroundTruth
-from nobackfill.findings import look_into
+from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.query_changes import compare
 from nobackfill.report import Picture, render_html, render_markdown
-from nobackfill.report.conclusion import HEADLINE, conclude, worse_within
-from nobackfill.report.looks import nothing, thumbnail
-from nobackfill.report.queries import FOUND, QUERIES, precision_changes, queries_section
-from nobackfill.report.upgrade import (
+from nobackfill.report.pages.conclusion import HEADLINE, conclude, worse_within
+from nobackfill.report.pages.queries import FOUND, QUERIES, precision_changes, queries_section
+from nobackfill.report.pages.upgrade import (
     SHOWN,
     numbers_section,
     scores_section,
@@ -21,7 +20,8 @@ from nobackfill.report.upgrade import (
     spaces_section,
     upgrade_page,
 )
-from nobackfill.report.upgrade import tests_section as section_of_other_tests
+from nobackfill.report.pages.upgrade import tests_section as section_of_other_tests
+from nobackfill.report.thumbnails import nothing, thumbnail
 
 CLASSES, PER_CLASS, DIM = 30, 6, 8
 COUNT = CLASSES * PER_CLASS
@@ -45,7 +45,7 @@ NEW = {"compatible": vectors(2, 0.6), "not compatible": vectors(3, 2.0), "undeci
 
 def look(*files, **more):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nobackfill.analysis._open_tsne", lambda: None)  # PCA is quicker
+        patch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)  # PCA is quicker
         return look_into(nb.evaluate(*files, **more))
 
 
@@ -571,7 +571,7 @@ def given(monkeypatch, name):
         calls.append((*values, more))
         return "<svg></svg>"
 
-    monkeypatch.setattr(f"nobackfill.report.upgrade.{name}", draw)
+    monkeypatch.setattr(f"nobackfill.report.pages.upgrade.{name}", draw)
     return calls
 
 

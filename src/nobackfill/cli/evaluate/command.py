@@ -19,7 +19,7 @@ from nobackfill.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from nobackfill.cli.show_comparison import Asked
+    from nobackfill.cli.evaluate.output import Asked
     from nobackfill.data.listing import GroundTruth as Truth
     from nobackfill.vectors import Vectors
 
@@ -84,11 +84,11 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
-    from nobackfill.cli.show_comparison import Asked
+    from nobackfill.cli.evaluate.output import Asked
     from nobackfill.data.ground_truth import check_level, read_ground_truth
-    from nobackfill.declaration import check_declarable
-    from nobackfill.reporting import check_page, upgrade_title
-    from nobackfill.upgrade import choose_device
+    from nobackfill.evaluation.declare import check_declarable
+    from nobackfill.report.build import check_page, upgrade_title
+    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     check_one_kind(group, ground_truth)
@@ -134,7 +134,7 @@ def labelled_files(
     column: str, files: "Sequence[Vectors]", mapped: "Vectors | None"
 ) -> "tuple[list[Vectors], Vectors | None]":
     """The old and the new file, and that of mapped queries, with a column for labels."""
-    from nobackfill.matching import labelled_by
+    from nobackfill.evaluation.search_plan import labelled_by
 
     named = dict(zip(("the old file", "the new file"), files, strict=True))
     if mapped is not None:
@@ -164,11 +164,11 @@ class Search:
 
 def tell_directions(search: Search) -> str:
     """Evaluates each direction between modalities, tells what came of it, returns the verdict."""
+    from nobackfill.cli.evaluate.output_show_modalities import print_modalities
+    from nobackfill.cli.output_show_page import print_page
     from nobackfill.cli.progress import doing, searching_progress
-    from nobackfill.cli.show_modalities import print_modalities
-    from nobackfill.cli.show_page import print_page
-    from nobackfill.modalities import evaluate_modalities
-    from nobackfill.reporting import report_modalities
+    from nobackfill.evaluation.by_modality import evaluate_modalities
+    from nobackfill.report.build import report_modalities
 
     with searching_progress() as progress:
         found = evaluate_modalities(*search.files, **search.options, progress=progress)
@@ -198,14 +198,14 @@ def tell_upgrade(
         save_queries: Where a row per query goes, if anywhere.
         declare: The model in whose record a verdict of compatible is written, if any.
     """
+    from nobackfill.cli.evaluate.output import in_json, print_asked
+    from nobackfill.cli.output import print_declared, print_evaluation
+    from nobackfill.cli.output_show_page import print_page
     from nobackfill.cli.progress import doing, searching_progress
-    from nobackfill.cli.show import print_declared, print_evaluation
-    from nobackfill.cli.show_comparison import in_json, print_asked
-    from nobackfill.cli.show_page import print_page
-    from nobackfill.comparison import compare
-    from nobackfill.declaration import declare_measured
-    from nobackfill.evaluation import evaluate as run
-    from nobackfill.reporting import report_vectors
+    from nobackfill.evaluation.declare import declare_measured
+    from nobackfill.evaluation.evaluate import evaluate as run
+    from nobackfill.evaluation.query_changes import compare
+    from nobackfill.report.build import report_vectors
 
     with searching_progress() as progress:
         result = run(*search.files, ground_truth=truth, **search.options, progress=progress)

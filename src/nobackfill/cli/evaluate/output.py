@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.cli.show import console, interval_text
+from nobackfill.cli.output import console, interval_text
 
 if TYPE_CHECKING:
-    from nobackfill.comparison import Comparison, Flipped, Slice, Threshold
+    from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
 
 SHOWN = 20
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit, interval_text
+from nobackfill.cli.output import console, emit, interval_text
 
 if TYPE_CHECKING:
-    from nobackfill.modalities import ByModality
+    from nobackfill.evaluation.by_modality import ByModality
 
 PAIRS = ("old_old", "new_old", "old_new", "new_new", "independent")
 COLORS = {"compatible": "green", "not compatible": "red", "undecided": "yellow"}

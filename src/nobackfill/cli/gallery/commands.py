@@ -67,7 +67,7 @@ Intersect = Annotated[
 @gallery.command()
 def status(uri: Uri, json: Json = False) -> None:
     """Tell what is stored, what made it, what is served, and how far a backfill is."""
-    from nobackfill.cli.show_gallery import print_status
+    from nobackfill.cli.gallery.output import print_status
     from nobackfill.gallery.status import status_of
     from nobackfill.gallery.stores import open_store
 
@@ -83,11 +83,11 @@ def pull(
     json: Json = False,
 ) -> None:
     """Read ids, vectors and payload into a file; a second start goes on where it was stopped."""
+    from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import counting_progress
-    from nobackfill.cli.show import print_object
-    from nobackfill.gallery.base import ours
     from nobackfill.gallery.pull import pull as read
     from nobackfill.gallery.stores import open_store
+    from nobackfill.gallery.stores.base import ours
 
     with open_store(uri, read_only=True) as store:
         collection = store.main if name is None else ours(store.main, name)
@@ -113,11 +113,11 @@ def check(
 
     Exit codes: 0 yes, 1 declared not to be compatible, 2 not made for them.
     """
-    from nobackfill.cli.show_gallery import print_standing
-    from nobackfill.gallery.base import ours
+    from nobackfill.cli.gallery.output import print_standing
     from nobackfill.gallery.guard import measured_in_training, standing_of
     from nobackfill.gallery.stores import open_store
-    from nobackfill.records import space_of
+    from nobackfill.gallery.stores.base import ours
+    from nobackfill.vectors.records import space_of
 
     with open_store(uri, read_only=True) as store:
         collection = store.main if name is None else ours(store.main, name)
@@ -139,12 +139,12 @@ def search(
     json: Json = False,
 ) -> None:
     """Search with a file of query vectors, if these may ask."""
-    from nobackfill.cli.show_gallery import print_found
-    from nobackfill.gallery.base import ours
+    from nobackfill.cli.gallery.output import print_found
     from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.stores import open_store
-    from nobackfill.records import space_of
+    from nobackfill.gallery.stores.base import ours
     from nobackfill.vectors import load_vectors
+    from nobackfill.vectors.records import space_of
 
     asked = load_vectors(queries)
     with open_store(uri, read_only=True) as store:
@@ -174,14 +174,14 @@ def plan(
     json: Json = False,
 ) -> None:
     """Which items to embed again first, what each share of them brings, and where to stop."""
+    from nobackfill.cli.gallery.output import print_plan
     from nobackfill.cli.progress import doing
-    from nobackfill.cli.show_gallery import print_plan
-    from nobackfill.gallery.plan import plan_backfill
-    from nobackfill.gallery.plan_space import stored_notes
+    from nobackfill.gallery.planning.notes_plan_space import stored_notes
+    from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.status import check_items
     from nobackfill.gallery.stores import open_store
-    from nobackfill.reporting import check_page, report_backfill
-    from nobackfill.upgrade import choose_device
+    from nobackfill.report.build import check_page, report_backfill
+    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     if report is not None:
@@ -234,15 +234,15 @@ def backfill(
     json: Json = False,
 ) -> None:
     """Write new vectors beside the old ones, in the planned order; can be stopped anywhere."""
+    from nobackfill.cli.gallery.output import print_work
     from nobackfill.cli.progress import counting_progress
-    from nobackfill.cli.show_gallery import print_work
     from nobackfill.gallery.backfill import FromFile, Source, foresee
     from nobackfill.gallery.backfill import backfill as write
-    from nobackfill.gallery.base import ours
-    from nobackfill.gallery.from_model import FromModel
-    from nobackfill.gallery.plan import load_plan
+    from nobackfill.gallery.backfill_from_model import FromModel
+    from nobackfill.gallery.planning.plan import load_plan
     from nobackfill.gallery.stores import open_store
-    from nobackfill.upgrade import choose_device, decode_with
+    from nobackfill.gallery.stores.base import ours
+    from nobackfill.training.pipeline import choose_device, decode_with
     from nobackfill.vectors import load_vectors
 
     source: Source
@@ -268,11 +268,11 @@ def backfill(
 @gallery.command()
 def index(uri: Uri, name: Name = "new", dry_run: DryRun = False, json: Json = False) -> None:
     """Build on the new vectors the index that the old ones have; can be stopped anywhere."""
+    from nobackfill.cli.gallery.output import print_indexing
     from nobackfill.cli.progress import doing
-    from nobackfill.cli.show_gallery import print_indexing
-    from nobackfill.gallery.base import ours
     from nobackfill.gallery.indexing import index_new
     from nobackfill.gallery.stores import open_store
+    from nobackfill.gallery.stores.base import ours
 
     with open_store(uri, read_only=dry_run) as store, doing() as watch:
         done = index_new(store, ours(store.main, name), dry_run=dry_run, watch=watch)
@@ -289,13 +289,13 @@ def shadow(
     json: Json = False,
 ) -> None:
     """Old and new side by side on queries without labels; nothing is written."""
-    from nobackfill.cli.show_gallery import print_shadow
+    from nobackfill.cli.gallery.output import print_shadow
+    from nobackfill.evaluation.search_plan import rows_of
     from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.shadow import compare_queries
     from nobackfill.gallery.stores import open_store
-    from nobackfill.matching import rows_of
-    from nobackfill.records import space_of
     from nobackfill.vectors import load_vectors
+    from nobackfill.vectors.records import space_of
 
     old, new = load_vectors(old_queries), load_vectors(queries)
     with open_store(uri, read_only=True) as store:
@@ -324,14 +324,14 @@ def switch(
     json: Json = False,
 ) -> None:
     """Record that another model asks, or other vectors are served, from now on; audited."""
-    from nobackfill.cli.show_gallery import print_doubt, print_route
-    from nobackfill.gallery import route
-    from nobackfill.gallery.base import ours
+    from nobackfill.cli.gallery.output import print_doubt, print_route
+    from nobackfill.gallery import routing as route
     from nobackfill.gallery.guard import check_standing, measured_in_training, standing_of
     from nobackfill.gallery.status import check_share
     from nobackfill.gallery.stores import open_store
-    from nobackfill.records import space_of
-    from nobackfill.space import with_dim
+    from nobackfill.gallery.stores.base import ours
+    from nobackfill.vectors.records import space_of
+    from nobackfill.vectors.space import with_dim
 
     with open_store(uri, read_only=dry_run) as store:
         collection = store.main if name is None else ours(store.main, name)
@@ -355,8 +355,8 @@ def switch(
 @gallery.command()
 def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
     """Serve again what was served before the last switch; audited."""
-    from nobackfill.cli.show_gallery import print_further, print_route
-    from nobackfill.gallery import route
+    from nobackfill.cli.gallery.output import print_further, print_route
+    from nobackfill.gallery import routing as route
     from nobackfill.gallery.status import check_share
     from nobackfill.gallery.stores import open_store
 
@@ -370,8 +370,8 @@ def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
 @gallery.command()
 def log(uri: Uri, json: Json = False) -> None:
     """Who did what, and when."""
-    from nobackfill.cli.show_gallery import print_log
-    from nobackfill.gallery.route import entries
+    from nobackfill.cli.gallery.output import print_log
+    from nobackfill.gallery.routing import entries
     from nobackfill.gallery.stores import open_store
 
     with open_store(uri, read_only=True) as store:
@@ -381,10 +381,10 @@ def log(uri: Uri, json: Json = False) -> None:
 @gallery.command()
 def clean(uri: Uri, name: Name = "new", dry_run: DryRun = False, json: Json = False) -> None:
     """Remove the new vectors that we wrote; the old ones are not touched."""
-    from nobackfill.cli.show import print_object
-    from nobackfill.gallery.base import ours
-    from nobackfill.gallery.rollout import remove_new
+    from nobackfill.cli.output import print_object
+    from nobackfill.gallery.cleanup import remove_new
     from nobackfill.gallery.stores import open_store
+    from nobackfill.gallery.stores.base import ours
 
     with open_store(uri, read_only=dry_run) as store:
         collection = ours(store.main, name)
@@ -408,10 +408,10 @@ def retire(
     json: Json = False,
 ) -> None:
     """Remove the OLD vectors after a full migration. There is no way back; audited."""
-    from nobackfill.cli.show import print_object
-    from nobackfill.gallery.base import ours
-    from nobackfill.gallery.rollout import retire_old
+    from nobackfill.cli.output import print_object
+    from nobackfill.gallery.cleanup import retire_old
     from nobackfill.gallery.stores import open_store
+    from nobackfill.gallery.stores.base import ours
 
     with open_store(uri, read_only=dry_run) as store:
         number = retire_old(store, ours(store.main, name), confirm=confirm, dry_run=dry_run)

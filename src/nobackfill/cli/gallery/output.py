@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from nobackfill.cli.show import console, emit
+from nobackfill.cli.output import console, emit
 from nobackfill.gallery.status import in_percent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nobackfill.gallery.backfill import Work
-    from nobackfill.gallery.base import Found
     from nobackfill.gallery.guard import Standing
     from nobackfill.gallery.indexing import Indexing
-    from nobackfill.gallery.plan import BackfillPlan
-    from nobackfill.gallery.route import Route
+    from nobackfill.gallery.planning.plan import BackfillPlan
+    from nobackfill.gallery.routing import Route
     from nobackfill.gallery.shadow import Shadow
     from nobackfill.gallery.status import Status
+    from nobackfill.gallery.stores.base import Found
 
 INDENT = "    "  # of what belongs to the line above
 KEPT = "\N{NO-BREAK SPACE}"  # where no line may end

@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses, read from TOML, where an unknown key is an error."""
 
-from nobackfill.config.build import build, build_recipe, check_keys, resolve_options, suggest
-from nobackfill.config.settings import (
+from nobackfill.core.config.parse import build, build_recipe, check_keys, resolve_options, suggest
+from nobackfill.core.config.schema import (
     Choice,
     ImagesConfig,
     OldConfig,
@@ -9,7 +9,13 @@ from nobackfill.config.settings import (
     Recipe,
     TrainConfig,
 )
-from nobackfill.config.toml import change_tables, merge_tables, read_recipe, read_sequence, to_toml
+from nobackfill.core.config.toml import (
+    change_tables,
+    merge_tables,
+    read_recipe,
+    read_sequence,
+    to_toml,
+)
 
 __all__ = [
     "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",

@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nobackfill.config.settings import (
+from nobackfill.core.config.schema import (
     Choice,
     ImagesConfig,
     OldConfig,

@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from nobackfill.config.build import build_recipe
-from nobackfill.config.settings import Choice, Recipe
+from nobackfill.core.config.parse import build_recipe
+from nobackfill.core.config.schema import Choice, Recipe
 from nobackfill.errors import ConfigError
 
 INSTEAD = {"run": "recipe", "vectors": "recipe", "independent": "independent_recipe"}  # of [old]

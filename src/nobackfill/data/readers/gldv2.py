@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.data.listing import Dataset, GroundTruth, Listing, require_folder
 from nobackfill.errors import ConfigError, DataError
 

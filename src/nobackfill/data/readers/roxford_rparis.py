@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from nobackfill.data.listing import Dataset, GroundTruth, Listing, require_folder
-from nobackfill.data.pickles import read_pickle
-from nobackfill.data.query_boxes import read_boxes
+from nobackfill.data.readers.roxford_rparis_query_boxes import read_boxes
+from nobackfill.data.safe_pickle import read_pickle
 from nobackfill.errors import DataError
 
 PROTOCOLS = {  # what counts as found; of the three lists, the others count neither way

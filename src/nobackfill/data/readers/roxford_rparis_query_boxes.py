@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nobackfill.data.images import image_size
+from nobackfill.data.decode import image_size
 from nobackfill.data.listing import read_text
 from nobackfill.errors import DataError
 

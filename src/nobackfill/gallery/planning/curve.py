@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from nobackfill.bootstrap import FEWEST_GROUPS, Interval, expanded_tail, paired_interval
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, expanded_tail, paired_interval
 
 GOAL = 0.9  # of what a full backfill gains
 WORTH = 0.1  # of the gain: what must still be to come, to go on

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.gallery.order import (
+from nobackfill.evaluation.search_plan import SearchPlan, columns_of, plan_search, roles_of, rows_of
+from nobackfill.gallery.planning.order import (
     CLEAR_FIRST,
     UNCLEAR_FIRST,
     expected_gain,
@@ -19,9 +20,8 @@ from nobackfill.gallery.order import (
     uncertainty,
     weighed,
 )
-from nobackfill.ids import is_in
-from nobackfill.matching import SearchPlan, columns_of, plan_search, roles_of, rows_of
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import is_in
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from nobackfill.bootstrap import FEWEST_GROUPS, in_points, paired_interval
-from nobackfill.gallery.curve import Curve
-from nobackfill.gallery.measure import Halves, cases, precision_when, scales_of
-from nobackfill.gallery.order import random_order
-from nobackfill.matching import SearchPlan
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points, paired_interval
+from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.gallery.planning.curve import Curve
+from nobackfill.gallery.planning.order import random_order
+from nobackfill.gallery.planning.simulate import Halves, cases, precision_when, scales_of
 
 
 def order_notes(

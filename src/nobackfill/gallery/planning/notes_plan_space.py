@@ -4,11 +4,11 @@ Of one space means that one query vector asks both, and that its cosines to both
 """
 
 from nobackfill.errors import SpaceMismatch
-from nobackfill.gallery.base import Store
-from nobackfill.gallery.made_by import declared
+from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.stores.base import Store
 from nobackfill.methods import METHODS
-from nobackfill.space import names_a_model
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.space import names_a_model
 
 IN_DEVIATIONS = (
     "scores on both halves are compared in deviations from those of strangers: a search of the "

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.metrics import unit
-from nobackfill.search import rows_per_block
+from nobackfill.evaluation.metrics import unit
+from nobackfill.ops.nearest import rows_per_block
 
 CLEAR_FIRST, UNCLEAR_FIRST = 0.25, -0.25  # leans: what clear items gain more than others, or less
 TEMPERATURE = 0.1  # of `uncertainty`; chosen on landmarks50 and omniglot

@@ -12,18 +12,18 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import in_points
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.gallery.curve import Curve, crossed, curve_of, stop_at
-from nobackfill.gallery.measure import Halves, by_order, cases, precision_when, scales_of
-from nobackfill.gallery.order import best_first, random_order
-from nobackfill.gallery.plan_file import read_plan, write_plan
-from nobackfill.gallery.plan_inputs import Items, grouped, search_of
-from nobackfill.gallery.plan_notes import bias_notes, order_notes
-from nobackfill.gallery.plan_space import judged
-from nobackfill.matching import SearchPlan
-from nobackfill.strategies import Scale
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.gallery.planning.curve import Curve, crossed, curve_of, stop_at
+from nobackfill.gallery.planning.inputs import Items, grouped, search_of
+from nobackfill.gallery.planning.notes import bias_notes, order_notes
+from nobackfill.gallery.planning.notes_plan_space import judged
+from nobackfill.gallery.planning.order import best_first, random_order
+from nobackfill.gallery.planning.plan_plan_file import read_plan, write_plan
+from nobackfill.gallery.planning.simulate import Halves, by_order, cases, precision_when, scales_of
 from nobackfill.vectors import Vectors
 
 ORDERS = ("planned", "informed", "uncertainty", "random")

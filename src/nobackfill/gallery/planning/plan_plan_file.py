@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from nobackfill.core.atomic_files import replacing
 from nobackfill.errors import DataError
-from nobackfill.files import replacing
 from nobackfill.vectors.columns import as_key
 
 KEY, SCHEMA = b"nobackfill.backfill", 1

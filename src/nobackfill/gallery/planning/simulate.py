@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nobackfill.matching import SearchPlan, rows_of
-from nobackfill.metrics import average_precision, unit
-from nobackfill.ranking import sorted_ranks
-from nobackfill.relevance import lists_by_label
-from nobackfill.search import rows_per_block
-from nobackfill.strategies import Scale
+from nobackfill.evaluation.metrics import average_precision, unit
+from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.evaluation.relevance import lists_by_label
+from nobackfill.evaluation.search_plan import SearchPlan, rows_of
+from nobackfill.ops.nearest import rows_per_block
+from nobackfill.ops.ranking import sorted_ranks
 from nobackfill.vectors import Vectors
 
 SAMPLE = 200  # queries that tell what a stranger's score is

@@ -3,18 +3,18 @@
 import importlib
 
 from nobackfill.errors import ConfigError
-from nobackfill.gallery.base import Store
-from nobackfill.gallery.uri import Uri, read_uri
+from nobackfill.gallery.stores.base import Store
+from nobackfill.gallery.stores.uri import Uri, read_uri
 
 # by scheme: module and class
 STORES: dict[str, tuple[str, str]] = {
     "flat": ("flat", "FlatStore"),
-    "faiss": ("with_faiss", "FaissStore"),
-    "usearch": ("with_usearch", "UsearchStore"),
-    "qdrant": ("with_qdrant", "QdrantStore"),
-    "pgvector": ("with_pgvector", "PgvectorStore"),
-    "lancedb": ("with_lancedb", "LanceStore"),
-    "milvus": ("with_milvus", "MilvusStore"),
+    "faiss": ("faiss", "FaissStore"),
+    "usearch": ("usearch", "UsearchStore"),
+    "qdrant": ("qdrant.store", "QdrantStore"),
+    "pgvector": ("pgvector.store", "PgvectorStore"),
+    "lancedb": ("lancedb.store", "LanceStore"),
+    "milvus": ("milvus.store", "MilvusStore"),
 }
 # what must be installed; the extra that brings it has the name of the scheme
 CLIENTS: dict[str, str] = {
@@ -31,7 +31,7 @@ def open_store(uri: str | Uri, *, read_only: bool = False) -> Store:
     """Opens the gallery at a line such as `lancedb://galleries/photos`.
 
     Args:
-        uri: See `nobackfill.gallery.uri.FORMS`.
+        uri: See `nobackfill.gallery.stores.uri.FORMS`.
         read_only: Whether every write is refused.
     """
     where = read_uri(uri) if isinstance(uri, str) else uri
@@ -40,7 +40,7 @@ def open_store(uri: str | Uri, *, read_only: bool = False) -> Store:
     try:
         if client is not None:
             importlib.import_module(client)
-        kind = getattr(importlib.import_module(f"nobackfill.gallery.{module}"), name)
+        kind = getattr(importlib.import_module(f"nobackfill.gallery.stores.{module}"), name)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"wanted {client} to open a {where.scheme} gallery, but `{error.name}` is not "

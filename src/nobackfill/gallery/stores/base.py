@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import ConfigError, GalleryError
-from nobackfill.space import Space
+from nobackfill.vectors.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that is ours
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
-from nobackfill.gallery.base import MARK, Matrix
-from nobackfill.gallery.uri import HIDDEN, Uri, is_secret
+from nobackfill.gallery.stores.base import MARK, Matrix
+from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # how far from 1 a length may be

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Matrix
-from nobackfill.gallery.index_file import IndexFile
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.base import Matrix
+from nobackfill.gallery.stores.index_file import IndexFile
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 EXACT = ("IndexFlat", "IndexFlatIP", "IndexFlatL2")
 KEEPING = (*EXACT, "IndexHNSWFlat", "IndexNSGFlat", "IndexIVFFlat", "IndexRefineFlat")

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.base import Found, Index, Matrix, Rows, Store
-from nobackfill.gallery.side import SideFile, search_exactly
-from nobackfill.gallery.uri import Uri, check_options
-from nobackfill.space import Space
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.stores.sidecar import SideFile, search_exactly
+from nobackfill.gallery.stores.uri import Uri, check_options
 from nobackfill.vectors import load_vectors
+from nobackfill.vectors.space import Space
 
 
 class FileStore(Store):

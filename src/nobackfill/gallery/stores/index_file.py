@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Found, Index, Matrix, Rows, as_matrix, unit
-from nobackfill.gallery.flat import FileStore
-from nobackfill.gallery.owned import check_dim
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, as_matrix, unit
+from nobackfill.gallery.stores.client import check_dim
+from nobackfill.gallery.stores.flat import FileStore
 
 SAMPLE = 100  # vectors whose lengths are looked at
 UNIT = 0.01  # how far from 1 a length may be; half precision moves it a little

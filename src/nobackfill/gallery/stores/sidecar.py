@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Found, Matrix, Rows, as_matrix, unit
-from nobackfill.search import nearest
+from nobackfill.gallery.stores.base import Found, Matrix, Rows, as_matrix, unit
+from nobackfill.ops.nearest import nearest
 
 SCHEMA = (
     "create table if not exists collections (name text primary key, dim integer not null)",

@@ -9,10 +9,10 @@ from usearch.compiled import MetricKind, ScalarKind
 from usearch.index import Index
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Matrix, as_matrix
-from nobackfill.gallery.index_file import IndexFile
-from nobackfill.gallery.owned import squared_distance_as_cosine
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.base import Matrix, as_matrix
+from nobackfill.gallery.stores.client import squared_distance_as_cosine
+from nobackfill.gallery.stores.index_file import IndexFile
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 PRECISE = (ScalarKind.F64, ScalarKind.F32, ScalarKind.F16, ScalarKind.BF16)
 METRICS = {

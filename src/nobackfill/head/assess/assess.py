@@ -11,15 +11,9 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.bootstrap import Interval, in_points, paired_interval
-from nobackfill.diagnosis import Crowding, advice, crowding_of
 from nobackfill.errors import ConfigError
-from nobackfill.head import CompatibleHead
-from nobackfill.head.closed import closed_forms
-from nobackfill.head.examples import Examples
-from nobackfill.head.head import check_method
-from nobackfill.head.supervision import Pairs
-from nobackfill.strategies import (
+from nobackfill.evaluation.bootstrap import Interval, in_points, paired_interval
+from nobackfill.evaluation.mixed_scores import (
     Part,
     Scale,
     Scores,
@@ -31,7 +25,9 @@ from nobackfill.strategies import (
     scale_of,
     two_stage,
 )
-from nobackfill.threeparts import (
+from nobackfill.head import CompatibleHead
+from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
+from nobackfill.head.assess.split import (
     ThreeParts,
     divide,
     items_of,
@@ -39,6 +35,10 @@ from nobackfill.threeparts import (
     three_parts,
     training_items,
 )
+from nobackfill.head.examples import Examples
+from nobackfill.head.head import check_method
+from nobackfill.head.initial_map import closed_forms
+from nobackfill.head.supervision import Pairs
 from nobackfill.vectors import Vectors
 
 __all__ = ["Candidate", "Verdict", "assess", "decide", "divide", "some_of"]

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.prototypes import class_means
-from nobackfill.search import nearest, rows_per_block
+from nobackfill.methods.prototypes import class_means
+from nobackfill.ops.nearest import nearest, rows_per_block
 
 CROWDED = 0.6  # the cosine from which on ODPP moves class means apart
 MANY = 5000  # classes, from which on the paper's ODPP is ahead of its NDPP

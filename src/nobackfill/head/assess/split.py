@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.evaluation.mixed_scores import Part, make_part
+from nobackfill.evaluation.search_plan import columns_of
 from nobackfill.head.head import matched
 from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
-from nobackfill.matching import columns_of
-from nobackfill.strategies import Part, make_part
 from nobackfill.vectors import Vectors
 
 QUERIES = 3000  # that ask, of each part

@@ -5,7 +5,7 @@ gradient steps until no two prototypes are too close. Both are told the new mode
 once an epoch by `update`, and hold the result in `moved`.
 """
 
-from nobackfill.perturb.neighbor import NeighborPerturbation
-from nobackfill.perturb.optimize import OptimizedPerturbation
+from nobackfill.methods.perturbation.ndpp import NeighborPerturbation
+from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
 
 __all__ = ["NeighborPerturbation", "OptimizedPerturbation"]

@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.kernels import usable
-from nobackfill.products import (
+from nobackfill.ops.bf16x3 import LEAST_PRODUCTS, gallery_side, pay, query_side, sums_in_float32
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.matmul import (
     ALIGNED,
     half_products,
     inner_products,
@@ -14,7 +15,6 @@ from nobackfill.products import (
     sums_of_rows,
     sums_of_thirds,
 )
-from nobackfill.thirds import LEAST_PRODUCTS, gallery_side, pay, query_side, sums_in_float32
 
 
 def crowding_gradient(
@@ -85,7 +85,7 @@ def on_tensor_cores(
 
     Rows of zeros fill up the classes to a number that tensor cores like. They push nobody.
     """
-    from nobackfill.kernels.masks import above
+    from nobackfill.ops.kernels.threshold_mask import above
 
     classes, dim = x.shape
     among = others is x

@@ -6,11 +6,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
-from nobackfill.kernels import usable
-from nobackfill.perturb.checks import check_not_diverged, check_prototypes, check_same_shape
-from nobackfill.perturb.short import kind_of_products, moved_at_once
-from nobackfill.products import check_precision
-from nobackfill.search import all_finite, best_of_all, comparable
+from nobackfill.methods.checks_checks import check_not_diverged, check_prototypes, check_same_shape
+from nobackfill.methods.perturbation.ndpp_fused import kind_of_products, moved_at_once
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.matmul import check_precision
+from nobackfill.ops.nearest import all_finite, best_of_all, comparable
 
 
 def repulsion(
@@ -43,7 +43,7 @@ def repulsion(
         query, gallery, k, exclude_self=not include_self, precision=precision, unit=True
     )
     if usable(x):
-        from nobackfill.kernels.pushes import fits, pushes
+        from nobackfill.ops.kernels.ndpp_pushes import fits, pushes
 
         if fits(x, n, cosine):
             return pushes(x, n, neighbor, cosine)

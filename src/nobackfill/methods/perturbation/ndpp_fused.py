@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from nobackfill.kernels import usable
-from nobackfill.products import ALIGNED, half_products
-from nobackfill.thirds import PIECE, sums_in_float32, torch_rounds
+from nobackfill.ops.bf16x3 import PIECE, sums_in_float32, torch_rounds
+from nobackfill.ops.kernels import usable
+from nobackfill.ops.matmul import ALIGNED, half_products
 
 
 def kind_of_products(
@@ -29,7 +29,7 @@ def kind_of_products(
     """
     if not usable(x):
         return None
-    from nobackfill.kernels.nearby import fits
+    from nobackfill.ops.kernels.ndpp_update import fits
 
     plain = all(one.is_contiguous() and one.dtype == torch.float32 for one in (x, p, new))
     if not (plain and new.device == x.device and fits(x, new, k) and sums_in_float32(x)):
@@ -68,8 +68,8 @@ def moved_at_once(
         The moved prototypes, and a flag: 1 where a new prototype was NaN or infinite, and they
         mean nothing. Whoever looks at it waits for the GPU.
     """
-    from nobackfill.kernels.nearby import pushed_by_nearest
-    from nobackfill.kernels.sides import PIECES, write_sides
+    from nobackfill.ops.kernels.ndpp_sides import PIECES, write_sides
+    from nobackfill.ops.kernels.ndpp_update import pushed_by_nearest
 
     classes, dim = x.shape
     columns = PIECES[kind] * (dim + -dim % PIECE)

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.perturb.crowding import crowding_gradient
-from nobackfill.products import inner_products, room_for_products
+from nobackfill.methods.perturbation.crowding import crowding_gradient
+from nobackfill.ops.matmul import inner_products, room_for_products
 
 BLOCK_BYTES = 256 * 2**20  # of products looked through at once
 MARGIN = 0.2  # how far below the threshold a pair is still listed

@@ -9,10 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
-from nobackfill.perturb.checks import check_prototypes, check_same_classes
-from nobackfill.perturb.crowding import crowding_gradient, pair_gradient, project_out_length
-from nobackfill.perturb.near import NearPairs
-from nobackfill.products import matrix_products
+from nobackfill.methods.checks_checks import check_prototypes, check_same_classes
+from nobackfill.methods.perturbation.crowding import (
+    crowding_gradient,
+    pair_gradient,
+    project_out_length,
+)
+from nobackfill.methods.perturbation.near_pairs import NearPairs
+from nobackfill.ops.matmul import matrix_products
 
 Rows = Int[Tensor, " rows"]
 Crowding = Callable[[Tensor, Tensor], Tensor]  # places and their neighbours' in, gradient out

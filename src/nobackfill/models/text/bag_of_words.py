@@ -11,10 +11,10 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nobackfill.core.atomic_files import find_given
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.files import find_given
-from nobackfill.models.text_encoder import TextEncoder, check_texts
-from nobackfill.models.texts_with_transformers import resolve_texts, transformers_text
+from nobackfill.models.text.base import TextEncoder, check_texts
+from nobackfill.models.text.transformers import resolve_texts, transformers_text
 from nobackfill.vectors import Vectors, load_vectors
 
 __all__ = ["TEXT_ENCODERS", "TEXT_RESOLVERS", "TextEncoder", "vectors", "words"]

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models.base import optional_package
-from nobackfill.models.text_encoder import check_texts
-from nobackfill.models.transformers_folder import quiet
+from nobackfill.models.text.base import check_texts
+from nobackfill.models.transformers_loading import quiet
 
 FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model",

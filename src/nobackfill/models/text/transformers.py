@@ -9,14 +9,14 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.models.text_encoder import TextEncoder
-from nobackfill.models.tokens import (
+from nobackfill.models.text.base import TextEncoder
+from nobackfill.models.text.tokenizer import (
     check_tokenizer,
     open_tokenizer,
     tokenize,
     tokenizer_fingerprint,
 )
-from nobackfill.models.transformers_folder import (
+from nobackfill.models.transformers_loading import (
     freeze_pooler,
     make_config,
     make_network,

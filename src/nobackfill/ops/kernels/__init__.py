@@ -24,7 +24,7 @@ def run_on(device: torch.device) -> bool:
     """
     if find_spec("triton") is None:
         return False
-    from nobackfill.kernels.exponents import exponents
+    from nobackfill.ops.kernels.softmax_terms import exponents
 
     try:
         own = torch.zeros(1, dtype=torch.int64, device=device)

@@ -11,7 +11,7 @@ from torch import Tensor
 def write_thirds(
     x: Float[Tensor, "rows dim"], out: BFloat16[Tensor, "rows_and_more six_times"], *, gallery: bool
 ) -> None:
-    """Writes one side of a product, see `nobackfill.thirds`, in one reading of `x`.
+    """Writes one side of a product, see `nobackfill.ops.bf16x3`, in one reading of `x`.
 
     Args:
         x: In single precision, rows one after the other.

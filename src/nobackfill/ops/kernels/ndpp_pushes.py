@@ -33,7 +33,7 @@ def pushes(
     .. math::
         w_{cj} = \frac{\max(0, \cos_{cj})}{\max(10^{-8}, \sum_i \max(0, \cos_{ci}))}
 
-    The slow twin is `nobackfill.perturb.neighbor.weighted_pushes`.
+    The slow twin is `nobackfill.methods.perturbation.ndpp.weighted_pushes`.
     """
     x, n = x.contiguous(), n.contiguous()
     out = torch.empty_like(x)

@@ -7,7 +7,7 @@ import triton.language as tl
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from nobackfill.kernels.thirds import eight_bits, write_pieces
+from nobackfill.ops.kernels.bf16x3 import eight_bits, write_pieces
 
 PIECES = {"thirds": 6, "half": 1, "bfloat16": 1}  # of each kind of sides
 
@@ -31,8 +31,8 @@ def write_sides(
     and becomes 0.
 
     The sides are `q` and `p` as "thirds", six pieces of bfloat16 that make up single precision, see
-    `nobackfill.thirds`, whose `query_side` and `gallery_side` are the slow twins; or rounded, to
-    "bfloat16" or to "half", float16, of whose range unit vectors use the part from -1 to 1.
+    `nobackfill.ops.bf16x3`, whose `query_side` and `gallery_side` are the slow twins; or rounded,
+    to "bfloat16" or to "half", float16, of whose range unit vectors use the part from -1 to 1.
 
     Args:
         p: Old class means, of unit length. These, `new` and all that is written have rows one

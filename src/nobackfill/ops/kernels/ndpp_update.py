@@ -40,7 +40,7 @@ def pushed_by_nearest(
         w_{cj} = \frac{\max(0, s_{cj})}{\max(10^{-8}, \sum_{i \in N_k(c)} \max(0, s_{ci}))},
 
     where :math:`N_k(c)` are the columns of the `k` largest of row `c`, of equal ones the first. The
-    slow twin is `x + strength * weighted_pushes(...)`, see `nobackfill.perturb.neighbor`.
+    slow twin is `x + strength * weighted_pushes(...)`, see `nobackfill.methods.perturbation.ndpp`.
 
     A sum asks for no order, so nothing is sorted. Scores of many classes lie about as the normal
     distribution does, so mean and deviation tell a floor that some `1.5 k` reach; where fewer than

@@ -7,7 +7,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.kernels.unit import width_for
+from nobackfill.ops.kernels.normalize import width_for
 
 PARTS = 64  # of a row's sum that are looked at together
 PULLS = 8  # parts of a row's pull that are on their way at a time

@@ -16,7 +16,7 @@ import triton.language as tl
 from jaxtyping import Float, Float16, Int
 from torch import Tensor
 
-from nobackfill.kernels.unit import width_for
+from nobackfill.ops.kernels.normalize import width_for
 
 WIDEST = 256  # dimensions; a row is held whole
 MOST_CLASSES = 2**31 - 128  # counted in 32 bits, those of a tile beyond the last one, too

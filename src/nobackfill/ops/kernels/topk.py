@@ -8,7 +8,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.kernels.order import ordered_bits, place, value_at
+from nobackfill.ops.kernels.sort_keys import ordered_bits, place, value_at
 
 MOST = 512  # asked for; for more, torch is as fast
 LONG, LONGEST = 2**16, 2**18  # columns

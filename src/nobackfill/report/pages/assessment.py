@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nobackfill.assessment import Candidate, Verdict
-from nobackfill.bootstrap import in_points
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.head.assess.assess import Candidate, Verdict
 from nobackfill.report.charts import intervals
 from nobackfill.report.page import Figure, Page, Section, Table
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nobackfill.bootstrap import in_points
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
 from nobackfill.report.page import Figure, Section, Table
-from nobackfill.report.plots import COLORS, SOFT, _figure, _svg
 
 SAYS = {
     "planned": "by old vectors alone",

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nobackfill.bootstrap import in_points
-from nobackfill.modalities import ByModality, Gap
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.evaluation.by_modality import ByModality, Gap
+from nobackfill.evaluation.verdict import between
 from nobackfill.report.charts import intervals
-from nobackfill.report.conclusion import falling
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.verdicts import between
+from nobackfill.report.pages.conclusion import falling
 
 PAIRS = {
     "old_old": "old/old",

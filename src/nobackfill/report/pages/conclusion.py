@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nobackfill.bootstrap import in_points
-from nobackfill.evaluation import Verdict
-from nobackfill.findings import Findings
+from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.evaluation.evaluate import Verdict
+from nobackfill.evaluation.findings import Findings
+from nobackfill.evaluation.verdict import between, from_to, joint_verdict, listed, what_falls
 from nobackfill.report.numbers import count, percent
-from nobackfill.verdicts import between, from_to, joint_verdict, listed, what_falls
 
 HEADLINE = 10  # queries that a class must have to be named here
 

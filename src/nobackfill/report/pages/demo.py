@@ -10,15 +10,20 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.analysis import cosine_spread, crowded_groups, pair_cosines, principal_plane
-from nobackfill.demo import SHOWN, Demo, conclude
-from nobackfill.embed import embed
-from nobackfill.evaluation import Evaluation
-from nobackfill.files import write_text
-from nobackfill.prototypes import class_means
+from nobackfill.core.atomic_files import write_text
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.geometry import (
+    cosine_spread,
+    crowded_groups,
+    pair_cosines,
+    principal_plane,
+)
+from nobackfill.evaluation.verdict import what_falls
+from nobackfill.methods.prototypes import class_means
+from nobackfill.models.embed import embed
 from nobackfill.report import Figure, Page, Section, Table, render_html
-from nobackfill.report.plots import COLORS, heat_map, histograms, maps, pictures
-from nobackfill.verdicts import what_falls
+from nobackfill.report.charts_plots import COLORS, heat_map, histograms, maps, pictures
+from nobackfill.training.demo import SHOWN, Demo, conclude
 
 TITLES = {
     "old": "old",

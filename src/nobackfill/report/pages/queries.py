@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nobackfill.comparison import Flipped
-from nobackfill.evaluation import Evaluation
-from nobackfill.findings import Findings
-from nobackfill.report.looks import Show, as_cell, common_folder, short_id
+from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.findings import Findings
+from nobackfill.evaluation.query_changes import Flipped
 from nobackfill.report.numbers import percent
 from nobackfill.report.page import Section, Table
+from nobackfill.report.thumbnails import Show, as_cell, common_folder, short_id
 
 QUERIES, FOUND = 12, 4  # queries that are shown, and what each found; JSON has more
 

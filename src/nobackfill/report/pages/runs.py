@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.analysis import SimilarityHistogram
-from nobackfill.bootstrap import student_quantile
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import student_quantile
+from nobackfill.evaluation.geometry import SimilarityHistogram
+from nobackfill.evaluation.verdict import between, directions_of, from_to, listed, what_falls
 from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
 from nobackfill.report.numbers import count, maybe
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.verdicts import between, directions_of, from_to, listed, what_falls
 
 BASELINE = "prototype_alignment"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from nobackfill.report.charts_plots import heat_map
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.plots import heat_map
 
 
 def sequence_page(summary: Mapping[str, Any], *, title: str) -> Page:

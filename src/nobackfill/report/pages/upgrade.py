@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
-from nobackfill.bootstrap import FEWEST_GROUPS, in_points
-from nobackfill.comparison import Slice
-from nobackfill.findings import Findings
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
+from nobackfill.evaluation.findings import Findings
+from nobackfill.evaluation.query_changes import Slice
+from nobackfill.evaluation.verdict import from_to
 from nobackfill.report.charts import intervals, queries_on_gallery, score_curves
-from nobackfill.report.conclusion import conclude, verdict_of
-from nobackfill.report.looks import Show, nothing
 from nobackfill.report.numbers import count, maybe, out_of, percent
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.queries import queries_section
-from nobackfill.verdicts import from_to
+from nobackfill.report.pages.conclusion import conclude, verdict_of
+from nobackfill.report.pages.queries import queries_section
+from nobackfill.report.thumbnails import Show, nothing
 
 SHOWN = 25  # slices; JSON has all
 PAIRS = {

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import Matrix, Rows, as_matrix
+from nobackfill.gallery.stores.base import Matrix, Rows, as_matrix
 
 HIDDEN = ("_rowid", "_distance")  # columns that are the engine's
 

@@ -9,9 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store, unit
-from nobackfill.gallery.lance_index import LanceIndex, of_dimensions, read_index
-from nobackfill.gallery.lance_rows import (
+from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.client import (
+    NOTES,
+    check_dim,
+    check_not_notes,
+    check_unit_length,
+    no_index,
+    squared_distance_as_cosine,
+)
+from nobackfill.gallery.stores.lancedb.index import LanceIndex, of_dimensions, read_index
+from nobackfill.gallery.stores.lancedb.rows import (
     Names,
     Order,
     as_rows,
@@ -21,16 +29,8 @@ from nobackfill.gallery.lance_rows import (
     read_order,
     vectors_of,
 )
-from nobackfill.gallery.lance_tables import KEPT, Tables, delete
-from nobackfill.gallery.owned import (
-    NOTES,
-    check_dim,
-    check_not_notes,
-    check_unit_length,
-    no_index,
-    squared_distance_as_cosine,
-)
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.lancedb.tables import KEPT, Tables, delete
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 OURS = Names("id", "vector")
 SAMPLE = 100  # vectors whose lengths are looked at

@@ -13,8 +13,8 @@ import lancedb
 import pyarrow as pa
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.owned import Asking
-from nobackfill.gallery.uri import Uri
+from nobackfill.gallery.stores.client import Asking
+from nobackfill.gallery.stores.uri import Uri
 
 TRIES = 8  # of a write, where another writer was faster
 TIDY_AFTER = 50  # writes, then twice as many: many small ones leave many small files

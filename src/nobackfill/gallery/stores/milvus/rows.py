@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.base import MARK
-from nobackfill.gallery.owned import check_free, flag, seconds, the_only
-from nobackfill.gallery.uri import Uri
+from nobackfill.gallery.stores.base import MARK
+from nobackfill.gallery.stores.client import check_free, flag, seconds, the_only
+from nobackfill.gallery.stores.uri import Uri
 
 VECTORS = re.compile("VECTOR")  # in the name of every type of vector
 ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}

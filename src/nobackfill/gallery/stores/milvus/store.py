@@ -7,19 +7,8 @@ from typing import Any
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store, as_matrix, unit
-from nobackfill.gallery.milvus_rows import (
-    Schema,
-    among,
-    close_client,
-    key_of,
-    literal,
-    need_key,
-    open_client,
-    read_schema,
-    remove_wreck,
-)
-from nobackfill.gallery.owned import (
+from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store, as_matrix, unit
+from nobackfill.gallery.stores.client import (
     NOTES,
     Asking,
     as_columns,
@@ -31,7 +20,18 @@ from nobackfill.gallery.owned import (
     squared_distance_as_cosine,
     the_only,
 )
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.milvus.rows import (
+    Schema,
+    among,
+    close_client,
+    key_of,
+    literal,
+    need_key,
+    open_client,
+    read_schema,
+    remove_wreck,
+)
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 OPTIONS = ("collection", "vector", "token", "https", "timeout", "database")
 SAMPLE = 100  # vectors whose lengths are looked at

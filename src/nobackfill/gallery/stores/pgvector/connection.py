@@ -18,7 +18,7 @@ from psycopg.types import TypeInfo
 from psycopg.types.string import ByteaBinaryLoader
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.uri import HIDDEN
+from nobackfill.gallery.stores.uri import HIDDEN
 
 Answer = TypeVar("Answer")
 Link = psycopg.Connection[tuple[Any, ...]]

@@ -3,7 +3,7 @@
 from urllib.parse import unquote
 
 from nobackfill.errors import ConfigError
-from nobackfill.gallery.uri import FORMS, Uri
+from nobackfill.gallery.stores.uri import FORMS, Uri
 
 LIBPQ = (  # options that the connection is given as they are
     "sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "connect_timeout",
@@ -15,7 +15,7 @@ def read_place(uri: Uri) -> tuple[str, str | None, str]:
     """Database, schema if it is said, and table of a line.
 
     Example:
-        >>> from nobackfill.gallery.uri import read_uri
+        >>> from nobackfill.gallery.stores.uri import read_uri
         >>> read_place(read_uri("pgvector://db/shop/public.items"))
         ('shop', 'public', 'items')
         >>> read_place(read_uri("pgvector://db/shop/v1%2E5"))
@@ -32,7 +32,7 @@ def read_parameters(uri: Uri) -> dict[str, str]:
     """What libpq is given of a line, other than the database.
 
     Example:
-        >>> from nobackfill.gallery.uri import read_uri
+        >>> from nobackfill.gallery.stores.uri import read_uri
         >>> read_parameters(read_uri("pgvector://ann@db:5433/shop/items?sslmode=require&id=number"))
         {'host': 'db', 'port': '5433', 'user': 'ann', 'sslmode': 'require'}
     """

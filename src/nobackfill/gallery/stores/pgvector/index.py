@@ -10,8 +10,8 @@ import psycopg
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.postgres import Database, Link
-from nobackfill.gallery.postgres_table import TABLE, Column, Table, quoted
+from nobackfill.gallery.stores.pgvector.connection import Database, Link
+from nobackfill.gallery.stores.pgvector.table import TABLE, Column, Table, quoted
 
 INDEXES = """
 select c.relname, m.amname, s.nspname, o.opcname, coalesce(c.reloptions, '{}'), i.indisvalid

@@ -5,7 +5,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from nobackfill.gallery.postgres_table import KEYS, PLAIN, Table
+from nobackfill.gallery.stores.pgvector.table import KEYS, PLAIN, Table
 
 FIRST = (
     "select {id}, {vector}{others} from {source} where {vector} is not null order by {id} limit %s"

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 from psycopg import Cursor, errors, sql
 
-from nobackfill.config import suggest
+from nobackfill.core.config import suggest
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Found, Index, Matrix, Rows, Store
-from nobackfill.gallery.owned import no_index
-from nobackfill.gallery.pgvector_line import LIBPQ, read_parameters, read_place
-from nobackfill.gallery.pgvector_statements import (
+from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.stores.client import no_index
+from nobackfill.gallery.stores.pgvector.connection import Answer, Database, Link
+from nobackfill.gallery.stores.pgvector.dsn import LIBPQ, read_parameters, read_place
+from nobackfill.gallery.stores.pgvector.index import (
+    PostgresIndex,
+    build,
+    of_vectors,
+    read_indexes,
+    telling,
+)
+from nobackfill.gallery.stores.pgvector.sql import (
     COUNT,
     CREATE,
     DIM,
@@ -36,16 +44,8 @@ from nobackfill.gallery.pgvector_statements import (
     TABLES,
     UPSERT,
     statement,
-)  # fmt: skip
-from nobackfill.gallery.postgres import Answer, Database, Link
-from nobackfill.gallery.postgres_index import (
-    PostgresIndex,
-    build,
-    of_vectors,
-    read_indexes,
-    telling,
 )
-from nobackfill.gallery.postgres_table import (
+from nobackfill.gallery.stores.pgvector.table import (
     TABLE,
     Column,
     Key,
@@ -56,7 +56,7 @@ from nobackfill.gallery.postgres_table import (
     quoted,
     read_table,
 )
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 PAGE = 4096  # vectors written by one statement
 

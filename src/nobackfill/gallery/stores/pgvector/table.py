@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK
-from nobackfill.gallery.postgres import Link
+from nobackfill.gallery.stores.base import MARK
+from nobackfill.gallery.stores.pgvector.connection import Link
 
 INTEGERS = {"int2": 15, "int4": 31, "int8": 63}  # with their bits, without the sign
 KEYS = {**dict.fromkeys(INTEGERS, "int8"), "text": "text", "varchar": "text", "uuid": "uuid"}

@@ -12,9 +12,9 @@ import numpy as np
 from qdrant_client import QdrantClient
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.base import Matrix, as_matrix, unit
-from nobackfill.gallery.owned import check_free, flag, seconds
-from nobackfill.gallery.uri import Uri
+from nobackfill.gallery.stores.base import Matrix, as_matrix, unit
+from nobackfill.gallery.stores.client import check_free, flag, seconds
+from nobackfill.gallery.stores.uri import Uri
 
 LENGTH = "length"  # of a vector of ours, where it is not 1: Qdrant keeps directions only
 LARGEST = 2**64 - 1

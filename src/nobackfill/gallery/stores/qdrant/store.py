@@ -8,8 +8,8 @@ from uuid import NAMESPACE_URL, uuid5
 from qdrant_client import models
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.base import MARK, Found, Matrix, Rows, Store, unit
-from nobackfill.gallery.owned import (
+from nobackfill.gallery.stores.base import MARK, Found, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.client import (
     NOTES,
     Asking,
     as_columns,
@@ -21,7 +21,7 @@ from nobackfill.gallery.owned import (
     squared_distance_as_cosine,
     the_only,
 )
-from nobackfill.gallery.qdrant_points import (
+from nobackfill.gallery.stores.qdrant.points import (
     length_of,
     need_id,
     open_client,
@@ -30,7 +30,7 @@ from nobackfill.gallery.qdrant_points import (
     with_length,
     without_size_warning,
 )
-from nobackfill.gallery.uri import Uri, check_options
+from nobackfill.gallery.stores.uri import Uri, check_options
 
 OPTIONS = ("collection", "vector", "api_key", "https", "prefer_grpc", "timeout")
 SAMPLE = 100  # vectors whose lengths are looked at

@@ -14,9 +14,9 @@ import warnings
 import numpy as np
 
 from nobackfill.gallery.backfill import FromFile, backfill
-from nobackfill.gallery.base import ours
 from nobackfill.gallery.stores import STORES, open_store
-from nobackfill.gallery.uri import read_uri
+from nobackfill.gallery.stores.base import ours
+from nobackfill.gallery.stores.uri import read_uri
 from nobackfill.vectors import load_vectors
 
 BATCH = 5

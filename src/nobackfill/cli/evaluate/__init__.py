@@ -1,0 +1,1 @@
+"""The `evaluate` command and how it prints results."""

@@ -1,0 +1,1 @@
+"""The `gallery` commands and how they print results."""

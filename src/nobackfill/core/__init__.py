@@ -1,0 +1,1 @@
+"""Configuration, atomic writes, locks, seeds, processes and devices: nothing about embeddings."""

@@ -1,0 +1,1 @@
+"""Which queries search which gallery, metrics, intervals, and the verdict."""

@@ -1,0 +1,1 @@
+"""Which items to embed again first, and what each share of them gains."""

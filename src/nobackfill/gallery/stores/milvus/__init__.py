@@ -1,0 +1,1 @@
+"""A gallery in Milvus Lite."""

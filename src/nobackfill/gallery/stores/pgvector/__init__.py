@@ -1,0 +1,1 @@
+"""A gallery in PostgreSQL with pgvector."""

@@ -1,0 +1,1 @@
+"""Is an upgrade worth making? Answers from two files of vectors."""

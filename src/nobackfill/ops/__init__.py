@@ -1,0 +1,1 @@
+"""Tensor operations: products, exact nearest neighbours, ranks, k-means."""

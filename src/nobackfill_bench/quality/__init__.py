@@ -1,0 +1,1 @@
+"""Methods measured on whole upgrades."""
