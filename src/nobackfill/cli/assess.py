@@ -33,11 +33,11 @@ def assess(
     from nobackfill.cli.assess_show_assessment import print_verdict
     from nobackfill.cli.output_show_page import print_page
     from nobackfill.cli.progress import doing
+    from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.read_files import read_for_fit
     from nobackfill.report.build import Report, check_page, names_apart
     from nobackfill.report.pages.assessment import assessment_page
-    from nobackfill.training.pipeline import choose_device
 
     if report is not None:
         check_page(report)  # before anything is done

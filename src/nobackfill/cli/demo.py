@@ -19,9 +19,9 @@ def demo(
     """Train six small models on built-in data and see what an upgrade without backfill gains."""
     from nobackfill.cli.output import print_demo
     from nobackfill.cli.progress import TrainingProgress, training_progress
+    from nobackfill.core.device import choose_device
     from nobackfill.report.pages.demo import write_report
     from nobackfill.training.demo import run_demo
-    from nobackfill.training.pipeline import choose_device
 
     where = choose_device(device)
     with training_progress() as progress:

@@ -36,7 +36,8 @@ def embed(
     check_model(model)
 
     from nobackfill.cli.output import print_object
-    from nobackfill.training.pipeline import choose_device, decode_with, embed_collection
+    from nobackfill.core.device import choose_device
+    from nobackfill.training.pipeline import decode_with, embed_collection
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead

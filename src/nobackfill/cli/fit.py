@@ -53,11 +53,11 @@ def fit(
     """Fit a head that maps new vectors into the old space, from vectors alone."""
     from nobackfill.cli.fit_show_head import print_head
     from nobackfill.cli.progress import fitting_progress
+    from nobackfill.core.device import choose_device
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
     from nobackfill.head.read_files import read_for_fit
     from nobackfill.head.storage import check_place
-    from nobackfill.training.pipeline import choose_device
 
     check_place(output, overwrite=overwrite)  # before the work, not after it
     if onnx is not None:

@@ -39,9 +39,9 @@ def matrix(
 ) -> None:
     """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
     from nobackfill.cli.matrix_show_matrix import print_matrix
+    from nobackfill.core.device import choose_device
     from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
-    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     check_level(level, ground_truth)

@@ -20,8 +20,9 @@ def report(
     """Write what an upgrade came to, or how several compare, as a page to look at."""
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing
+    from nobackfill.core.device import choose_device
     from nobackfill.report.build import check_page, report_runs
-    from nobackfill.training.pipeline import choose_device, decode_with
+    from nobackfill.training.pipeline import decode_with
 
     check_page(output)  # before anything is done
     with doing() as tell:

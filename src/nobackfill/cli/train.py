@@ -32,9 +32,10 @@ def train(
     from nobackfill.cli.progress import TrainingProgress, training_progress
     from nobackfill.cli.train_show_plan import print_plan, print_sequence
     from nobackfill.core import distributed
+    from nobackfill.core.device import choose_device
     from nobackfill.training.dry_run import plan_job
     from nobackfill.training.jobs import plan_jobs
-    from nobackfill.training.pipeline import choose_device, decode_with, train_run
+    from nobackfill.training.pipeline import decode_with, train_run
     from nobackfill.training.run import Run
     from nobackfill.training.sequence import summarize_sequence
     from nobackfill.training.tensorboard import with_tensorboard

@@ -30,26 +30,6 @@ from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
 
 
-def choose_device(name: str = "auto") -> torch.device:
-    """The device to work on: a GPU where there is one, or the one that is named.
-
-    A GPU that is named by its number becomes the current one, which kernels run on.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-        if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"wanted to work on the device `{name}`, but torch cannot: {reason}. Pass --device cpu."
-        ) from None
-    return device
-
-
 @dataclass(frozen=True)
 class Decoding:
     """How image files are read: nothing of a result depends on it.

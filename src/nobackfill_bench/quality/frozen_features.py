@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import replacing
 from nobackfill.core.config import change_tables, resolve_options
+from nobackfill.core.device import choose_device
 from nobackfill.core.seeding import seeded
 from nobackfill.data.splits import order_classes
 from nobackfill.errors import ConfigError
@@ -22,7 +23,6 @@ from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import class_means
-from nobackfill.training.pipeline import choose_device
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way

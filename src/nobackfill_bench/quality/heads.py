@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 
+from nobackfill.core.device import choose_device
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
 from nobackfill.head.closed_form import procrustes, ridge
 from nobackfill.head.schedule_settings import check_method
 from nobackfill.methods import METHODS
-from nobackfill.training.pipeline import choose_device
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.frozen_features import epochs_of, known_of
+from nobackfill_bench.quality.paired import OURS
 from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
 from nobackfill_bench.quality.trained import device_name, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
-OURS = "janus"  # a head as it is by default, on queries; what is stored, it decides itself
 PREPARATION = "old"
 
 

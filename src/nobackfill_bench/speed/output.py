@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.cli.output import console, emit, print_object
+from nobackfill.core.device import choose_device
 from nobackfill.errors import RunsFailed
-from nobackfill.training.pipeline import choose_device
 from nobackfill_bench.speed import SPEED_SUITES, Case, Finding
 from nobackfill_bench.speed.case import in_words
 from nobackfill_bench.speed.page import finding, render_page, targets_of, time

@@ -85,10 +85,10 @@ def evaluate(
 ) -> None:
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
     from nobackfill.cli.evaluate.output import Asked
+    from nobackfill.core.device import choose_device
     from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation.declare import check_declarable
     from nobackfill.report.build import check_page, upgrade_title
-    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     check_one_kind(group, ground_truth)
@@ -134,7 +134,7 @@ def labelled_files(
     column: str, files: "Sequence[Vectors]", mapped: "Vectors | None"
 ) -> "tuple[list[Vectors], Vectors | None]":
     """The old and the new file, and that of mapped queries, with a column for labels."""
-    from nobackfill.evaluation.search_plan import labelled_by
+    from nobackfill.evaluation.file_columns import labelled_by
 
     named = dict(zip(("the old file", "the new file"), files, strict=True))
     if mapped is not None:

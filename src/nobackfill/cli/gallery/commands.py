@@ -176,12 +176,12 @@ def plan(
     """Which items to embed again first, what each share of them brings, and where to stop."""
     from nobackfill.cli.gallery.output import print_plan
     from nobackfill.cli.progress import doing
+    from nobackfill.core.device import choose_device
     from nobackfill.gallery.planning.notes_plan_space import stored_notes
     from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.status import check_items
     from nobackfill.gallery.stores import open_store
     from nobackfill.report.build import check_page, report_backfill
-    from nobackfill.training.pipeline import choose_device
     from nobackfill.vectors import load_vectors
 
     if report is not None:
@@ -236,13 +236,14 @@ def backfill(
     """Write new vectors beside the old ones, in the planned order; can be stopped anywhere."""
     from nobackfill.cli.gallery.output import print_work
     from nobackfill.cli.progress import counting_progress
+    from nobackfill.core.device import choose_device
     from nobackfill.gallery.backfill import FromFile, Source, foresee
     from nobackfill.gallery.backfill import backfill as write
     from nobackfill.gallery.backfill_from_model import FromModel
     from nobackfill.gallery.planning.plan import load_plan
     from nobackfill.gallery.stores import open_store
     from nobackfill.gallery.stores.base import ours
-    from nobackfill.training.pipeline import choose_device, decode_with
+    from nobackfill.training.pipeline import decode_with
     from nobackfill.vectors import load_vectors
 
     source: Source
@@ -290,7 +291,7 @@ def shadow(
 ) -> None:
     """Old and new side by side on queries without labels; nothing is written."""
     from nobackfill.cli.gallery.output import print_shadow
-    from nobackfill.evaluation.search_plan import rows_of
+    from nobackfill.evaluation.file_columns import rows_of
     from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.shadow import compare_queries
     from nobackfill.gallery.stores import open_store

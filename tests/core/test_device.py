@@ -1,10 +1,10 @@
-"""Which device is worked on."""
+"""Choice of the device to compute on."""
 
 import pytest
 import torch
 
+from nobackfill.core.device import choose_device
 from nobackfill.errors import ConfigError
-from nobackfill.training.pipeline import choose_device
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""Choice of the device to compute on."""
+
+import torch
+
+from nobackfill.errors import ConfigError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Returns the named device; "auto" is a GPU if there is one, else the CPU.
+
+    A GPU named by its number becomes the current device, which kernels run on.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"torch cannot use the device `{name}`: {reason}. Pass --device cpu."
+        ) from None
+    return device
