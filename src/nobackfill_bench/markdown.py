@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from nobackfill_bench.quality.paired import OURS
-from nobackfill_bench.quality.paired_statistics import Mean
+from nobackfill_bench.quality.paired import OURS, Mean
 
 
 def name_of(way: str) -> str:

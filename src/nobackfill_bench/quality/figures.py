@@ -1,16 +1,18 @@
-"""The self/cross plane of a suite, as a file of its own."""
+"""SVG figures of the results page: the new/new - new/old plane, and curves over options."""
 
 from collections.abc import Mapping
 
 from nobackfill.report.charts import pareto_front, self_cross_plane
-from nobackfill_bench.quality.paired import Compared, value
+from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
+from nobackfill_bench.quality.paired import BASELINE, Compared, value
 
-ON_PAPER = 'style="background: white; '  # as it does not stand on a page of ours
-NEAR = 0.012  # of the width and height: two names so near would cover each other
+WHITE_STYLE = 'style="background: white; '  # a separate file has no page background
+NEAR = 0.012  # share of width and height; closer labels would overlap
+SHOWN = {"new_old": ("new/old", COLORS[0]), "new_new": ("new/new", COLORS[2])}
 
 
 def plane(compared: Compared) -> str:
-    """Each way at its mean new/new and new/old, in percent."""
+    """Plots every variant at its mean new/new and new/old mAP, in percent."""
     places = {
         way: (
             compared.mean(way, value("new_new")).value,
@@ -28,11 +30,11 @@ def plane(compared: Compared) -> str:
         old=100 * sum(old) / len(old) if old else 0.0,
         independent=100 * sum(ceilings) / len(ceilings) if ceilings else None,
     )
-    return on_its_own(svg)
+    return as_svg_file(svg)
 
 
 def far_apart(places: Mapping[str, tuple[float, float]]) -> set[str]:
-    """Those that can be named: each that is not near one before it.
+    """Returns the variants that get a label: those not too near an earlier one.
 
     Example:
         >>> sorted(far_apart({"a": (0.0, 0.0), "b": (0.01, 0.01), "c": (1.0, 1.0)}))
@@ -50,7 +52,32 @@ def far_apart(places: Mapping[str, tuple[float, float]]) -> set[str]:
     return set(named)
 
 
-def on_its_own(svg: str) -> str:
-    """A figure as a file of its own."""
-    on_paper = svg.replace('style="', ON_PAPER, 1)
-    return f'<?xml version="1.0"?>\n{on_paper}\n'
+def curves(compared: Compared, options: Mapping[str, Mapping[float, str]]) -> str:
+    """Plots paired differences from the Baseline, one panel per option.
+
+    Args:
+        compared: Runs of the suite.
+        options: Values of each option, in order, and the variant of each value.
+    """
+    with _figure(3.4 * len(options), 3.6) as figure:
+        panels = figure.subplots(1, len(options), sharey=True, squeeze=False)[0]
+        for axes, (option, ways) in zip(panels, options.items(), strict=True):
+            places = range(len(ways))
+            for key, (name, color) in SHOWN.items():
+                means = [compared.difference(way, BASELINE, value(key)) for way in ways.values()]
+                axes.errorbar(
+                    places, [mean.value for mean in means], [mean.half for mean in means],
+                    color=color, marker="o", capsize=3, label=name,
+                )  # fmt: skip
+            axes.axhline(0, color=SOFT, linewidth=1, linestyle=":")
+            axes.set_xticks(places, [f"{setting:g}" for setting in ways])
+            axes.set_title(option)
+        panels[0].set_ylabel("Δ mAP to the Baseline, points")
+        panels[-1].legend(frameon=False)
+        return as_svg_file(_svg(figure))
+
+
+def as_svg_file(svg: str) -> str:
+    """Turns an inline figure into the text of an SVG file."""
+    styled = svg.replace('style="', WHITE_STYLE, 1)
+    return f'<?xml version="1.0"?>\n{styled}\n'

@@ -9,7 +9,7 @@ import nobackfill
 from nobackfill.core.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
 from nobackfill.errors import DataError
 from nobackfill.training.demo import demo_recipe
-from nobackfill_bench.quality import features_omniglot as omniglot
+from nobackfill_bench.quality.features import OMNIGLOT
 from nobackfill_bench.quality.suite import folder_of
 
 OLD_SEED = 1000  # added to the seed of old models: from the same weights, even independent models
@@ -66,7 +66,7 @@ def omniglot_recipe(
     is_old = name == "old"
     tables: dict[str, Mapping[str, Any]] = {
         "data": {
-            "name": omniglot.NAME,
+            "name": OMNIGLOT,
             "path": str(folder_of(data) / "omniglot"),
             "kept": str(folder_of(data) / "omniglot_35.npy"),
             "shares": shares,
@@ -126,7 +126,4 @@ def recipes_folder() -> Path:
     for folder in (package / "recipes", package.parents[1] / "recipes"):
         if folder.is_dir():
             return folder
-    raise DataError(
-        f"wanted the recipes in {package / 'recipes'}, but they are not there. Install nobackfill "
-        f"anew."
-    )
+    raise DataError(f"No recipes in {package / 'recipes'}. Install nobackfill again.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nobackfill.core.atomic_files import write_text
 from nobackfill_bench.markdown import name_of, number, table, with_interval
-from nobackfill_bench.quality.figures_curves import curves
+from nobackfill_bench.quality.figures import curves
 from nobackfill_bench.quality.greedy_search import Search, Step, walk
 from nobackfill_bench.quality.paired import BASELINE, Compared, Measure, value
 from nobackfill_bench.results_log import Line

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 
 from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
-from nobackfill_bench.quality.figures import on_its_own
+from nobackfill_bench.quality.figures import as_svg_file
 from nobackfill_bench.results_log import Line
 from nobackfill_bench.speed.extrapolate import exponent
 
@@ -51,7 +51,7 @@ def growth_figure(lines: Sequence[Line]) -> str:
             panels[1][column].set_xlabel(AXES[axis])
         panels[0][0].set_ylabel("seconds")
         panels[1][0].set_ylabel("memory, GB")
-        return on_its_own(_svg(figure))
+        return as_svg_file(_svg(figure))
 
 
 def _draw(axes: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.core.seeding import seeded
 from nobackfill.head.examples import Examples, drawn
 from nobackfill.head.fitting import Learner
@@ -17,7 +18,6 @@ from nobackfill.head.schedule_settings import FitConfig
 from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
-METHOD = "cross_supcon"  # what heads are fitted by, if nothing else is asked for
 TARGET = 3.0
 ENDLESS = 1_000_000  # epochs, so that the schedule never ends
 
@@ -32,7 +32,7 @@ def epoch_of(items: int, classes: int, new_dim: int, old_dim: int, batch: int, k
     hidden = 1024
     weights = new_dim * old_dim + hidden * (new_dim + old_dim)
     return Case(
-        f"an epoch by `{METHOD}`",
+        f"an epoch by `{DEFAULT_HEAD_METHOD}`",
         {"items": items, "new": new_dim, "old": old_dim, "batch": batch},
         "DataLoader, `.to(device)`, AdamW and `loss.item()` in each step",
         partial(_make, items, classes, new_dim, old_dim, batch),
@@ -69,7 +69,7 @@ def _trained(learner: Learner, one: Round) -> None:
 def _learner(examples: Examples, config: FitConfig, device: torch.device) -> Learner:
     with seeded(0):
         network = HeadNetwork(examples.new.shape[1], examples.old.shape[1]).to(device)
-    return Learner(network, examples, METHOD, {}, config, begun=monotonic())
+    return Learner(network, examples, DEFAULT_HEAD_METHOD, {}, config, begun=monotonic())
 
 
 def _naive_epoch(

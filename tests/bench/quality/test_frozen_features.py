@@ -210,7 +210,7 @@ def test_a_last_batch_of_one_item_is_left_out(monkeypatch):
 
 def test_features_that_are_not_there_are_told_with_what_to_do(task, tmp_path):
     done = one_run(task("landmarks-heads", "ndpp", ONE))
-    assert "wanted manifest.csv of this suite" in done.error
+    assert "No manifest.csv in" in done.error
     assert "NOBACKFILL_DATA" in done.error
 
 

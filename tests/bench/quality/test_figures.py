@@ -2,8 +2,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nobackfill_bench.quality.figures import far_apart
-from nobackfill_bench.quality.figures_curves import curves
+from nobackfill_bench.quality.figures import curves, far_apart
 from nobackfill_bench.quality.paired import Compared
 
 OPTIONS = {
