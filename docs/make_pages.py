@@ -10,9 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from nobackfill.oldspace import MEANING
-
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import MEANING
 
 FOLDER = Path(__file__).parent / "methods"
 

@@ -22,7 +22,7 @@ from nobackfill.methods.base import (
     Prototypes,
     Terms,
 )
-from nobackfill.methods.checks import check_not_alone
+from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.old_space import Need, OldSpace
 
@@ -133,7 +133,7 @@ class AdvBCT(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `boundary` and `adversarial`."""
         classification = self.classification(new, labels)
-        check_not_alone(new)
+        check_batch_size(new)
         stored = self.old_vectors(new, items, old)
         self.classes.see(items, labels)
         if not self.measured:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
-from nobackfill.methods.checks import check_dim, check_given, check_items
+from nobackfill.methods.checks import check_dim, check_items, require_items
 from nobackfill.methods.old_space import MEANING, Need, OldSpace
 from nobackfill.methods.prototypes import check_labels
 
@@ -135,7 +135,7 @@ class Method(nn.Module):
         They come in the precision of the new ones; half the memory will do to store them.
         """
         if old is None:
-            return self.embeddings[check_given(items)].to(new.dtype)
+            return self.embeddings[require_items(items)].to(new.dtype)
         if old.shape[1] != self.embeddings.shape[1]:
             raise SpaceMismatch(
                 f"wanted old embeddings of the {self.embeddings.shape[1]} dimensions of the stored "

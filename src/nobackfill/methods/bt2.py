@@ -15,7 +15,7 @@ from torch.nn.utils.parametrizations import orthogonal
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
-from nobackfill.methods.checks import check_class_prototypes, check_given, check_items
+from nobackfill.methods.checks import check_class_prototypes, check_items, require_items
 from nobackfill.methods.losses import mimic_loss
 from nobackfill.methods.old_space import Need, OldSpace
 
@@ -108,7 +108,7 @@ class BT2(ClassifyingMethod):
         classification = self.classification(own, labels)
         old_like = self.basis(new)[:, : self.old.shape[1]]
         logits = F.normalize(old_like, dim=-1) @ F.normalize(self.old.to(new.dtype), dim=-1).T
-        independent = self.independent[check_given(items)].to(new.dtype)
+        independent = self.independent[require_items(items)].to(new.dtype)
         return {
             "classification": classification,
             "compatibility": self.prototype_weight * F.cross_entropy(logits, labels),

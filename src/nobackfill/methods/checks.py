@@ -1,82 +1,132 @@
-"""What methods ask of what they are given, and what they say where it cannot be used."""
+"""Input checks shared by the methods."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
-from nobackfill.methods.checks_checks import check_prototypes
 from nobackfill.methods.old_space import MEANING, Need, OldSpace
+from nobackfill.ops.nearest import all_finite
 
 
 def at_least_single(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """Half precision as float32; all else as it is."""
+    """Converts half precision to float32 and keeps every other precision."""
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def check_dim(new: Float[Tensor, "batch dim"], dim: int) -> None:
-    """Raises where an embedding has not the length that the method was made for."""
+    """Raises unless the new embeddings have the dimension of the method."""
     if new.shape[1] != dim:
         raise SpaceMismatch(
-            f"wanted new embeddings of {dim} dimensions, for which this method was made, but got "
-            f"{new.shape[1]}. Where the old vectors set the dimension, give the new model a "
-            f"projection to {dim}; where the method takes `dim`, pass dim={new.shape[1]}."
+            f"This method needs new embeddings of {dim} dimensions, but got {new.shape[1]}. If the "
+            f"old vectors set the dimension, give the new model a projection to {dim}; if the "
+            f"method takes `dim`, pass dim={new.shape[1]}."
         )
 
 
-def check_not_alone(new: Float[Tensor, "batch dim"]) -> None:
-    """Raises where a batch of one would meet a BatchNorm."""
+def check_batch_size(new: Float[Tensor, "batch dim"]) -> None:
+    """Raises if the batch has a single item, which BatchNorm cannot normalise."""
     if len(new) < 2:
         raise DataError(
-            "wanted at least two items in a batch, as this method normalises over it, but got one. "
-            "Drop the last batch of an epoch where it is that small (`drop_last=True`)."
+            "This method normalises over the batch and needs at least two items in it, but got "
+            "one. Drop the last batch of an epoch if it is that small (`drop_last=True`)."
         )
 
 
-def check_given(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
-    """Returns the rows of a batch's items; raises where they were not given."""
+def require_items(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
+    """Returns the rows of a batch's items; raises if there are none."""
     if items is None:
         raise DataError(
-            "wanted to know which training items this batch is made of, but got no `items`. Pass "
-            "`items=`, their rows in OldSpace.embeddings."
+            "This method needs the training items of the batch. Pass `items=`, their rows in "
+            "OldSpace.embeddings."
         )
     return items
 
 
 def check_items(vectors: Float[Tensor, "items dim"], need: Need) -> Float[Tensor, "items dim"]:
-    """Returns vectors of the training items; raises where one has no direction."""
-    bad = ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)
+    """Returns the vectors of the training items; raises if a row has no direction."""
+    bad = _without_direction(vectors)
     if bad.any():
         row = int(bad.nonzero()[0])
-        kind = "is all zeros" if vectors[row].isfinite().all() else "holds NaN or infinity"
+        kind = "is all zeros" if vectors[row].isfinite().all() else "contains NaN or infinity"
         raise OldSpaceError(
-            f"wanted {MEANING[need]}, finite and with a direction, but row {row} of `{need}` "
-            f"{kind} ({int(bad.sum())} such rows). Drop these items, or embed them again."
+            f"Row {row} of `{need}` {kind} ({int(bad.sum())} such rows). `{need}` is "
+            f"{MEANING[need]}, and each row needs a direction. Drop these items, or embed them "
+            f"again."
         )
     return vectors
 
 
 def check_classifier(old: OldSpace, num_classes: int) -> Float[Tensor, "old_classes dim"]:
-    """Returns the old classifier; raises where it cannot be one of the first classes."""
+    """Returns the old classifier; raises unless its classes can be the first new classes."""
     rows = at_least_single(old.get("classifier"))
     finite = bool(rows.isfinite().all())
     if len(rows) > num_classes or not finite:
         raise OldSpaceError(
-            f"wanted the finite weights of at most {num_classes} old classes, the first of the "
-            f"new, but got {len(rows)} rows{'' if finite else ' with NaN or infinity'}. Number the "
-            f"classes again, those of the old model first."
+            f"The old classifier must have the finite weights of at most {num_classes} classes, "
+            f"the first of the new ones, but got {len(rows)} rows"
+            f"{'' if finite else ' with NaN or infinity'}. Number the classes again, those of the "
+            f"old model first."
         )
     return rows
 
 
 def check_class_prototypes(old: OldSpace, num_classes: int) -> Float[Tensor, "classes dim"]:
-    """Returns the prototypes; raises where they are not those of the classes, or no directions."""
+    """Returns the old prototypes; raises unless each training class has one with a direction."""
     prototypes = at_least_single(old.get("prototypes"))
     if len(prototypes) != num_classes:
         raise OldSpaceError(
-            f"wanted one old prototype for each of the {num_classes} classes that are trained on, "
+            f"This method needs one old prototype for each of the {num_classes} training classes, "
             f"but got {len(prototypes)}. Embed the *new* training set with the old model and take "
             f"its class means (`nobackfill.class_means`)."
         )
     check_prototypes(prototypes)
     return prototypes
+
+
+def check_prototypes(old: Float[Tensor, "classes dim"]) -> None:
+    """Raises unless there are at least two classes, each with a finite direction."""
+    if len(old) < 2:
+        raise DataError(
+            f"Prototypes of at least two classes are needed, but got {len(old)}: a single class "
+            f"has no neighbour. Train on more classes."
+        )
+    if (bad := _without_direction(old)).any():
+        raise DataError(
+            f"The prototype of class {int(bad.nonzero()[0])} is NaN, infinite or zero "
+            f"({int(bad.sum())} such classes). Check the old vectors of this class."
+        )
+
+
+def check_same_classes(
+    old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
+) -> None:
+    """Raises unless the new prototypes are finite and have the shape of the old ones."""
+    check_same_shape(old, new)
+    check_not_diverged(finite=all_finite(new))
+
+
+def check_same_shape(
+    old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
+) -> None:
+    """Raises unless new and old prototypes have the same classes and dimensions."""
+    if old.shape != new.shape:
+        raise DataError(
+            f"The old prototypes have {len(old)} classes and {old.shape[1]} dimensions, but the "
+            f"new ones have {len(new)} classes and {new.shape[1]} dimensions. Train the new model "
+            f"with `embedding_dim = {old.shape[1]}` on the classes of the prototypes."
+        )
+
+
+def check_not_diverged(*, finite: bool) -> None:
+    """Raises unless the new prototypes are finite."""
+    if not finite:
+        raise DataError(
+            "The new prototypes contain NaN or infinity: the training has diverged. Lower the "
+            "learning rate."
+        )
+
+
+def _without_direction(vectors: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
+    """Marks the rows that are zero, NaN or infinite."""
+    return ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)

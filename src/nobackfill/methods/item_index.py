@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import OldSpaceError
-from nobackfill.methods.checks import check_given
+from nobackfill.methods.checks import require_items
 from nobackfill.methods.prototypes import check_labels
 
 
@@ -50,7 +50,7 @@ class ItemClasses(nn.Module):
     def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
         """Remembers the classes of a batch."""
         if not self.told:
-            self.known[check_given(items)] = labels
+            self.known[require_items(items)] = labels
 
     def sort(self) -> None:
         """Looks up where the items of each class are, as far as classes are known by now."""
@@ -90,7 +90,7 @@ class ItemClasses(nn.Module):
         """
         if partners == 0:
             return stored
-        items = check_given(items)
+        items = require_items(items)
         self.see(items, labels)
         others = [embeddings[self.others(items)].to(stored.dtype) for _ in range(partners)]
         return torch.cat([stored, *others])

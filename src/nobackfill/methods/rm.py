@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
-from nobackfill.methods.checks import check_not_alone
+from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.losses import mimic_loss, same_class, supervised_contrast
 from nobackfill.methods.old_space import Need, OldSpace
 
@@ -89,7 +89,7 @@ class RM(ClassifyingMethod):
     ) -> Terms:
         """Returns the terms `classification`, `mapping` and `contrast`."""
         classification = self.classification(new, labels)
-        check_not_alone(new)
+        check_batch_size(new)
         mapped, stored = self.map(new.detach()), self.old_vectors(new, items, old)
         same = same_class(labels)
         itself = torch.eye(len(new), dtype=torch.bool, device=new.device)

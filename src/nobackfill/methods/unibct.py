@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
-from nobackfill.methods.checks import at_least_single
-from nobackfill.methods.checks_checks import check_prototypes
+from nobackfill.methods.checks import at_least_single, check_prototypes
 from nobackfill.methods.losses import known_class_loss
 from nobackfill.methods.old_space import Need, OldSpace
 

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
-from nobackfill.methods.checks_checks import check_not_diverged, check_prototypes, check_same_shape
+from nobackfill.methods.checks import check_not_diverged, check_prototypes, check_same_shape
 from nobackfill.methods.perturbation.ndpp_fused import kind_of_products, moved_at_once
 from nobackfill.ops.kernels import usable
 from nobackfill.ops.matmul import check_precision

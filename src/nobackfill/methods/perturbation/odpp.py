@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
-from nobackfill.methods.checks_checks import check_prototypes, check_same_classes
+from nobackfill.methods.checks import check_prototypes, check_same_classes
 from nobackfill.methods.perturbation.crowding import (
     crowding_gradient,
     pair_gradient,

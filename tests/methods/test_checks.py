@@ -2,14 +2,14 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.methods.checks_checks import (
+from nobackfill.methods.checks import (
     check_not_diverged,
     check_same_classes,
     check_same_shape,
 )
 
 
-def test_new_prototypes_as_wanted_are_not_refused():
+def test_finite_new_prototypes_of_the_same_shape_pass():
     check_same_classes(torch.ones(3, 2), torch.full((3, 2), 3e38))
     check_same_shape(torch.ones(3, 2), torch.full((3, 2), torch.nan))
     check_not_diverged(finite=True)
@@ -18,7 +18,7 @@ def test_new_prototypes_as_wanted_are_not_refused():
 @pytest.mark.parametrize("check", [check_same_classes, check_same_shape])
 @pytest.mark.parametrize(("shape", "got"), [((4, 2), "4 classes"), ((3, 5), "5 dimensions")])
 def test_other_classes_or_dimensions_are_refused(check, shape, got):
-    with pytest.raises(DataError, match=f"3 classes and 2 dimensions .* but got .*{got}"):
+    with pytest.raises(DataError, match=f"3 classes and 2 dimensions, but .*{got}"):
         check(torch.ones(3, 2), torch.full(shape, torch.nan))
 
 
