@@ -214,7 +214,7 @@ def test_only_one_modality_has_one_direction_no_gap_and_no_verdict():
     assert list(found.directions) == ["image_to_image"]
     assert (found.gaps, found.compatible, found.verdict) == ({}, None, "undecided")
     assert any("no verdict" in note for note in found.notes)
-    assert found.conclusion == "no direction between two modalities was measured"
+    assert found.conclusion == "No direction between two modalities was measured."
     expected = evaluate(*(bare(file) for file in files)).summary()
     assert found.summary()["directions"]["image_to_image"]["new_old"] == expected["new_old"]
 
@@ -463,7 +463,7 @@ def test_a_note_says_where_one_number_stands_for_images_and_texts():
         return [note for note in evaluate(*files, **more).notes if "--by-modality" in note]
 
     (note,) = mixed(OLD, NEW)
-    assert note.startswith("these files hold images and texts: ")
+    assert note.startswith("these files contain images and texts: ")
     assert mixed(bare(OLD), NEW) == [note]
     assert not mixed(bare(OLD), bare(NEW))
     assert not mixed(OLD, NEW, protocol="rstpreid")

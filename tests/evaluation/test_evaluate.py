@@ -6,7 +6,7 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.evaluate import evaluate
-from nobackfill.evaluation.search_plan import labelled_by
+from nobackfill.evaluation.file_columns import labelled_by
 from nobackfill.vectors.space import Space
 
 CLASSES, PER_CLASS, DIM = 6, 5, 8
@@ -15,8 +15,8 @@ CLASSES, PER_CLASS, DIM = 6, 5, 8
 @pytest.fixture(autouse=True)
 def few_classes_are_enough(monkeypatch):
     """These tests are not about how sure a result is; tests/test_verdict.py is."""
-    for place in ("bootstrap", "evaluation"):
-        monkeypatch.setattr(f"nobackfill.{place}.FEWEST_GROUPS", 3)
+    for module in ("bootstrap", "evaluate"):
+        monkeypatch.setattr(f"nobackfill.evaluation.{module}.FEWEST_GROUPS", 3)
 
 
 def labels():
@@ -255,7 +255,9 @@ def test_something_must_be_there_to_be_found():
 
 
 def test_the_notes_tell_of_undeclared_and_of_other_spaces():
-    assert any("do not say what made them" in note for note in evaluate(OLD, NEW).notes)
+    assert any(
+        "do not declare the model that made them" in note for note in evaluate(OLD, NEW).notes
+    )
     old_space = Space(dim=DIM, weights="a")
     old = vectors(4, 1.5, space=old_space)
     child = vectors(2, 0.4, space=Space(dim=DIM, weights="b", parent=old_space.fingerprint))
@@ -482,7 +484,7 @@ def test_items_that_are_numbers_are_listed_as_text():
     ],
 )
 def test_lists_in_which_nothing_is_found_are_told_of(truth, says):
-    with pytest.raises(DataError, match="wanted queries that have something to find") as wrong:
+    with pytest.raises(DataError, match="queries that have something to find") as wrong:
         evaluate(FIVE, FIVE, ground_truth=truth)
     assert wrong.match(says)
     assert "label" not in str(wrong.value)
@@ -542,7 +544,7 @@ def test_rows_of_a_column_are_compared_by_id():
 @pytest.mark.parametrize(
     ("old", "new", "error", "says"),
     [
-        (OLD, NEW, ConfigError, "wanted a column `product` .* no file has it. Known: label, is_q"),
+        (OLD, NEW, ConfigError, "no file has a column `product` to .* Known: label, is_q"),
         (grouped(OLD, labels(), "products"), NEW, ConfigError, "Did you mean `products`"),
         (FIVE.select([0]), NEW, ConfigError, "Known: is_query, is_gallery, label."),
         (nb.Vectors(["a"], torch.ones(1, 2)),) * 2 + (ConfigError, "Add it to either file"),

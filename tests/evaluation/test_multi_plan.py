@@ -107,7 +107,7 @@ def test_what_a_file_lacks_is_counted_and_the_first_three_are_named():
     with pytest.raises(DataError) as error:
         plan_common_search(files, PLAIN)
     assert str(error.value) == (
-        "wanted files about the same items, but "
+        "all files must have the same items, but "
         "`b` lacks 4 queries ('item-01', 'item-02', 'item-03', …); "
         "`b` lacks 1 gallery items ('item-17'); "
         "`c` lacks 1 queries ('item-00'). "

@@ -221,7 +221,7 @@ def test_of_images_and_texts_each_direction_is_told_and_which_decides(first, sec
 def test_a_single_direction_is_named_and_that_it_is_the_only_one():
     told = run_sentence(of_run())
     assert told.endswith(
-        ": compatible from text to image; no other between images and texts was asked."
+        ": compatible from text to image; no other direction between images and texts was measured."
     )
 
 

@@ -16,23 +16,24 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import (
     Evaluation,
-    Verdict,
     evaluate,
     metrics_of,
     search_as_planned,
 )
+from nobackfill.evaluation.file_columns import check_agreement, columns_of, roles_of, rows_of
 from nobackfill.evaluation.metrics import Retrieval, unit
+from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.pair_vectors import PairVectors
 from nobackfill.evaluation.protocols import Protocol, protocol_named
-from nobackfill.evaluation.search_plan import (
-    SearchPlan,
-    check_agreement,
-    columns_of,
-    plan_search,
-    roles_of,
-    rows_of,
+from nobackfill.evaluation.search_plan import SearchPlan, plan_search
+from nobackfill.evaluation.verdict import (
+    ADVICE,
+    Verdict,
+    directions_sentence,
+    is_between_modalities,
+    is_compatible,
+    joint_verdict,
 )
-from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in
 
@@ -131,39 +132,25 @@ class ByModality:
         ]
 
     @property
-    def compatible(self) -> bool | None:
-        """Whether new/old is better than old/old between modalities, beyond chance.
-
-        True if it is in every direction measured, False if it is worse in one, None otherwise.
-        """
-        if self.between("not compatible"):
-            return False
-        return True if self.between("compatible") and not self.between("undecided") else None
+    def verdict(self) -> Verdict:
+        """The joint verdict of the directions between two modalities."""
+        return joint_verdict(
+            result.verdict
+            for name, result in self.directions.items()
+            if is_between_modalities(name)
+        )
 
     @property
-    def verdict(self) -> Verdict:
-        """The same in a word."""
-        if self.compatible is None:
-            return "undecided"
-        return "compatible" if self.compatible else "not compatible"
+    def compatible(self) -> bool | None:
+        """The verdict as a truth value; None if it is undecided."""
+        return is_compatible(self.verdict)
 
     @property
     def conclusion(self) -> str:
-        """What the verdict rests on, as the end of a sentence."""
-
-        def told(verdict: Verdict) -> str:
-            return ", ".join(f"from {name.replace('_', ' ')}" for name in self.between(verdict))
-
-        if self.compatible is None and not self.between("undecided"):
-            return "no direction between two modalities was measured"
-        return {
-            "compatible": f"on the stored gallery new queries do better than old ones "
-            f"{told('compatible')}",
-            "not compatible": f"on the stored gallery new queries do worse than old ones "
-            f"{told('not compatible')}. Keep the old model, or embed the gallery again",
-            "undecided": f"what new queries change on the stored gallery may be chance "
-            f"{told('undecided')}. Ask with more queries, of more classes",
-        }[self.verdict]
+        """The verdict in a sentence, with what to do."""
+        return directions_sentence(
+            {name: self.directions[name].verdict for name in self.between(*ADVICE)}
+        )
 
     def summary(self) -> dict[str, Any]:
         """The numbers as they go into JSON: fractions, and None for what was not measured."""
@@ -291,17 +278,6 @@ def has_something_to_find(plan: SearchPlan) -> bool:
     )
 
 
-def is_between_modalities(direction: str) -> bool:
-    """Whether one modality asks for another.
-
-    Example:
-        >>> is_between_modalities("text_to_image"), is_between_modalities("text_to_text")
-        (True, False)
-    """
-    asks, _, searched = direction.partition("_to_")
-    return asks != searched
-
-
 def _with_old_new(summary: dict[str, Any], found: Retrieval | None) -> dict[str, Any]:
     """A direction's summary, with old queries on the new gallery beside the other pairs."""
     mean, first, metrics = None, None, {}
@@ -361,7 +337,7 @@ def _sides(old: Vectors, asks: Vectors, *, leave_one_out: bool) -> dict[str, tup
             "--by-modality."
         )
     kind = file.columns["modality"]
-    queries, gallery = roles_of(old, asks, leave_one_out=leave_one_out)
+    queries, gallery = roles_of((old, asks), leave_one_out=leave_one_out)
     takes_part = is_in(file.ids, queries) | is_in(file.ids, gallery)
     if kind.dtype.kind != "U" or (kind[takes_part] == "").any():
         raise DataError(
@@ -458,8 +434,7 @@ def _old_new_notes(
         notes.append(
             f"old/new is not measured in {', '.join(lacking)}: the new file lacks the gallery"
         )
-    method = None if new.space is None else METHODS.get(new.space.method or "")
-    if mapped or (method is not None and method.maps_queries):
+    if mapped or maps_queries(new.space):
         notes.append(
             "new queries are mapped for the old gallery, so new gallery vectors lie in a space of "
             "their own: old/new is expected to find nothing"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isnan
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,21 +14,27 @@ from torch import Tensor
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.evaluation.metrics import Retrieval, retrieval
-from nobackfill.evaluation.notes import mixed_notes, query_notes, same_notes, space_notes
-from nobackfill.evaluation.notes_fitted import Overlap, fitted_note, fitted_overlap
+from nobackfill.evaluation.notes import (
+    Overlap,
+    fitted_note,
+    fitted_overlap,
+    mixed_notes,
+    query_notes,
+    same_notes,
+    space_notes,
+)
 from nobackfill.evaluation.pair_vectors import PairVectors
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.evaluation.scores import PScores, compatibility, p_scores
-from nobackfill.evaluation.search_plan import SearchPlan, columns_of, plan_search
+from nobackfill.evaluation.search_plan import SearchPlan, plan_search
+from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.space import Space
 
 __all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
-
-
-Verdict = Literal["compatible", "not compatible", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,7 @@ class Evaluation:
             "p_comp": scores.comp if scores else None,
             "p_1": scores.one if scores else None,
             "gain_recovered": self.gain_recovered,
-            "compatible": {"compatible": True, "not compatible": False}.get(self.verdict),
+            "compatible": is_compatible(self.verdict),
             "verdict": self.verdict,
             "differences": {name: one.summary() for name, one in self.differences.items()},
             "metrics": {name: metrics_of(result) for name, result in self.pairs.items()},

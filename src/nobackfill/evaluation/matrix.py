@@ -11,11 +11,12 @@ from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.evaluate import search_as_planned
+from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.multi_plan import plan_common_search
+from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.protocols import Protocol, protocol_named
 from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
-from nobackfill.evaluation.search_plan import SearchPlan, rows_of
-from nobackfill.methods import METHODS
+from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 
 
@@ -335,8 +336,7 @@ def _space_notes(models: Mapping[str, Vectors]) -> list[str]:
     by_fingerprint = {space.fingerprint: name for name, space in spaces.items()}
     order = list(models)
     for name, space in spaces.items():
-        method = METHODS.get(space.method or "")
-        if method is not None and method.maps_queries:
+        if maps_queries(space):
             notes.append(
                 f"the method {space.method} of `{name}` maps its queries for older galleries, but "
                 f"these are not mapped: its row means nothing but on its own gallery"

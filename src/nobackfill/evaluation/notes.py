@@ -1,20 +1,108 @@
-"""What a reader should know of vectors that are compared: who made them, and what is mixed."""
+"""Notes for the reader of a comparison: origin of the vectors, and items a head was fitted on."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.evaluation.search_plan import SearchPlan, rows_of
-from nobackfill.methods import METHODS
+from nobackfill.errors import DataError
+from nobackfill.evaluation.file_columns import file_with, rows_of
+from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.contents import FITTED
+from nobackfill.vectors.ids import Ids, is_in
+from nobackfill.vectors.space import Space
 
-ROUNDING = 1e-3  # how far apart unit vectors may lie that float16 made of the same
+ROUNDING = 1e-3  # largest distance of two unit vectors that float16 rounded from the same vector
+REMEDY = "with a column `split`, or on other classes than those of the queries"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Number of items of a search that a head was fitted on.
+
+    Attributes:
+        queries: Number of queries that it was fitted on.
+        num_queries: Number of all queries.
+        gallery: Number of gallery items that it was fitted on.
+        num_gallery: Number of all gallery items.
+    """
+
+    queries: int
+    num_queries: int
+    gallery: int
+    num_gallery: int
+
+
+def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -> Overlap | None:
+    """Counts the items of a search that a head was fitted on.
+
+    Args:
+        files: New vectors, whose column `fitted` marks the items that the head was fitted on.
+        query_ids: Ids of the queries.
+        gallery_ids: Ids of the gallery items.
+
+    Returns:
+        The counts; None if no file has the column.
+
+    Example:
+        >>> import torch
+        >>> new = Vectors(["a", "b"], torch.eye(2), columns={"fitted": [True, False]})
+        >>> fitted_overlap([new], np.array(["b"]), np.array(["a", "c"]))
+        Overlap(queries=0, num_queries=1, gallery=1, num_gallery=2)
+    """
+    marked = [
+        file.ids[file.columns[FITTED]]
+        for file in files
+        if FITTED in file.columns and file.columns[FITTED].dtype.kind == "b"
+    ]
+    if not marked:
+        return None
+    fitted = np.concatenate(marked)
+    return Overlap(
+        int(is_in(query_ids, fitted).sum()),
+        len(query_ids),
+        int(is_in(gallery_ids, fitted).sum()),
+        len(gallery_ids),
+    )
+
+
+def fitted_note(overlap: Overlap | None) -> str | None:
+    """A note that the head was fitted on items of the search; None if it was not.
+
+    Example:
+        >>> fitted_note(Overlap(0, 10, 3, 40))
+        '3 of 40 gallery items were used to fit the head; expect a smaller gain on unseen items'
+    """
+    if overlap is None or not (overlap.queries or overlap.gallery):
+        return None
+    if overlap.queries:
+        return (
+            f"{overlap.queries:,} of {overlap.num_queries:,} queries were used to fit the head; "
+            f"expect a smaller gain on unseen queries. To measure that, fit {REMEDY}"
+        )
+    return (
+        f"{overlap.gallery:,} of {overlap.num_gallery:,} gallery items were used to fit the head; "
+        f"expect a smaller gain on unseen items"
+    )
+
+
+def check_new_queries(overlap: Overlap | None) -> None:
+    """Raises if a head was fitted on all queries: then the search proves nothing about others."""
+    if overlap is not None and overlap.queries == overlap.num_queries > 0:
+        raise DataError(
+            f"a declaration needs queries that the head was not fitted on, but it was fitted on "
+            f"all {overlap.num_queries:,} of them. Nothing was written. Fit it {REMEDY}, or "
+            f"evaluate on other items."
+        )
 
 
 def same_notes(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
-    """Whether old and new queries have the same vectors, so that the upgrade is none."""
-    for ids in (plan.query_ids[:1], plan.query_ids):  # the first one mostly tells
+    """A note if old and new queries have the same vectors."""
+    for ids in (plan.query_ids[:1], plan.query_ids):  # the first query usually decides
         if not are_the_same(rows_of(old, ids), rows_of(new, ids)[:, : old.dim]):
             return []
     return [
@@ -23,36 +111,45 @@ def same_notes(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
     ]
 
 
-def are_the_same(one: Float[Tensor, "rows dim"], other: Float[Tensor, "rows dim"]) -> bool:
-    """Whether vectors point the same way, but for rounding.
+def are_the_same(first: Float[Tensor, "rows dim"], second: Float[Tensor, "rows dim"]) -> bool:
+    """Whether the rows of two matrices have the same directions, up to rounding.
 
     Example:
         >>> import torch
         >>> are_the_same(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.6, 0.8]]).half())
         True
     """
-    apart = F.normalize(one.float(), dim=1) - F.normalize(other.float(), dim=1)
-    return bool((apart.norm(dim=1) < ROUNDING).all())
+    difference = F.normalize(first.float(), dim=1) - F.normalize(second.float(), dim=1)
+    return bool((difference.norm(dim=1) < ROUNDING).all())
 
 
 def space_notes(old: Vectors, new: Vectors) -> list[str]:
-    """What the fingerprints of both spaces tell a reader."""
+    """Notes on the declared spaces of both files."""
     if old.space is None or new.space is None:
         both = (("old", old), ("new", new))
         undeclared = " and ".join(f"the {name}" for name, file in both if file.space is None)
-        return [f"{undeclared} vectors do not say what made them (no space.json)"]
+        return [f"{undeclared} vectors do not declare the model that made them (no space.json)"]
     if new.space.parent not in (None, old.space.fingerprint):
         return ["the new model was made compatible with another old space than this one"]
     return []
 
 
+def maps_queries(space: Space | None) -> bool:
+    """Whether the method of a space maps its queries for the old gallery."""
+    if space is None or space.method is None:
+        return False
+    from nobackfill.methods import METHODS  # imports every method, so only where one is named
+
+    method = METHODS.get(space.method)
+    return method is not None and method.maps_queries
+
+
 def query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
-    """Whether the old gallery was asked with the vectors that are meant for it."""
+    """A note if the queries to the old gallery are not those that the method makes for it."""
     if new.space is None:
         return []
-    method = METHODS.get(new.space.method or "")
     if query_for_old is None:
-        if method is None or not method.maps_queries:
+        if not maps_queries(new.space):
             return []
         return [
             f"the method {new.space.method} maps its queries for the old gallery, but these are "
@@ -65,18 +162,18 @@ def query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
 
 
 def mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
-    """Whether one number stands for searches among images and among texts alike."""
-    file = next((one for one in files if "modality" in one.columns), None)
+    """A note if one number covers several modalities."""
+    file = file_with("modality", files)
     if file is None:
         return []
-    kinds = [
+    modalities = [
         set(file.columns["modality"][is_in(file.ids, ids)].tolist())
         for ids in (plan.query_ids, plan.gallery_ids)
     ]
-    if max(map(len, kinds)) < 2:
+    if max(map(len, modalities)) < 2:
         return []
-    held = " and ".join(f"{kind}s" for kind in sorted(set.union(*kinds)))
+    names = " and ".join(f"{modality}s" for modality in sorted(set.union(*modalities)))
     return [
-        f"these files hold {held}: all ask and are searched together, and one number stands for "
-        f"all; --by-modality tells them apart"
+        f"these files contain {names}: they are searched together, and one number covers all; "
+        f"--by-modality evaluates each direction"
     ]

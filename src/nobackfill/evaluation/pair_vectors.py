@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from nobackfill.evaluation.search_plan import SearchPlan, rows_of
+from nobackfill.evaluation.file_columns import rows_of
+from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 
 

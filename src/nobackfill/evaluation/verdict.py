@@ -1,29 +1,84 @@
-"""What numbers come to in words: one verdict of several directions, and what a gain of mAP hides.
+"""The verdict of an evaluation: its values, its sentences, and the verdict of several directions.
 
-All take summaries as they stand in JSON, so that a page and a terminal say the same.
+The functions take summaries in the form of the JSON output, so that pages and the terminal print
+the same sentences.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from nobackfill.evaluation.by_modality import is_between_modalities
-from nobackfill.evaluation.evaluate import Verdict
-
+Verdict = Literal["compatible", "not compatible", "undecided"]
+ADVICE: dict[Verdict, str] = {
+    "compatible": "it may go live today, without embedding the gallery again",
+    "not compatible": "keep the old model, or embed the gallery again",
+    "undecided": "Evaluate with more queries, of more classes",
+}
 DIRECTION = re.compile(r"(?:(?P<test>.+)_)?(?P<direction>(?:image|text)_to_(?:image|text))")
-AT_THE_TOP = {"recall_at_1": "Recall@1", "ndcg_at_10": "nDCG@10"}
+TOP_METRICS = {"recall_at_1": "Recall@1", "ndcg_at_10": "nDCG@10"}
 PAIRS = {"old_old": "old/old", "new_old": "new/old", "new_new": "new/new"}
 
 
-def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
-    """What the first answers lose on the day of the upgrade, in a sentence; empty if nothing.
-
-    The verdict looks at mAP, over whole rankings: that may rise while Recall@1 or nDCG@10 fall, or
-    while more queries lose their first hit than gain one.
+def verdict_sentence(
+    verdict: Verdict, gain: str, *, where: str = "", doubts: str = "", unchanged: bool = False
+) -> str:
+    """The verdict of an upgrade in a sentence, with what to do.
 
     Args:
-        summary: As `Evaluation.summary` returns it.
-        where: Said behind "get worse", such as "from text to image".
+        verdict: Verdict of the evaluation.
+        gain: Change of mAP with its interval, such as "+2.0 (+1.1 to +3.0)".
+        where: Directions of the search, such as "from text to image".
+        doubts: Directions that are undecided, if not all are.
+        unchanged: Whether the interval is 0 to 0.
+
+    Example:
+        >>> verdict_sentence("not compatible", "-1.2 (-2.0 to -0.4)")
+        'On the stored gallery the new model gives -1.2 (-2.0 to -0.4) points of mAP ...: keep ...'
+    """
+    finding = (
+        f"On the stored gallery the new model gives {gain} points of mAP against the old one"
+        f"{where and ' ' + where}"
+    )
+    if verdict == "undecided" and unchanged:
+        return f"{finding}: nothing changes."
+    if verdict == "undecided":
+        return f"{finding}, which may be chance{doubts and ' ' + doubts}. {ADVICE[verdict]}."
+    return f"{finding}: {ADVICE[verdict]}."
+
+
+def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
+    """The joint verdict of several directions in a sentence, with what to do.
+
+    Args:
+        verdicts: Verdict of each direction between two modalities, by its name.
+
+    Example:
+        >>> directions_sentence({"text_to_image": "compatible", "image_to_text": "undecided"})
+        'What new queries change on the stored gallery may be chance from image to text. ...'
+    """
+    if not verdicts:
+        return "No direction between two modalities was measured."
+    joint = joint_verdict(verdicts.values())
+    where = ", ".join(from_to(name) for name, verdict in verdicts.items() if verdict == joint)
+    advice = ADVICE[joint][0].upper() + ADVICE[joint][1:]
+    return {
+        "compatible": f"On the stored gallery new queries do better than old ones {where}.",
+        "not compatible": f"On the stored gallery new queries do worse than old ones {where}. "
+        f"{advice}.",
+        "undecided": f"What new queries change on the stored gallery may be chance {where}. "
+        f"{advice}.",
+    }[joint]
+
+
+def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
+    """A sentence on the metrics of the first results that get worse; empty if none does.
+
+    The verdict depends on mAP, which covers whole rankings. It can rise while Recall@1 or nDCG@10
+    fall, or while more queries lose their first hit than gain one.
+
+    Args:
+        summary: Result of `Evaluation.summary`.
+        where: Direction of the search, such as "from text to image".
 
     Example:
         >>> before, after = ({"recall_at_1": one, "ndcg_at_10": 0.2} for one in (0.3, 0.25))
@@ -33,18 +88,19 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
         ... })
         'The first answers get worse: Recall@1 falls from 30.00 to 25.00 %, and more ...'
     """
-    before, after = (summary["metrics"][pair] for pair in ("old_old", "new_old"))
+    # compare the numbers as they are printed
+    old, new = (summary["metrics"][pair] for pair in ("old_old", "new_old"))
     values = {
-        name: (f"{100 * before[key]:.2f}", f"{100 * after[key]:.2f}")
-        for key, name in AT_THE_TOP.items()
+        name: (f"{100 * old[key]:.2f}", f"{100 * new[key]:.2f}")
+        for key, name in TOP_METRICS.items()
     }
     falls = [
-        f"{name} falls from {one} to {other} %"
-        for name, (one, other) in values.items()
-        if float(other) < float(one)
+        f"{name} falls from {before} to {after} %"
+        for name, (before, after) in values.items()
+        if float(after) < float(before)
     ]
-    first = summary["flips"][0]
-    if first["negative"] > first["positive"]:
+    flips = summary["flips"][0]
+    if flips["negative"] > flips["positive"]:
         falls.append("more queries lose their first hit than gain one")
     if not falls:
         return ""
@@ -52,74 +108,89 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
 
 
 def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of several directions together: one that is worse decides, then one in doubt.
+    """The verdict of several directions together: the worst one.
 
     Example:
         >>> joint_verdict(["compatible", "undecided"]), joint_verdict(["compatible"])
         ('undecided', 'compatible')
     """
-    found = set(verdicts)
-    if "not compatible" in found:
+    values = set(verdicts)
+    if "not compatible" in values:
         return "not compatible"
-    return "compatible" if found == {"compatible"} else "undecided"
+    return "compatible" if values == {"compatible"} else "undecided"
 
 
 def directions_of(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The directions that a run of images and texts was asked in, the one at the top first.
-
-    Those of its first test; none for a run of images alone.
+    """The summaries of each direction of a run's first test; empty for a run of images alone.
 
     Args:
-        summary: As `evaluation.json` of the run has it.
+        summary: Content of the run's `evaluation.json`.
     """
     if "direction" not in summary:
         return {}
     test, first = _parts(summary["direction"])
     own = summary.get("verdicts", {}).get(first, summary["verdict"])
-    found: dict[str, Mapping[str, Any]] = {first: {**summary, "verdict": own}}
-    for name, one in summary["tests"].items():
+    directions: dict[str, Mapping[str, Any]] = {first: {**summary, "verdict": own}}
+    for name, result in summary["tests"].items():
         other, direction = _parts(name)
         if other == test:
-            found[direction] = one
-    return found
+            directions[direction] = result
+    return directions
 
 
 def _parts(name: str) -> tuple[str, str]:
     """A test and a direction: `more_text_to_image` is ("more", "text_to_image")."""
-    found = DIRECTION.fullmatch(name)
-    return (found["test"] or "", found["direction"]) if found else ("", name)
+    match = DIRECTION.fullmatch(name)
+    return (match["test"] or "", match["direction"]) if match else ("", name)
+
+
+def is_between_modalities(direction: str) -> bool:
+    """Whether queries and gallery of a direction have different modalities.
+
+    Example:
+        >>> is_between_modalities("text_to_image"), is_between_modalities("text_to_text")
+        (True, False)
+    """
+    query, _, gallery = direction.partition("_to_")
+    return query != gallery
 
 
 def between(directions: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Those that a verdict counts: between two modalities, as `evaluate --by-modality` does."""
-    return {name: one for name, one in directions.items() if is_between_modalities(name)}
+    """The directions between two modalities: those that a verdict counts."""
+    return {name: result for name, result in directions.items() if is_between_modalities(name)}
 
 
 def over_directions(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's summary whose verdict is that of all directions between images and texts.
+    """A run's summary with the joint verdict of all directions between images and texts.
 
-    The verdict of each stands under `verdicts`. That of a run of images alone stays as it is.
+    The key `verdicts` holds the verdict of each direction. The summary of a run of images alone
+    is returned as it is.
 
     Args:
-        summary: As `evaluation.json` of the run has it.
+        summary: Content of the run's `evaluation.json`.
     """
     directions = directions_of(summary)
     if not directions:
         return dict(summary)
-    verdict = joint_verdict(one["verdict"] for one in between(directions).values())
+    verdict = joint_verdict(result["verdict"] for result in between(directions).values())
     return {
         **summary,
         "verdict": verdict,
-        "compatible": {"compatible": True, "not compatible": False}.get(verdict),
-        "verdicts": {name: one["verdict"] for name, one in directions.items()},
+        "compatible": is_compatible(verdict),
+        "verdicts": {name: result["verdict"] for name, result in directions.items()},
     }
 
 
+def is_compatible(verdict: Verdict) -> bool | None:
+    """A verdict as a truth value; None for "undecided"."""
+    return {"compatible": True, "not compatible": False}.get(verdict)
+
+
 def run_sentence(summary: Mapping[str, Any]) -> str:
-    """What a run came to: mAP in each direction that counts, and one verdict of all of them.
+    """The result of a run: mAP in each direction that counts, and the joint verdict.
 
     Args:
-        summary: As `evaluation.json` of the run has it.
+        summary: Content of the run's `evaluation.json`.
 
     Example:
         >>> run_sentence({"old_old": 0.2, "new_old": 0.3, "new_new": 0.4, "verdict": "compatible"})
@@ -128,11 +199,11 @@ def run_sentence(summary: Mapping[str, Any]) -> str:
     counted = between(directions_of(summary))
     if not counted:
         return f"mAP {_means(summary)}: {summary['verdict']}."
-    told = "; ".join(f"{from_to(name)} {_means(one)}" for name, one in counted.items())
+    means = "; ".join(f"{from_to(name)} {_means(result)}" for name, result in counted.items())
     verdict = over_directions(summary)["verdict"]
-    decided_by = [name for name, one in counted.items() if one["verdict"] == verdict]
-    alone = "; no other between images and texts was asked" if len(counted) == 1 else ""
-    return f"mAP {told}: {verdict} {listed([from_to(name) for name in decided_by])}{alone}."
+    decided_by = [name for name, result in counted.items() if result["verdict"] == verdict]
+    alone = "; no other direction between images and texts was measured" * (len(counted) == 1)
+    return f"mAP {means}: {verdict} {listed([from_to(name) for name in decided_by])}{alone}."
 
 
 def _means(summary: Mapping[str, Any]) -> str:
@@ -144,7 +215,7 @@ def _means(summary: Mapping[str, Any]) -> str:
 
 
 def from_to(direction: str) -> str:
-    """A direction as people say it.
+    """A direction in words.
 
     Example:
         >>> from_to("text_to_image")
@@ -154,11 +225,11 @@ def from_to(direction: str) -> str:
 
 
 def listed(parts: Sequence[str], *, comma: bool = False) -> str:
-    """Parts of a sentence, one after the other.
+    """Joins parts of a sentence by commas and "and".
 
     Args:
-        parts: One or more.
-        comma: Whether one stands before the last "and", too.
+        parts: One part or more.
+        comma: Whether to put a comma before "and", too.
 
     Example:
         >>> listed(["a", "b", "c"]), listed(["a", "b"], comma=True), listed(["a"])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.evaluation.search_plan import check_agreement, columns_of, rows_of
+from nobackfill.evaluation.file_columns import check_agreement, columns_of, rows_of
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows

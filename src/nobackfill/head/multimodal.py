@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.evaluation.search_plan import check_agreement, columns_of
+from nobackfill.evaluation.file_columns import check_agreement, columns_of
 from nobackfill.head.closed_form import Affine
 from nobackfill.head.inputs import Rows, check_order
 from nobackfill.head.network import HeadNetwork

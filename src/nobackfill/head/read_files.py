@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nobackfill.core.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation.search_plan import check_agreement, columns_of
+from nobackfill.evaluation.file_columns import check_agreement, columns_of
 from nobackfill.head.inputs import common_ids, partner_notes
 from nobackfill.head.multimodal import COLUMN
 from nobackfill.vectors import Vectors, load_vectors

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.evaluation.search_plan import SearchPlan, columns_of, plan_search, roles_of, rows_of
+from nobackfill.evaluation.file_columns import columns_of, roles_of, rows_of
+from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.gallery.planning.order import (
     CLEAR_FIRST,
     UNCLEAR_FIRST,
@@ -53,7 +54,7 @@ class Items:
         """Looks at them; all classes are those of the old file, where it has any."""
         ids = search.gallery_ids
         if old.labels is not None:
-            gallery = roles_of(old, new, leave_one_out=False)[1]
+            gallery = roles_of((old, new), leave_one_out=False)[1]
             ids = gallery[is_in(gallery, old.ids)]
         told = columns_of((old, new), ids)
         classes = torch.from_numpy(np.unique(told["label"], return_inverse=True)[1]).to(device)

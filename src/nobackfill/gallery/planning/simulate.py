@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.metrics import average_precision, unit
 from nobackfill.evaluation.mixed_scores import Scale
 from nobackfill.evaluation.relevance import lists_by_label
-from nobackfill.evaluation.search_plan import SearchPlan, rows_of
+from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.ops.nearest import rows_per_block
 from nobackfill.ops.ranking import sorted_ranks
 from nobackfill.vectors import Vectors

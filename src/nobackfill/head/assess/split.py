@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
-from nobackfill.evaluation.search_plan import columns_of
 from nobackfill.head.head import matched
 from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
 from nobackfill.vectors import Vectors

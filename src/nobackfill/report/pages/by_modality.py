@@ -41,7 +41,7 @@ def modalities_page(
     return Page(
         title=title,
         summary=[
-            found.conclusion[0].upper() + found.conclusion[1:] + ".",
+            found.conclusion,
             *falling(between(directions)),
             *(pair.sentence for pair in found.gap_pairs),
         ],

@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.evaluate import Verdict
 from nobackfill.evaluation.findings import Findings
-from nobackfill.evaluation.verdict import between, from_to, joint_verdict, listed, what_falls
+from nobackfill.evaluation.verdict import (
+    Verdict,
+    between,
+    from_to,
+    joint_verdict,
+    listed,
+    verdict_sentence,
+    what_falls,
+)
 from nobackfill.report.numbers import count, percent
 
 HEADLINE = 10  # queries that a class must have to be named here
@@ -60,8 +67,7 @@ def first_sentence(findings: Findings, directions: Mapping[str, Mapping[str, Any
     """What the day of the upgrade brings in each direction that counts, and what to do."""
     evaluation, counted = findings.evaluation, between(directions)
     own = in_points(evaluation.differences["new_old - old_old"].summary())
-    found = f"On the stored gallery the new model gives {own} points of mAP against the old one"
-    chance = ""
+    where = doubts = ""
     if evaluation.modalities is not None:
         asked = "_to_".join(evaluation.modalities)
         gains = [
@@ -69,18 +75,13 @@ def first_sentence(findings: Findings, directions: Mapping[str, Mapping[str, Any
             for name, one in counted.items()
             if name != asked
         ]
-        found += f" {listed([from_to(asked), *gains])}"
+        where = listed([from_to(asked), *gains])
         if not gains:
             among = "between modalities " if directions else ""
-            found += f", the only direction {among}that was asked"
-        elif doubts := [name for name, one in counted.items() if one["verdict"] == "undecided"]:
-            chance = f" {listed([from_to(name) for name in doubts])}"
-    return {
-        "compatible": f"{found}: it may go live today, without embedding the gallery again.",
-        "not compatible": f"{found}: keep the old model, or embed the gallery again.",
-        "undecided": f"{found}, which may be chance{chance}. Ask with more queries, of more "
-        f"classes.",
-    }[verdict_of(findings, directions)]
+            where += f", the only direction {among}that was asked"
+        elif undecided := [name for name, one in counted.items() if one["verdict"] == "undecided"]:
+            doubts = listed([from_to(name) for name in undecided])
+    return verdict_sentence(verdict_of(findings, directions), own, where=where, doubts=doubts)
 
 
 def falling(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -1,11 +1,11 @@
-"""How many of those that ask a head was fitted on, counted and told."""
+"""Notes on queries and gallery items that a head was fitted on."""
 
 import numpy as np
 import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.evaluation.notes_fitted import (
+from nobackfill.evaluation.notes import (
     Overlap,
     check_new_queries,
     fitted_note,
@@ -51,16 +51,16 @@ def test_nothing_is_said_where_all_are_new():
 
 def test_known_queries_are_told():
     assert fitted_note(Overlap(5924, 5924, 5924, 5924)) == (
-        "5,924 of 5,924 queries are items that the head was fitted on: the gain is that on known "
-        "items, and new ones may gain less; fit with a column `split`, or on other classes than "
-        "those you ask with"
+        "5,924 of 5,924 queries were used to fit the head; expect a smaller gain on unseen "
+        "queries. To measure that, fit with a column `split`, or on other classes than those of "
+        "the queries"
     )
-    assert fitted_note(Overlap(1, 2000, 0, 10)).startswith("1 of 2,000 queries are items")
+    assert fitted_note(Overlap(1, 2000, 0, 10)).startswith("1 of 2,000 queries were used")
 
 
 def test_a_known_gallery_is_told_in_other_words():
     note = fitted_note(Overlap(0, 10, 3000, 4000))
-    assert note.startswith("no query, but 3,000 of 4,000 gallery items")
+    assert note.startswith("3,000 of 4,000 gallery items were used")
 
 
 def test_nothing_is_declared_by_known_queries_alone():

@@ -1,0 +1,171 @@
+"""Reads vectors and columns of several files by item id, and checks that the files agree."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nobackfill.core.config import suggest
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.columns import as_key
+from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
+
+
+def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
+    """The vectors of `ids`, in their order. Adjacent rows are returned without a copy."""
+    rows = rows_of_ids(ids, vectors.ids)
+    if len(rows) and (rows[-1] - rows[0] == len(rows) - 1) and (np.diff(rows) == 1).all():
+        return vectors.vectors[int(rows[0]) : int(rows[-1]) + 1]
+    return vectors.vectors[torch.from_numpy(rows)]
+
+
+def columns_of(files: Iterable[Vectors], ids: Ids) -> dict[str, Ids]:
+    """Every column of `ids`, `label` included, each from the first file that has it.
+
+    Files that lack one of the ids are skipped.
+    """
+    columns: dict[str, Ids] = {}
+    for file in files:
+        if not is_in(ids, file.ids).all():
+            continue
+        rows = rows_of_ids(ids, file.ids)
+        labels = {} if file.labels is None else {"label": file.labels}
+        for name, values in {**labels, **file.columns}.items():
+            columns.setdefault(name, values[rows])
+    return columns
+
+
+def file_with(column: str, files: Sequence[Vectors]) -> Vectors | None:
+    """The first file that has a column, or None."""
+    return next((file for file in files if column in file.columns), None)
+
+
+def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids]:
+    """The ids of the queries and of the gallery.
+
+    The columns `is_query` and `is_gallery` of the first file that has them decide. Without them,
+    or with `leave_one_out`, every item of the first file (of its split `validation`, if it has a
+    column `split`) is both.
+    """
+    flags = ("is_query", "is_gallery")
+    holders = {flag: file_with(flag, files) for flag in flags}
+    queries, gallery = (
+        None if file is None else file.ids[file.columns[flag]] for flag, file in holders.items()
+    )
+    if not leave_one_out and (queries is not None or gallery is not None):
+        if queries is None or gallery is None:
+            missing = flags[0] if queries is None else flags[1]
+            neither = "neither file" if len(files) == 2 else "no file"
+            raise DataError(
+                f"the columns is_query and is_gallery go together, but {neither} has `{missing}`. "
+                f"Add it, or drop the other."
+            )
+        return queries, gallery
+    split = files[0].columns.get("split")
+    items = files[0].ids if split is None else files[0].ids[split == "validation"]
+    return items, items
+
+
+def restrict_to_modalities(
+    queries: Ids, gallery: Ids, modalities: tuple[str, str], files: Sequence[Vectors]
+) -> tuple[Ids, Ids]:
+    """The queries of the first modality and the gallery items of the second."""
+    file = file_with("modality", files)
+    if file is None:
+        if is_in(queries, gallery).any():
+            raise DataError(
+                f"this search needs queries of the modality {modalities[0]} and a gallery of "
+                f"{modalities[1]}, but queries are in the gallery too and no file has a column "
+                f"`modality`. Add it, or mark queries by is_query and gallery items by is_gallery."
+            )
+        return queries, gallery
+    kind = file.columns["modality"]
+    of_query, of_gallery = (file.ids[kind == modality] for modality in modalities)
+    return queries[is_in(queries, of_query)], gallery[is_in(gallery, of_gallery)]
+
+
+def takes_part(file: Vectors) -> Ids:
+    """Marks the items of a file that are queries or gallery items by its own columns."""
+    if "is_query" in file.columns and "is_gallery" in file.columns:
+        return file.columns["is_query"] | file.columns["is_gallery"]
+    if "split" in file.columns:
+        return file.columns["split"] == "validation"
+    return np.ones(len(file), dtype=bool)
+
+
+def check_kind_of_ids(files: Mapping[str, Vectors]) -> None:
+    """Raises if ids are text in one file and numbers in another.
+
+    Args:
+        files: Files by their name in the error, such as "the old file".
+    """
+    (first, reference), *rest = files.items()
+    for name, file in rest:
+        if file.ids.dtype.kind != reference.ids.dtype.kind:
+            raise DataError(
+                f"all files need ids of one kind, but {first} names items like "
+                f"{reference.ids[0].item()!r} and {name} like {file.ids[0].item()!r}. Write the "
+                f"same ids into all files."
+            )
+
+
+def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None:
+    """Raises if two files have different values of a column for the same item.
+
+    Args:
+        column: `label`, or any other column.
+        files: Files by their name in the error, such as "the old file".
+        ids: Ids of items that every file has.
+    """
+    columns: list[tuple[str, Ids]] = []
+    for name, file in files.items():
+        values = file.labels if column == "label" else file.columns.get(column)
+        if values is not None:
+            columns.append((name, values[rows_of_ids(ids, file.ids)]))
+    for name, values in columns[1:]:
+        first, reference = columns[0]
+        differ = reference.astype(str) != values.astype(str)
+        if differ.any():
+            item, expected, value = (part[differ][0].item() for part in (ids, reference, values))
+            what = "labels" if column == "label" else f"`{column}`"
+            raise DataError(
+                f"items need the same {what} in all files, but {int(differ.sum()):,} items differ: "
+                f"{item!r} is {expected!r} in {first} and {value!r} in {name}. Correct one file, "
+                f"or drop its column `{column}`."
+            )
+
+
+def labelled_by(column: str, files: Mapping[str, Vectors]) -> list[Vectors]:
+    """The files with the values of `column` as labels; files without the column get no labels.
+
+    Raises if no file has the column, or if two files disagree.
+
+    Args:
+        column: Name of the column: items with the same value are relevant to each other.
+        files: Files by their name in the error, such as "the old file".
+    """
+    holders = {name: file for name, file in files.items() if column in file.columns}
+    if not holders:
+        names = dict.fromkeys(name for file in files.values() for name in _column_names(file))
+        raise ConfigError(
+            f"no file has a column `{column}` to group items by. "
+            + (suggest(column, names) if names else "Add it to either file.")
+        )
+    # compare the files on the items that all of them have
+    shared, *others = (file.ids for file in holders.values())
+    for ids in others:
+        shared = shared[is_in(shared, ids)]
+    check_agreement(column, holders, shared)
+    return [
+        replace(file, labels=as_key(file.columns[column], column) if name in holders else None)
+        for name, file in files.items()
+    ]
+
+
+def _column_names(file: Vectors) -> list[str]:
+    """Names of all columns of a file, `label` included."""
+    return [*([] if file.labels is None else ["label"]), *file.columns]
