@@ -46,4 +46,4 @@ def test_five_commands_lead_from_two_files_to_a_head(tmp_path, monkeypatch):
     asked = nb.load_vectors("compatible.parquet")
     assert (asked.columns["fitted"] == (labels < 50).numpy()).all()
     told = json.loads(Path("report.json").read_text())
-    assert "fitted on" not in json.dumps(told)  # those that ask are new to the head
+    assert "used to fit" not in json.dumps(told)  # those that ask are new to the head

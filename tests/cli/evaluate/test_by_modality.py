@@ -174,7 +174,7 @@ def test_without_the_column_it_is_two(command, files):
 def test_without_the_option_a_note_tells_of_it(command, files):
     code, out, _ = command(*by_modality(files)[:-1])
     assert code == 0
-    assert "Note: these files hold images and texts: " in out
-    assert "--by-modality tells them apart" in out
+    assert "Note: these files contain images and texts: " in out
+    assert "--by-modality evaluates each direction" in out
     chosen = command(*by_modality(files)[:-1], "--protocol", "text_to_image")[1]
     assert "--by-modality" not in chosen

@@ -130,7 +130,8 @@ def test_the_verdict_says_where_first_answers_get_worse(asked, tmp_path):
     found = nb.evaluate(*(nb.load_vectors(path) for path in sides[1::2]))
     after = 100 * found.new_old.recall(1)
     assert (
-        f"mAP against the old. The first answers get worse: Recall@1 falls from 100.00 to "
+        f"mAP against the old one: it may go live today, without embedding the gallery again. "
+        f"The first answers get worse: Recall@1 falls from 100.00 to "
         f"{after:.2f} %, and more queries lose their first hit than gain one. (48 queries, "
     ) in verdict
 
@@ -138,7 +139,7 @@ def test_the_verdict_says_where_first_answers_get_worse(asked, tmp_path):
 def test_where_first_answers_gain_nothing_is_said_of_them(asked, tmp_path):
     out = asked(*first_answers(tmp_path, worse=False))[1]
     assert "Compatible: " in out
-    assert "against the old. (48 queries, 192 gallery items)" in out
+    assert "without embedding the gallery again. (48 queries, 192 gallery items)" in out
     assert "first answers" not in out
 
 
@@ -156,8 +157,11 @@ def test_the_same_file_twice_is_told_of(asked, files):
     code, out, _ = asked("--new", files / "old.parquet", "--require-compatible")
     assert code == 3
     assert "Note: the old and the new vectors of the queries are the same" in out
-    assert "+0.00 (+0.00 to +0.00, 95 %) mAP against the old: nothing changes. (240" in out
-    assert "Ask with more queries" not in out
+    assert (
+        "+0.00 (+0.00 to +0.00, 95 %) points of mAP against the old one: nothing changes. (240"
+        in out
+    )
+    assert "Evaluate with more queries" not in out
 
 
 @pytest.fixture

@@ -174,7 +174,7 @@ def directions(asked, **verdicts):
     ("other", "advice"),
     [
         ("compatible", ": it may go live today, without embedding the gallery again."),
-        ("undecided", ", which may be chance from image to text. Ask with more queries"),
+        ("undecided", ", which may be chance from image to text. Evaluate with more queries"),
         ("not compatible", ": keep the old model, or embed the gallery again."),
     ],
 )
@@ -683,7 +683,7 @@ def test_says_what_it_was_made_of_and_what_was_not_measured(findings, pages):
         "old space": "a1b2",
     }
     assert list(page.not_measured) == [*found.not_measured, *found.evaluation.notes]
-    assert any("do not say what made them" in note for note in page.not_measured)
+    assert any("do not declare the model that made them" in note for note in page.not_measured)
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
