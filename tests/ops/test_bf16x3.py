@@ -7,13 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.ops.bf16x3 import LEAST_ROWS, gallery_side, pay, query_side, thirds
-from nobackfill.ops.matmul import (
-    ALIGNED,
-    half_products,
-    inner_products,
-    products_with,
-    sums_of_thirds,
-)
+from nobackfill.ops.matmul import ALIGNED, half_products, inner_products, products_with
 
 
 def vectors(rows, dim, seed):
@@ -60,17 +54,6 @@ def test_rows_of_zeros_follow_where_asked_for():
     assert side.shape == (16, 6 * 8)
     assert (side[5:] == 0).all()
     assert side[:5].equal(gallery_side(vectors(5, 3, 0)))
-
-
-@pytest.mark.parametrize("columns", [1, 16, 100, 20_000])
-def test_sums_of_thirds_are_those_of_the_numbers(columns):
-    values = vectors(columns, 11, 0)
-    mask = (torch.rand(7, columns, generator=torch.Generator().manual_seed(1)) > 0.5).bfloat16()
-    side = gallery_side(values)
-    found = sums_of_thirds(mask, side[:, : side.shape[1] // 2])[:, :11]
-    torch.testing.assert_close(
-        found.double(), mask.double() @ values.double(), atol=1e-4, rtol=1e-5
-    )
 
 
 def test_products_in_blocks_are_the_same(monkeypatch):

@@ -19,8 +19,6 @@ import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
 
-from nobackfill.ops.kernels import usable
-
 PIECE = 8  # numbers: pieces begin where tensor cores can load them, 16 bytes
 QUERY = (2, 0, 1, 1, 0, 0)  # 0 is the highest third
 GALLERY = (0, 2, 1, 0, 1, 0)
@@ -108,12 +106,6 @@ def torch_rounds() -> bool:
 def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], more: int = 0) -> Tensor:
     rows, dim = x.shape
     width = dim + -dim % PIECE
-    if usable(x):
-        from nobackfill.ops.kernels.bf16x3 import write_thirds
-
-        out = x.new_empty(rows + more, 6 * width, dtype=torch.bfloat16)
-        write_thirds(x.contiguous(), out, gallery=order == GALLERY)
-        return out
     out = x.new_zeros(rows + more, 6, width, dtype=torch.bfloat16)
     pieces = thirds(x)
     for place, third in enumerate(order):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import BFloat16, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
@@ -13,7 +13,6 @@ from nobackfill.ops.bf16x3 import gallery_side, pay, query_side, sums_in_float32
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
-SUMMED = 8192  # numbers that tensor cores add up at once
 WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
 
 
@@ -77,11 +76,10 @@ def products_with(
 ) -> Callable[[Tensor], Tensor]:
     """Inner products with a gallery that is met block by block, by `rows` queries in all.
 
-    What must be done to the gallery is done once. On a GPU, float32 then runs on tensor cores, see
-    `nobackfill.ops.bf16x3`, and rows of zeros fill up the gallery to a number that these like.
-    Where TF32 is allowed, vectors of unit length are multiplied in float16: it keeps the 10 bits after
-    the point that TF32 keeps, in half the memory, and they never leave its range. Numbers below
-    6e-5 lose some of them, 3e-8 each at most.
+    The gallery is prepared once. On a GPU, float32 products run on tensor cores, see
+    `nobackfill.ops.bf16x3`; rows of zeros pad the gallery to a multiple of 16. Where TF32 is
+    allowed, unit vectors are multiplied in float16, which keeps as many bits as TF32 (10) in half
+    the memory. Values below 6e-5 lose up to 3e-8 each.
 
     Args:
         gallery: One row each.
@@ -158,29 +156,6 @@ def sums_of_rows(
         out.addmm_(weight[:, part], values[part], beta=kept)
         kept = 1
     return out
-
-
-def sums_of_thirds(
-    mask: BFloat16[Tensor, "rows columns"], thirds: BFloat16[Tensor, "columns three_times"]
-) -> Float[Tensor, "rows dim"]:
-    r"""The sums :math:`\sum_j m_{ij} v_j` of float32, on tensor cores.
-
-    They lose bits with each number they add, so sums of some thousand are added up.
-
-    Args:
-        mask: Ones and zeros, which bfloat16 holds exactly.
-        thirds: High, low and middle parts of each :math:`v`, see `nobackfill.ops.bf16x3`.
-    """
-    total = None
-    for some, values in zip(mask.split(SUMMED, dim=1), thirds.split(SUMMED), strict=True):
-        if sums_in_float32(mask):
-            part = torch.mm(some, values, out_dtype=torch.float32)
-        else:
-            part = some.float() @ values.float()
-        total = part if total is None else total.add_(part)
-    assert total is not None, "there are no columns"
-    summed: Tensor = total.unflatten(1, (3, -1)).sum(dim=1)
-    return summed
 
 
 def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:

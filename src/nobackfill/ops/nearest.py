@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.ops.kernels import usable
 from nobackfill.ops.matmul import ALIGNED, check_precision, products_with
 
 BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
@@ -106,12 +105,6 @@ def write_best(
 ) -> None:
     """Writes positions and values of the largest of each row, as many as asked for, best first."""
     k = indices.shape[1]
-    if usable(score):
-        from nobackfill.ops.kernels.topk import fits, largest
-
-        if fits(score, k):
-            largest(score, k, indices, scores)
-            return
     best = best_by_partition if score.device.type == "cpu" else best_by_topk
     indices.copy_(best(score, k))
     scores.copy_(score.gather(1, indices))

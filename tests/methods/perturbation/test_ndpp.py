@@ -153,7 +153,7 @@ def test_says_what_is_wrong():
     p = unit_rows(4, 3, seed=0)
     with pytest.raises(DataError, match="at least two classes"):
         NeighborPerturbation(p[:1])
-    with pytest.raises(ConfigError, match="neighbors=0"):
+    with pytest.raises(ConfigError, match="neighbors must be at least 1, not 0"):
         NeighborPerturbation(p, neighbors=0)
     with pytest.raises(DataError, match="class 2 is NaN"):
         NeighborPerturbation(torch.cat([p[:2], torch.full((1, 3), torch.nan).double()]))
@@ -163,3 +163,13 @@ def test_says_what_is_wrong():
         NeighborPerturbation(p).update(unit_rows(4, 5, seed=1))
     with pytest.raises(DataError, match="diverged"):
         NeighborPerturbation(p).update(torch.full_like(p, torch.nan))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [(0, 0), (3, 2), (8, 4)])
+def test_new_prototypes_that_are_not_finite_are_refused(value, place):
+    ndpp = NeighborPerturbation(unit_rows(9, 5, 0), neighbors=3)
+    new = unit_rows(9, 5, 1)
+    new[place] = value
+    with pytest.raises(DataError, match="diverged"):
+        ndpp.update(new)

@@ -5,16 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.ops.bf16x3 import LEAST_PRODUCTS, gallery_side, pay, query_side, sums_in_float32
-from nobackfill.ops.kernels import usable
-from nobackfill.ops.matmul import (
-    ALIGNED,
-    half_products,
-    inner_products,
-    room_for_products,
-    sums_of_rows,
-    sums_of_thirds,
-)
+from nobackfill.ops.matmul import inner_products, room_for_products, sums_of_rows
 
 
 def crowding_gradient(
@@ -43,9 +34,6 @@ def crowding_gradient(
                 [0.0000, 0.0000]])
     """
     block = block or (4096 if x.is_cuda else 1024)
-    many = len(x) * others.numel() >= LEAST_PRODUCTS
-    if many and x.dtype == torch.float32 and usable(x) and sums_in_float32(x):
-        return on_tensor_cores(x, others, threshold, block)
     if others is x:
         return _among_themselves(x, threshold, block)
     gradient = torch.zeros_like(x)
@@ -73,42 +61,6 @@ def _among_themselves(
         sums_of_rows(too_near, after, gradient[start : start + block])
         gradient[start:].addmm_(too_near.T, rows)
     return gradient
-
-
-def on_tensor_cores(
-    x: Float[Tensor, "classes dim"],
-    others: Float[Tensor, "classes dim"],
-    threshold: float,
-    block: int,
-) -> Float[Tensor, "classes dim"]:
-    """The same on a GPU: what is too near as ones of bfloat16, summed up on tensor cores.
-
-    Rows of zeros fill up the classes to a number that tensor cores like. They push nobody.
-    """
-    from nobackfill.ops.kernels.threshold_mask import above
-
-    classes, dim = x.shape
-    among = others is x
-    others = F.pad(others, (0, 0, 0, -classes % ALIGNED))
-    x = others if among else x
-    side = gallery_side(others)
-    thirds = side[:, : side.shape[1] // 2]
-    exact = pay(classes, others)
-    gradient = torch.zeros_like(others)
-    products = room_for_products(x, min(block, len(x)), len(others))
-    for start in range(0, classes, block):
-        rows, first = x[start : start + block], start if among else 0
-        product = products[: len(rows), : len(others) - first]
-        if exact:
-            half_products(query_side(rows), side[first:], product)
-        else:
-            inner_products(rows, others[first:], product)
-        too_near = above(product, threshold, own=start - first, later_only=among)
-        gradient[start:][: len(rows)] += sums_of_thirds(too_near, thirds[first:])[:, :dim]
-        if among:
-            back = sums_of_thirds(too_near.T, thirds[start:][: len(rows)])
-            gradient[start:] += back[:, :dim]
-    return gradient[:classes]
 
 
 def pair_gradient(

@@ -1,14 +1,12 @@
-"""NDPP: crowded classes make room. Zhou et al., 2025, section "neighbor-driven perturbation"."""
+"""NDPP, neighbour-driven perturbation (Zhou et al., 2025): neighbours push prototypes apart."""
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_not_diverged, check_prototypes, check_same_shape
-from nobackfill.methods.perturbation.ndpp_fused import kind_of_products, moved_at_once
-from nobackfill.ops.kernels import usable
 from nobackfill.ops.matmul import check_precision
 from nobackfill.ops.nearest import all_finite, best_of_all, comparable
 
@@ -23,68 +21,60 @@ def repulsion(
     precision: str = "float32",
     unit: bool = False,
 ) -> Float[Tensor, "classes dim"]:
-    r"""Where the neighbours of each class push it.
+    r"""The push that each class gets from its nearest classes.
 
     .. math::
         r_c = \sum_{j \in N_k(c)} w_{cj} (x_c - n_j), \qquad
         w_{cj} = \frac{\max(0, \cos(p_c, n_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, n_i))},
 
-    where :math:`N_k(c)` are the `k` rows of `n`, other than `c` unless `include_self`, with the
-    largest cosine to :math:`p_c`. A class without a neighbour on its side (all weights 0) is not
-    pushed.
+    where :math:`N_k(c)` are the `k` rows of `n` with the largest cosine to :math:`p_c`, without row
+    `c` unless `include_self`. A class whose weights are all 0 is not pushed.
 
-    Memory is linear in the number of classes: similarities exist for a block of rows at a time.
-    They are computed in `precision`, see `inner_products`; the weights are theirs too. All must be
-    finite; `unit` says that `p` and `n` are of unit length already.
+    Memory is linear in the number of classes: similarities exist for one block of rows at a time.
+
+    Args:
+        x: Prototypes that are pushed.
+        p: Prototypes from which neighbours are sought. All values must be finite.
+        n: Prototypes that push. All values must be finite.
+        k: Number of neighbours.
+        include_self: Whether row `c` of `n` may push class `c`.
+        precision: Precision of the similarities, see `inner_products`.
+        unit: Whether `p` and `n` have unit length already.
     """
     query, gallery = (p, n) if unit else (F.normalize(p, dim=-1), F.normalize(n, dim=-1))
     query, gallery = comparable(query, gallery)
     neighbor, cosine = best_of_all(
         query, gallery, k, exclude_self=not include_self, precision=precision, unit=True
     )
-    if usable(x):
-        from nobackfill.ops.kernels.ndpp_pushes import fits, pushes
-
-        if fits(x, n, cosine):
-            return pushes(x, n, neighbor, cosine)
-    return weighted_pushes(x, n, neighbor, cosine)
-
-
-def weighted_pushes(
-    x: Float[Tensor, "classes dim"],
-    n: Float[Tensor, "classes dim"],
-    neighbor: Int[Tensor, "classes k"],
-    cosine: Float[Tensor, "classes k"],
-) -> Float[Tensor, "classes dim"]:
-    """The sum in `repulsion`, given the neighbours."""
+    # sum_j w_cj (x_c - n_j) = (sum_j w_cj) x_c - sum_j w_cj n_j
     w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8).to(n.dtype)
-    pull = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)  # sum_j w_cj n_j
-    return w.sum(dim=1, keepdim=True) * x - pull
+    weighted_neighbors = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)
+    return w.sum(dim=1, keepdim=True) * x - weighted_neighbors
 
 
 class NeighborPerturbation(nn.Module):
-    r"""Old prototypes, pushed apart by their old neighbours once and by the new ones each epoch.
+    r"""Old prototypes, pushed apart once by their old neighbours and every epoch by the new ones.
 
     .. math::
         \tilde p^{(0)} = p + \alpha_1\, r(p; p), \qquad
         \tilde p^{(t)} = \tilde p^{(t-1)} + \alpha_2\, r(\tilde p^{(t-1)}; q^{(t)}),
 
-    with :math:`p` the old and :math:`q^{(t)}` the new prototypes of epoch `t`, and :math:`r` as in
-    `repulsion`, whose neighbours are sought from :math:`p` (Algorithm 1 of the paper; its text
-    says :math:`\tilde p`). Its Eq. 8 restarts from :math:`\tilde p^{(0)}` each epoch, its
-    Algorithm 1 goes on from the last; `accumulate` chooses.
+    with old prototypes :math:`p`, new prototypes :math:`q^{(t)}` of epoch `t`, and :math:`r` of
+    `repulsion`. Neighbours are sought from :math:`p`, as in Algorithm 1 of the paper; its text says
+    :math:`\tilde p`. Eq. 8 restarts from :math:`\tilde p^{(0)}` each epoch, Algorithm 1 continues
+    from the last epoch; `accumulate` chooses.
 
     Args:
-        old: The old prototypes, one row per class.
-        neighbors: How many classes push, :math:`k`; all others, where there are fewer.
-        old_strength: :math:`\alpha_1`. With both strengths 0 nothing moves.
-        new_strength: :math:`\alpha_2`.
+        old: Old prototypes, one row per class.
+        neighbors: Number of classes :math:`k` that push; all others if there are fewer.
+        old_strength: Strength :math:`\alpha_1`. With both strengths 0 nothing moves.
+        new_strength: Strength :math:`\alpha_2`.
         accumulate: Whether pushes add up over the epochs.
-        include_self: Whether the new prototype of a class may push the class itself, as in
-            left-over code of the authors.
-        normalize: Whether prototypes are made unit first.
-        precision: In which neighbours are sought: "float32", or for GPUs "tf32" or "bfloat16",
-            which may mistake the last neighbours for others as near.
+        include_self: Whether the new prototype of a class may push the class itself, as in unused
+            code of the authors.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16",
+            which may swap neighbours whose similarities are almost equal.
     """
 
     old: Float[Tensor, "classes dim"]
@@ -108,8 +98,8 @@ class NeighborPerturbation(nn.Module):
         check_precision(precision)
         if neighbors < 1:
             raise ConfigError(
-                f"wanted at least one neighbour, but got neighbors={neighbors}. The paper takes "
-                f"100; for no perturbation at all take `prototype_alignment`."
+                f"neighbors must be at least 1, not {neighbors}. The paper uses 100. For no "
+                f"perturbation, use `prototype_alignment`."
             )
         self.neighbors, self.new_strength = neighbors, new_strength
         self.accumulate, self.include_self, self.normalize = accumulate, include_self, normalize
@@ -121,19 +111,10 @@ class NeighborPerturbation(nn.Module):
         self.register_buffer("moved", self.start.clone())
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
-        """Moves `moved` on by one epoch, given the new model's prototypes."""
+        """Moves the prototypes by one epoch, given the new model's prototypes (Eq. 8)."""
         check_same_shape(self.old, new)
         new = new.detach()
         x = self.moved if self.accumulate else self.start
-        k = min(self.neighbors, len(new) - (not self.include_self))
-        kind = kind_of_products(x, self.old, new, k, self.precision) if self.normalize else None
-        if kind is not None:
-            moved, broken = moved_at_once(
-                x, self.old, new, k, self.new_strength, own=self.include_self, kind=kind
-            )
-            check_not_diverged(finite=not broken.item())
-            self.moved = moved
-            return
         check_not_diverged(finite=all_finite(new))
         push = repulsion(
             x,

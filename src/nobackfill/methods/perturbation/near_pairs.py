@@ -43,11 +43,6 @@ class NearPairs:
         self._others: Int[Tensor, " pairs"] | None = None
         self._first: Int[Tensor, " classes"] | None = None
 
-    @property
-    def has_list(self) -> bool:
-        """Whether few enough pairs were near to be listed."""
-        return self._rows is not None
-
     def gradient(
         self, x: Float[Tensor, "classes dim"], others: Float[Tensor, "classes dim"]
     ) -> Float[Tensor, "classes dim"]:

@@ -1,4 +1,4 @@
-"""Triton kernels for what torch does in too many passes. Each has a slow twin that it equals."""
+"""Triton kernels for what torch needs too many passes for. Each has a twin in torch."""
 
 import warnings
 from functools import cache
@@ -9,18 +9,18 @@ from torch import Tensor
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels run on the device of a tensor: a GPU with all that Triton wants.
+    """Whether kernels run on the device of a tensor.
 
-    Triton runs them on the current GPU, wherever tensors are; those on another go without.
+    Triton launches kernels on the current GPU, so tensors on another GPU use torch.
     """
     return x.is_cuda and x.get_device() == torch.cuda.current_device() and run_on(x.device)
 
 
 @cache
 def run_on(device: torch.device) -> bool:
-    """Whether Triton is installed and a small kernel runs there; found out once.
+    """Whether Triton is installed and runs a small kernel on this device; tried once.
 
-    Triton may lack a compiler for C, as in small containers, or not know the GPU; a warning says.
+    Triton needs a C compiler, which small containers lack, and may not support the GPU.
     """
     if find_spec("triton") is None:
         return False
@@ -28,12 +28,12 @@ def run_on(device: torch.device) -> bool:
 
     try:
         own = torch.zeros(1, dtype=torch.int64, device=device)
-        one = torch.ones(1, device=device)
-        return exponents(one[:, None].clone(), own, one, 1.0).tolist() == [0.0]
-    except Exception as error:  # whatever it is, torch can go on
+        length = torch.ones(1, device=device)
+        return exponents(length[:, None].clone(), own, length, 1.0).tolist() == [0.0]
+    except Exception as error:  # torch computes the same
         warnings.warn(
-            f"Triton is installed, but its kernels do not run on {device} ({error}); torch does "
-            f"the same, slower.",
+            f"Triton is installed, but its kernels do not run on {device} ({error}). torch "
+            f"computes the same results, more slowly.",
             stacklevel=2,
         )
         return False

@@ -1,4 +1,4 @@
-"""From inner products to the terms of a softmax and their sums, in one reading."""
+"""Softmax terms and their sums from inner products, in one pass over memory."""
 
 from typing import no_type_check
 
@@ -7,67 +7,47 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-TILE = 1024  # columns looked at together
+TILE = 1024  # columns per program
 
 
 def exponents(
-    product: Float[Tensor, "batch some"],
+    product: Float[Tensor, "batch block"],
     own: Int[Tensor, " batch"],
-    length: Float[Tensor, " some"],
+    length: Float[Tensor, " block"],
     temperature: float,
 ) -> Float[Tensor, " batch"]:
-    r"""Puts :math:`w_{ic} / l_c` in place of each product; returns the sums of the weights.
+    r"""Replaces each product by :math:`w_{ic} / l_c` and returns the sums of the weights.
 
     .. math::
         w_{ic} = \exp\bigl((x_{ic} / l_c - 1) / \tau\bigr), \qquad w_{ic} = 0 \text{ for } c = y_i
 
-    Its slow twin is `allclasses.weights_by_torch`.
+    The twin in torch is `nobackfill.ops.softmax_contrast.weights_by_torch`.
 
     Args:
-        product: :math:`x`, overwritten.
-        own: The column of each row's own class, :math:`y`; any other number where it has none here.
-        length: Of each class, :math:`l`.
-        temperature: :math:`\tau`.
-    """
-    return exponents_in_parts(product, own, length, temperature).sum(dim=1)
-
-
-def exponents_in_parts(
-    product: Float[Tensor, "batch some"],
-    labels: Int[Tensor, " batch"],
-    length: Float[Tensor, " some"],
-    temperature: float,
-    *,
-    first: int = 0,
-) -> Float[Tensor, "batch parts"]:
-    """The same, with the sums of each row left in the parts that they were made in.
-
-    Args:
-        product: As in `exponents`.
-        labels: Each row's own class, without gaps in memory.
-        length: As in `exponents`.
-        temperature: As in `exponents`.
-        first: The class of the first column.
+        product: Inner products :math:`x`; overwritten.
+        own: Column of each row's own class, :math:`y`; a number outside the block if it has none.
+        length: Length of each class vector, :math:`l`.
+        temperature: Temperature :math:`\tau`.
     """
     batch, classes = product.shape
     parts = triton.cdiv(classes, TILE)
     sums = product.new_empty(batch, parts)
     exponents_kernel[(batch, parts)](
-        product, product.stride(0), labels, first, length, sums, classes, 1 / temperature, tile=TILE
+        product, product.stride(0), own, length, sums, classes, 1 / temperature, tile=TILE
     )  # fmt: skip
-    return sums
+    return sums.sum(dim=1)
 
 
 @triton.jit
 @no_type_check
 def exponents_kernel(
-    product, stride, labels, first, length, sums, classes, sharpness, tile: tl.constexpr
+    product, stride, own_columns, length, sums, classes, sharpness, tile: tl.constexpr
 ):
-    """The weights of a part of a row, and their sum."""
+    """Weights of one tile of a row, and their sum."""
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     product += row * stride
-    own = tl.load(labels + row).to(tl.int64) - first
+    own = tl.load(own_columns + row)
     column = part * tile + tl.arange(0, tile)
     if (part + 1) * tile <= classes:
         weight = weights_of_a_tile(product, length, column, classes, own, sharpness, False)
@@ -81,10 +61,7 @@ def exponents_kernel(
 def weights_of_a_tile(
     product, length, column, classes, own, sharpness, last: tl.constexpr
 ):  # fmt: skip
-    """The weights of some columns, which only in the last tile are asked if they are there.
-
-    Asked one by one, they could not be read four at a time.
-    """
+    """Weights of a tile of columns. Only the last tile needs a mask; the others load vectorised."""
     if last:
         inside = column < classes
         of_class = tl.load(length + column, mask=inside, other=1.0)
