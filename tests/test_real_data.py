@@ -17,7 +17,7 @@ from PIL import Image
 import nobackfill as nb
 from nobackfill.data.decode import open_image
 from nobackfill.data.listing import count_items
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.registry import DATASETS
 
 PREPARE = Path(__file__).parents[1] / "benchmarks" / "prepare.py"
 DATA = Path(os.environ.get("NOBACKFILL_DATA", "/nowhere"))

@@ -10,7 +10,7 @@ from nobackfill.data.glyph_captions import MOST_CAPTIONS, describe, tell_marks, 
 from nobackfill.errors import ConfigError
 from nobackfill.models.text.bag_of_words import words
 
-module = importlib.import_module("nobackfill.data.glyphs")  # `glyphs` is the function
+module = importlib.import_module("nobackfill.data.glyph_drawing")
 
 ROWS = {"top": -0.3, "centre": 0.0, "bottom": 0.3}
 COLUMNS = {"left": -0.3, "centre": 0.0, "right": 0.3}

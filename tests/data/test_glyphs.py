@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.data.glyphs import augment, glyphs
+from nobackfill.data.glyphs import LARGEST_FAMILY, augment, glyphs
 from nobackfill.errors import ConfigError
 
-module = importlib.import_module("nobackfill.data.glyphs")  # `glyphs` is the function
+module = importlib.import_module("nobackfill.data.glyph_drawing")
 
 SMALL = {
     "train_classes": 12,
@@ -185,9 +185,9 @@ def test_strangers_differ_more_than_siblings():
 
 def test_marks_stand_apart_and_beside_the_skeleton():
     family = np.arange(200)
-    center = module.marks(family, family_size=module.LARGEST_FAMILY, length=0.1, seed=0)[:, :, 1]
+    center = module.marks(family, family_size=LARGEST_FAMILY, length=0.1, seed=0)[:, :, 1]
     apart = np.sqrt(((center[:, :, None] - center[:, None]) ** 2).sum(axis=-1))
-    first, second = np.triu_indices(module.LARGEST_FAMILY, k=1)
+    first, second = np.triu_indices(LARGEST_FAMILY, k=1)
     assert apart[:, first, second].min() >= module.MARKS_APART
     lines = module.flatten(module.skeletons(family, seed=0))
     for member in range(5):

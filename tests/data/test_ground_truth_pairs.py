@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nobackfill.data.ground_truth import read_ground_truth
-from nobackfill.data.ground_truth_pairs import read_pairs
+from nobackfill.data.ground_truth import read_ground_truth, read_pairs
 from nobackfill.errors import ConfigError, DataError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -7,8 +7,7 @@ from PIL import Image
 
 from nobackfill.core.atomic_files import find_given
 from nobackfill.core.config import Choice, ImagesConfig
-from nobackfill.data.registry import COLLECTIONS, make_collection, resolve_collection
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.registry import COLLECTIONS, DATASETS, make_collection, resolve_collection
 from nobackfill.errors import ConfigError, DataError
 
 SMALL = Choice(

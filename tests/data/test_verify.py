@@ -9,7 +9,7 @@ from PIL import Image
 
 from nobackfill.data import verify as check_module
 from nobackfill.data.listing import Dataset, Listing, read_table
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.registry import DATASETS
 from nobackfill.data.verify import Check, Files, check_dataset, choose_files
 from nobackfill.errors import ConfigError, DataError
 

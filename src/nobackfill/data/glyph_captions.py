@@ -9,7 +9,13 @@ from itertools import permutations
 import numpy as np
 from jaxtyping import Int64
 
-from nobackfill.data.glyphs import Purpose, mark_choices, random_bits, skeletons, stroke_ends
+from nobackfill.data.glyph_drawing import (
+    Purpose,
+    mark_choices,
+    random_bits,
+    skeletons,
+    stroke_ends,
+)
 from nobackfill.errors import ConfigError
 
 MOST_CAPTIONS = 12  # of an image: the orders of three strokes, and those of two of the three

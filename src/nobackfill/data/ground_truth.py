@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 
 from nobackfill.core.config import suggest
-from nobackfill.data.ground_truth_pairs import read_pairs
 from nobackfill.data.listing import GroundTruth, read_text
 from nobackfill.data.readers.roxford_rparis import PROTOCOLS, check_truth, select_truth
 from nobackfill.data.safe_pickle import read_pickle
-from nobackfill.data.tables import TABLES
+from nobackfill.data.tables import TABLES, as_text, read_columns, require_filled
 from nobackfill.errors import ConfigError, DataError
+
+COLUMNS = ("query", "relevant")  # of a table of pairs
 
 
 def read_ground_truth(path: Path, *, level: str | None = None) -> GroundTruth:
@@ -77,6 +78,31 @@ def _one(line: str, number: int, path: Path) -> tuple[str, list[str], list[str]]
             f"wanted lines such as {wanted} in {path}, but line {number} is {line[:80]!r}."
         ) from None
     return query, ids[0], ids[1]
+
+
+def read_pairs(path: Path) -> dict[str, list[str]]:
+    """Reads a table with the columns `query` and `relevant`.
+
+    A query may stand in many rows, and so may what is relevant to it; the same pair counts once.
+
+    Args:
+        path: `.csv`, `.tsv` or `.parquet`.
+
+    Returns:
+        Of each query what is relevant to it, both in the order of the rows.
+    """
+    table = read_columns(path, "pairs", needed=COLUMNS, text=COLUMNS)
+    if others := [name for name in table.column_names if name not in COLUMNS]:
+        raise DataError(
+            f"wanted the columns `query` and `relevant` alone in {path}, but found also: "
+            f"{', '.join(map(repr, others))}. Drop these, and every row that is no pair."
+        )
+    texts = {name: as_text(table.column(name), name) for name in COLUMNS}
+    queries, items = (require_filled(texts, name, path).tolist() for name in COLUMNS)
+    relevant: dict[str, dict[str, None]] = {}
+    for query, item in zip(queries, items, strict=True):
+        relevant.setdefault(query, {})[item] = None
+    return {query: list(found) for query, found in relevant.items()}
 
 
 def check_level(level: str | None, path: Path | None) -> None:

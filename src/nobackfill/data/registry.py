@@ -13,8 +13,37 @@ from nobackfill.data.collection import Collection
 from nobackfill.data.file_collection import collect_files
 from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.listing import Dataset
+from nobackfill.data.readers.cars196 import CARS196
+from nobackfill.data.readers.cub200 import CUB200
+from nobackfill.data.readers.flickr8k import FLICKR8K
+from nobackfill.data.readers.folder import FOLDER
+from nobackfill.data.readers.gldv2 import GLDV2
+from nobackfill.data.readers.inshop import INSHOP
+from nobackfill.data.readers.manifest import MANIFEST
+from nobackfill.data.readers.market1501 import MARKET1501
+from nobackfill.data.readers.omniglot import OMNIGLOT
+from nobackfill.data.readers.roxford_rparis import ROXFORD5K, RPARIS6K
+from nobackfill.data.readers.rstpreid import RSTPREID
+from nobackfill.data.readers.stanford_products import STANFORD_PRODUCTS
 from nobackfill.errors import ConfigError
+
+# A new dataset is a reader, a line here, and a test on a tiny folder.
+DATASETS: dict[str, Dataset] = {
+    "cars196": CARS196,
+    "cub200": CUB200,
+    "flickr8k": FLICKR8K,
+    "folder": FOLDER,
+    "gldv2": GLDV2,
+    "inshop": INSHOP,
+    "manifest": MANIFEST,
+    "market1501": MARKET1501,
+    "omniglot": OMNIGLOT,
+    "roxford5k": ROXFORD5K,
+    "rparis6k": RPARIS6K,
+    "rstpreid": RSTPREID,
+    "stanford_products": STANFORD_PRODUCTS,
+}
 
 FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # of [data], for any collection of files
 

@@ -11,7 +11,7 @@ import numpy as np
 from nobackfill.core.config import suggest
 from nobackfill.data.decode import open_image
 from nobackfill.data.listing import Listing, count_items
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.data.registry import DATASETS
 from nobackfill.errors import ConfigError, DataError
 
 Decode = Literal["all", "some", "none"]
