@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from nobackfill.cli.bench import _listed
 from nobackfill_bench import SUITES, Place, Task
+from nobackfill_bench.commands import _listed
 from nobackfill_bench.quality.greedy_search import Search
 from nobackfill_bench.quality.output import Asked, in_words, plan
 from nobackfill_bench.quality.runner import Done

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import assess_show_assessment as show_assessment
+from nobackfill.cli import assess as show_assessment
 from nobackfill.evaluation.bootstrap import Interval
 from nobackfill.head.assess.assess import Candidate, Verdict
 from nobackfill.head.assess.crowding import Crowding

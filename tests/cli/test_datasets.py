@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from nobackfill.cli import datasets_show_datasets as show_datasets
-from nobackfill.data.registry_datasets import DATASETS
+from nobackfill.cli import datasets as show_datasets
+from nobackfill.data.registry import DATASETS
 
 NAMES = """
     bounding_box_train/0002_c1s1_000451_03.jpg bounding_box_train/0007_c3s3_077419_03.jpg

@@ -88,8 +88,8 @@ def test_a_full_disk_is_told_in_one_line(way):
         assert tell("crash", 1, stderr=out)[0] == 2
     assert code == 2
     assert err == (
-        "nobackfill: wanted to write what came out, but No space left on device. Make room where "
-        "the output goes, or send it elsewhere.\n"
+        "nobackfill: Cannot write the output: No space left on device. Free some space, or write "
+        "to another place.\n"
     )
 
 
@@ -146,9 +146,9 @@ def test_only_a_command_may_end_with_a_verdict():
     ("arguments", "says"),
     [
         (["train", "recipe.toml", "-o", "run"], "with --resume"),
-        (["demo"], "The same command goes on"),
-        (["gallery", "pull", "flat://a.parquet"], "The same command goes on"),
-        (["gallery", "backfill", "flat://a.parquet"], "The same command goes on"),
+        (["demo"], "Run the same command again"),
+        (["gallery", "pull", "flat://a.parquet"], "Run the same command again"),
+        (["gallery", "backfill", "flat://a.parquet"], "Run the same command again"),
         (["bench", "quality"], "Finished runs are kept"),
         (["bench", "speed"], ""),
         (["gallery", "switch", "flat://a.parquet"], ""),

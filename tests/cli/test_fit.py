@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.cli.fit_show_head import print_head
+from nobackfill.cli.fit import print_head
 from nobackfill.head.schedule_progress import Progress
 from nobackfill.vectors.space import Space
 

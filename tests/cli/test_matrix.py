@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import matrix_show_matrix as show_matrix
+from nobackfill.cli import matrix as show_matrix
 from nobackfill.cli.matrix import name_files, split_independent, split_names
 from nobackfill.errors import ConfigError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nobackfill.cli.output_show_page import print_page
+from nobackfill.cli.output import print_page
 
 
 def test_people_are_told_where_a_page_lies(capsys):

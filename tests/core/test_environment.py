@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nobackfill.cli.doctor_show_doctor import remedy
+from nobackfill.cli.doctor import remedy
 from nobackfill.cli.main import app
 from nobackfill.core import environment as doctor
 

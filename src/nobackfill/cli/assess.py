@@ -1,11 +1,19 @@
-"""`nobackfill assess`."""
+"""`nobackfill assess` and its output."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
+from nobackfill.cli.exit_codes import DONE, NO, UNDECIDED, code_of_assessment
 from nobackfill.cli.options import Device, Json, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.output import console, emit, interval_text
+
+if TYPE_CHECKING:
+    from nobackfill.head.assess.assess import Verdict
+
+COLORS = {DONE: "green", NO: "red", UNDECIDED: "yellow"}
 
 
 def assess(
@@ -30,8 +38,7 @@ def assess(
     """Say whether an upgrade is worth making, and how: from two files of vectors."""
     from dataclasses import replace
 
-    from nobackfill.cli.assess_show_assessment import print_verdict
-    from nobackfill.cli.output_show_page import print_page
+    from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
@@ -62,4 +69,38 @@ def assess(
         Report(assessment_page(verdict, title=title), verdict.summary()).save(report)
     print_verdict(verdict, as_json=json)
     print_page(report, as_json=json)
-    raise typer.Exit(verdict.exit_code)
+    raise typer.Exit(code_of_assessment(verdict.verdict))
+
+
+def print_verdict(verdict: "Verdict", *, as_json: bool) -> None:
+    """Prints every way that was tried, then what to do."""
+    if as_json:
+        emit(verdict.summary())
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    for head in ("mAP", "gain (95 %)", "new model adds"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for one in verdict.candidates:
+        table.add_row(
+            f"{one.name} *" if one.name == verdict.chosen else one.name,
+            f"{100 * one.test:.2f}",
+            interval_text(one.gain.summary()) if one.gain.mean else "",
+            f"{100 * one.added.mean:+.2f}" if one.uses_new else "",
+            style="bold" if one.name == verdict.chosen else "",
+        )
+    console.print(table)
+    counts = verdict.counts
+    console.print(
+        f"On {counts['test_queries']:,} queries of {counts['test_classes']:,} test classes; * was "
+        f"chosen on {counts['validation_classes']:,} others, after fitting on "
+        f"{counts['fitted_classes']:,}. “new model adds”: what is gained beyond a head on the old "
+        f"vectors alone. The best of queries could find about {100 * verdict.headroom:.1f} in the "
+        f"stored vectors.",
+        style="dim",
+        soft_wrap=True,
+    )
+    for note in (*verdict.notes, verdict.advice):
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    color = COLORS[code_of_assessment(verdict.verdict)]
+    console.print(f"[{color}]{verdict.verdict.capitalize()}:[/] {verdict.reason}", soft_wrap=True)

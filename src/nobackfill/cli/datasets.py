@@ -1,13 +1,22 @@
-"""`nobackfill datasets` and `nobackfill datasets check NAME PATH`."""
+"""`nobackfill datasets` and `nobackfill datasets check NAME PATH`, and their output."""
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from nobackfill.cli import progress
+from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.options import Json
+from nobackfill.cli.output import console, emit
 from nobackfill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nobackfill.data.verify import Check
 
 
 class Action(StrEnum):
@@ -38,7 +47,6 @@ def datasets(
     json: Json = False,
 ) -> None:
     """List the collections that can be read, or check one on disk (exit 1 if it differs)."""
-    from nobackfill.cli.datasets_show_datasets import print_check, print_datasets, watch_files
     from nobackfill.data.verify import check_dataset
 
     if action is None:
@@ -52,4 +60,93 @@ def datasets(
     result = check_dataset(name, path, decode=decode.value, watch=watch_files)
     print_check(result, as_json=json)
     if not result.passed:
-        raise typer.Exit(1)
+        raise typer.Exit(NO)
+
+
+def print_datasets(*, as_json: bool) -> None:
+    """Prints each collection: what it is, the files that are expected, what it should hold."""
+    from nobackfill.data.registry import DATASETS
+
+    if as_json:
+        rows = [
+            {
+                "name": name,
+                "says": dataset.says,
+                "layout": dataset.layout.splitlines(),
+                "counts": dict(dataset.counts),
+            }
+            for name, dataset in DATASETS.items()
+        ]
+        emit({"datasets": rows})
+        return
+    for name, dataset in DATASETS.items():
+        console.print(f"[bold]{name}[/]  ", end="")
+        console.print(dataset.says, markup=False, soft_wrap=True)
+        for line in dataset.layout.splitlines():
+            console.print(f"    {line}", markup=False, soft_wrap=True)
+        if dataset.counts:
+            holds = ", ".join(f"{count:,} {_say(key)}" for key, count in dataset.counts.items())
+            console.print(f"    {holds}", markup=False, soft_wrap=True, style="dim")
+        console.print()
+    console.print("Is yours complete? nobackfill datasets check NAME PATH", markup=False)
+
+
+def print_check(check: "Check", *, as_json: bool) -> None:
+    """Prints counts beside the official ones, the first faulty files, and a verdict."""
+    if as_json:
+        emit(check.summary())
+        return
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column(check.name)
+    table.add_column("here", justify="right")
+    table.add_column("official", justify="right")
+    for key in [*check.counts, *(key for key in check.official if key not in check.counts)]:
+        official = f"{check.official[key]:,}" if key in check.official else "–"
+        style = "red" if key in check.differences else ""
+        table.add_row(_say(key), f"{check.counts.get(key, 0):,}", official, style=style)
+    console.print(table)
+    for line in _findings(check):
+        console.print(line, markup=False, soft_wrap=True)
+    for note in check.notes:
+        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+    opened = f"{check.decoded:,} of {check.counts['images']:,} images opened"
+    if not check.passed:
+        console.print(f"[red]Not as its authors gave it out[/] ({opened}).", soft_wrap=True)
+    elif check.official:
+        console.print(f"[green]As its authors gave it out[/] ({opened}).", soft_wrap=True)
+    else:
+        console.print(
+            f"[green]All files are there[/] ({opened}); there is no official count to compare.",
+            soft_wrap=True,
+        )
+
+
+def watch_files(files: Sequence[str]) -> Iterator[str]:
+    """Passes files on, with a bar on stderr."""
+    with Progress(
+        TextColumn("opening images"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=progress.console,
+        transient=True,
+    ) as bar:
+        yield from bar.track(files)
+
+
+def _findings(check: "Check") -> Iterator[str]:
+    """A line on each kind of file that is not as it should be."""
+    if check.missing.number:
+        yield f"{check.missing.number:,} files are missing, the first: {check.missing.first}"
+    if check.undecodable.number:
+        yield (
+            f"{check.undecodable.number:,} files cannot be opened, the first: "
+            f"{check.undecodable.first} ({check.undecodable.reason})"
+        )
+    if check.unused.number:
+        yield f"{check.unused.number:,} files are not used, the first: {check.unused.first}"
+
+
+def _say(key: str) -> str:
+    """The name of a count, for people."""
+    return "gallery images" if key == "gallery" else key.replace("_", " ")

@@ -37,7 +37,8 @@ def embed(
 
     from nobackfill.cli.output import print_object
     from nobackfill.core.device import choose_device
-    from nobackfill.training.pipeline import decode_with, embed_collection
+    from nobackfill.training.decoding import choose_decoding
+    from nobackfill.training.run_vectors import embed_collection
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
@@ -60,7 +61,7 @@ def embed(
             data,
             split=split,
             side=side or "gallery",
-            decoding=decode_with(workers),
+            decoding=choose_decoding(workers),
             device=choose_device(device),
         )
     vectors.save(output)

@@ -1,4 +1,8 @@
-"""How a command ends: its exit code, which is a verdict only if meant as one, and what is said."""
+"""Exit codes, and the message on stderr when a command ends early.
+
+0 done or yes, 1 no, 2 could not run, 3 undecided, 130 stopped by Ctrl-C. Only a command that raises
+`typer.Exit` can end with 1 or 3.
+"""
 
 import errno
 import os
@@ -10,44 +14,64 @@ import typer
 
 from nobackfill.errors import NobackfillError
 
-COULD_NOT_RUN, STOPPED = 2, 130
+DONE, NO, COULD_NOT_RUN, UNDECIDED, STOPPED = 0, 1, 2, 3, 130
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-SAME = "The same command goes on where this one ended."
-GO_ON = {  # of commands that keep what they have done
-    ("train",): "Every finished epoch is kept: the same command with --resume goes on from there.",
+SAME = "Run the same command again to continue."
+GO_ON = {  # commands that keep finished work
+    ("train",): "Finished epochs are kept. Run the same command with --resume to continue.",
     ("demo",): SAME,
     ("gallery", "pull"): SAME,
     ("gallery", "backfill"): SAME,
-    ("bench", "quality"): "Finished runs are kept: the same command makes the others.",
+    ("bench", "quality"): "Finished runs are kept. Run the same command again for the others.",
 }
 
 
-def exit_code_of(command_line: Callable[[], object]) -> int:
-    """Runs the command line and returns the exit code; says on stderr why it ended early.
+def code_of_verdict(verdict: str) -> int:
+    """Exit code of a verdict on compatibility.
 
-    0 done, 1 a verdict of no, 2 could not run, 3 undecided, 130 stopped by Ctrl-C.
+    Example:
+        >>> code_of_verdict("compatible"), code_of_verdict("undecided")
+        (0, 3)
     """
+    return {"compatible": DONE, "not compatible": NO, "undecided": UNDECIDED}[verdict]
+
+
+def code_of_assessment(verdict: str) -> int:
+    """Exit code of the verdict of `nobackfill assess`."""
+    codes = {"upgrade with head": DONE, "two-stage": DONE, "inconclusive": UNDECIDED}
+    return codes.get(verdict, NO)
+
+
+def code_of_search_check(*, may_search: bool, is_measured: bool, strict: bool) -> int:
+    """Exit code of `nobackfill gallery check`; `strict` requires a measured verdict."""
+    if not may_search:
+        return NO
+    return UNDECIDED if strict and not is_measured else DONE
+
+
+def exit_code_of(command_line: Callable[[], object]) -> int:
+    """Runs the command line and returns its exit code; prints on stderr why it ended early."""
     try:
         command_line()
-        code = 0
+        code = DONE
     except SystemExit as stop:
-        code = _meant(stop)
+        code = _code_of_exit(stop)
     except KeyboardInterrupt:
         code = STOPPED
-    except Exception as error:  # an error of ours, too, means "could not run", never a verdict
+    except Exception as error:  # a bug, too, means "could not run", never a verdict
         _explain(error)
         code = COULD_NOT_RUN
     if code == STOPPED and (hint := how_to_go_on(sys.argv[1:])):
-        _say(hint)
-    return _written(code)
+        _print_error(hint)
+    return _flush(code)
 
 
 def how_to_go_on(arguments: list[str]) -> str:
-    """What to do after a command was stopped; empty where it left nothing to go on with.
+    """How to continue a stopped command; empty if it kept no work.
 
     Example:
         >>> how_to_go_on(["gallery", "pull", "flat://shop.parquet", "-o", "shop.parquet"])
-        'Stopped. The same command goes on where this one ended.'
+        'Stopped. Run the same command again to continue.'
         >>> how_to_go_on(["gallery", "status", "flat://shop.parquet"])
         ''
     """
@@ -55,51 +79,50 @@ def how_to_go_on(arguments: list[str]) -> str:
     return f"Stopped. {hint}" if hint and "--dry-run" not in arguments else ""
 
 
-def _meant(stop: SystemExit) -> int:
-    """The code that a command ended with by `typer.Exit`; 2 for whatever else ended it.
+def _code_of_exit(stop: SystemExit) -> int:
+    """Code of a `typer.Exit`; 2 for any other exit.
 
-    Where the reader of a pipe has gone away, rich and typer end the process with 1, which would be
-    taken for a verdict.
+    On a broken pipe, rich and typer exit with 1, which would look like a verdict.
     """
-    ended = stop.__context__
-    return ended.exit_code if isinstance(ended, typer.Exit) else COULD_NOT_RUN
+    cause = stop.__context__
+    return cause.exit_code if isinstance(cause, typer.Exit) else COULD_NOT_RUN
 
 
 def _explain(error: Exception) -> None:
-    """Says in one line what was wrong; with all that led to it where we did not foresee it."""
+    """Prints the error in one line; an unexpected error with its traceback."""
     if isinstance(error, NobackfillError):
-        _say(str(error))
+        _print_error(str(error))
     elif isinstance(error, OSError) and error.errno in FULL:
-        _say(
-            f"wanted to write what came out, but {error.strerror}. Make room where the output "
-            f"goes, or send it elsewhere."
+        _print_error(
+            f"Cannot write the output: {error.strerror}. Free some space, or write to another "
+            f"place."
         )
     else:
         import traceback
 
         with suppress(OSError):
             traceback.print_exc()
-        _say(f"unexpected {type(error).__name__}: {error}. Please report this.")
+        _print_error(f"unexpected {type(error).__name__}: {error}. Please report this.")
 
 
-def _say(message: str) -> None:
-    """Prints a line on stderr, if that can be written at all."""
+def _print_error(message: str) -> None:
+    """Prints a line on stderr; does nothing if stderr cannot be written."""
     from rich.console import Console
     from rich.text import Text
 
-    with suppress(OSError, SystemExit):  # by which rich ends where the reader has gone away
+    with suppress(OSError, SystemExit):  # rich raises SystemExit on a broken pipe
         Console(stderr=True, soft_wrap=True).print(
             Text("nobackfill: ", style="bold red").append(message, style="default not bold")
         )
 
 
-def _written(code: int) -> int:
-    """The same code once all is written; 2 where something cannot be, which is then dropped.
+def _flush(code: int) -> int:
+    """Flushes both streams; returns `code`, or 2 if a stream cannot be written.
 
-    Python would try to write it once more, say so on stderr, and end with 120.
+    Unwritten output is dropped: otherwise Python writes it again at exit and ends with 120.
     """
     for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is None:  # closed from the beginning
+        if stream is None:  # closed before the start
             continue
         try:
             stream.flush()

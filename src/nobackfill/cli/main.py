@@ -1,4 +1,7 @@
-"""The `nobackfill` command. Torch is imported inside the commands, so that help comes at once."""
+"""The `nobackfill` command line.
+
+Commands import torch inside their functions, so that `--help` is fast.
+"""
 
 import sys
 from typing import Annotated, NoReturn
@@ -7,7 +10,7 @@ import typer
 
 from nobackfill import __version__
 from nobackfill.cli.assess import assess
-from nobackfill.cli.bench import bench
+from nobackfill.cli.bench import add_bench
 from nobackfill.cli.datasets import datasets
 from nobackfill.cli.demo import demo
 from nobackfill.cli.doctor import doctor
@@ -29,11 +32,11 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"nobackfill {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()
@@ -60,9 +63,9 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(gallery, name="gallery")
-app.add_typer(bench, name="bench")
+add_bench(app)
 
 
 def main() -> NoReturn:
-    """Runs the command line: 0 done, 1 no, 2 could not run, 3 undecided, 130 stopped by Ctrl-C."""
+    """Runs the command line and exits with one of the codes of `nobackfill.cli.exit_codes`."""
     sys.exit(exit_code_of(app))

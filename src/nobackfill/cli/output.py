@@ -1,4 +1,4 @@
-"""What commands print: one JSON object for programs, or a few lines for people."""
+"""Output of the commands: one JSON object with `--json`, text otherwise."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from nobackfill.cli.exit_codes import COULD_NOT_RUN
+
 if TYPE_CHECKING:
     from nobackfill.evaluation.evaluate import Evaluation
     from nobackfill.training.demo import Demo
@@ -18,34 +20,39 @@ console = Console(highlight=False)
 
 
 def emit(value: dict[str, Any]) -> None:
-    """Prints one JSON object; a reader that has gone away is no verdict."""
+    """Prints one JSON object; a broken pipe exits with 2."""
     try:
         print(json.dumps(value), flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(2) from None
+        raise SystemExit(COULD_NOT_RUN) from None
 
 
 def print_object(value: dict[str, Any], *, as_json: bool, text: str) -> None:
-    """Prints an object as JSON, or a text that says the same."""
+    """Prints `value` as JSON, or `text`."""
     if as_json:
         emit(value)
     else:
         console.print(text, markup=False, soft_wrap=True)
 
 
+def print_page(path: Path | None, *, as_json: bool) -> None:
+    """Prints the path of a written report; nothing with `--json`."""
+    if path is not None and not as_json:
+        console.print(f"Report: {path}", markup=False, soft_wrap=True)
+
+
 def print_evaluation(
     evaluation: "Evaluation", *, as_json: bool, more: dict[str, Any] | None = None
 ) -> None:
-    """Prints the three numbers and the sentence a person wants to read.
+    """Prints the metrics of an evaluation and its verdict.
 
     Args:
-        evaluation: What was measured.
-        as_json: Whether for programs.
-        more: What else goes into their object.
+        evaluation: Evaluation to print.
+        as_json: Whether to print JSON.
+        more: Additional keys of the JSON object.
     """
-    from nobackfill.evaluation.verdict import from_to, what_falls
-    from nobackfill.report.numbers import out_of
+    from nobackfill.evaluation.verdict import from_to, verdict_sentence, what_falls
 
     if as_json:
         emit({**evaluation.summary(), **(more or {})})
@@ -55,25 +62,25 @@ def print_evaluation(
     table.add_column("query/gallery")
     for head in ("mAP", "Recall@1", "@5", "@10", "nDCG@10"):
         table.add_column(head, justify="right")
-    for name, found in summary["metrics"].items():
+    for name, metrics in summary["metrics"].items():
         label = "independent" if name == "independent" else name.replace("_", "/")
         keys = ("map", "recall_at_1", "recall_at_5", "recall_at_10", "ndcg_at_10")
-        table.add_row(label, *(f"{100 * found[key]:.2f}" for key in keys))
+        table.add_row(label, *(f"{100 * metrics[key]:.2f}" for key in keys))
     console.print(table)
-    for name, one in summary["differences"].items():
-        console.print(f"{name.replace('_', '/')}: {_interval(one)} mAP", style="dim")
+    for name, difference in summary["differences"].items():
+        console.print(f"{name.replace('_', '/')}: {_interval(difference)} mAP", style="dim")
     if summary["p_1"] is not None:
         scores = {"P_up": "p_up", "P_comp": "p_comp", "P_1": "p_1"}
-        entered = summary["p_scores_of"]
+        inputs = summary["p_scores_of"]
         console.print(
             "   ".join(f"{head} {summary[key]:.2f}" for head, key in scores.items())
-            + f"   (M(o,o): old/old {100 * entered['old_old']:.2f}; M*: independent "
-            f"{100 * entered['independent']:.2f})",
+            + f"   (M(o,o): old/old {100 * inputs['old_old']:.2f}; M*: independent "
+            f"{100 * inputs['independent']:.2f})",
             soft_wrap=True,
         )
     if summary["gain_recovered"] is not None:
         share = 100 * summary["gain_recovered"]
-        console.print(f"Of what embedding everything again could gain, {share:.0f} % comes today.")
+        console.print(f"This recovers {share:.0f} % of the gain of embedding everything again.")
     first = summary["flips"][0]
     console.print(
         f"{100 * first['negative']:.1f} % of the queries lose their first hit, "
@@ -82,30 +89,25 @@ def print_evaluation(
     for note in evaluation.notes:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
     change = summary["differences"]["new_old - old_old"]
-    found = f"on the stored gallery the new model gives {_interval(change)} mAP against the old"
+    verdict, where = evaluation.verdict, ""
     if evaluation.modalities:
-        found += (
-            f" {from_to('_to_'.join(evaluation.modalities))}, the only direction that was asked"
-        )
-    doubt = ", which may be chance. Ask with more queries, of more classes"
-    if change["low"] == change["high"] == 0:
-        doubt = ": nothing changes"
-    verdicts = {
-        "compatible": f"[green]Compatible:[/] {found}.",
-        "not compatible": f"[red]Not compatible:[/] {found}. Keep the old model, or embed the "
-        f"gallery again.",
-        "undecided": f"[yellow]Undecided:[/] {found}{doubt}.",
-    }
-    queries = out_of(summary["num_queries"], summary["num_asked"])
+        where = f"{from_to('_to_'.join(evaluation.modalities))}, the only direction that was asked"
+    color = {"compatible": "green", "not compatible": "red", "undecided": "yellow"}[verdict]
+    unchanged = change["low"] == change["high"] == 0
+    sentence = verdict_sentence(verdict, _interval(change), where=where, unchanged=unchanged)
+    sentence = f"[{color}]{verdict.capitalize()}:[/] {sentence}"
+    queries = f"{summary['num_queries']:,}"
+    if summary["num_queries"] != summary["num_asked"]:
+        queries += f" of {summary['num_asked']:,}"
     searched = f"({queries} queries, {summary['num_gallery']:,} gallery items)"
-    told = (verdicts[evaluation.verdict], what_falls(summary), searched)
+    told = (sentence, what_falls(summary), searched)
     console.print(" ".join(filter(None, told)), soft_wrap=True)
 
 
 def print_declared(
     model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
 ) -> None:
-    """Prints what the record of a model says from now on, or, on stderr, why it does not."""
+    """Prints the verdict written into a model's record, or on stderr why none was written."""
     from nobackfill.evaluation.declare import why_not
     from nobackfill.vectors.records import record_of
 
@@ -120,21 +122,22 @@ def print_declared(
         )
 
 
-def _interval(one: dict[str, Any]) -> str:
-    """A difference in percent, with its interval and how sure that is."""
-    text = interval_text(one)
-    return text if one["low"] is None else f"{text[:-1]}, {100 * one['confidence']:.0f} %)"
+def _interval(difference: dict[str, Any]) -> str:
+    """A difference in percent, with its interval and the confidence level."""
+    text = interval_text(difference)
+    level = 100 * difference["confidence"]
+    return text if difference["low"] is None else f"{text[:-1]}, {level:.0f} %)"
 
 
-def interval_text(one: dict[str, Any], *, digits: int = 2) -> str:
-    """A difference in percent, with its interval where that is known."""
+def interval_text(difference: dict[str, Any], *, digits: int = 2) -> str:
+    """A difference in percent, with its interval if there is one."""
     from nobackfill.evaluation.bootstrap import in_points
 
-    return in_points(one, digits=digits)
+    return in_points(difference, digits=digits)
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:
-    """Prints what a run came to."""
+    """Prints the result of a training run."""
     from nobackfill.evaluation.verdict import over_directions, run_sentence
 
     path = folder / "evaluation.json"
@@ -147,7 +150,7 @@ def print_run(folder: Path, *, as_json: bool) -> None:
 
 
 def print_demo(demo: "Demo", *, as_json: bool) -> None:
-    """Prints the table of the demo and what to conclude from it."""
+    """Prints the results of the demo and the conclusions."""
     if as_json:
         emit(demo.summary())
         return
@@ -170,7 +173,7 @@ def print_demo(demo: "Demo", *, as_json: bool) -> None:
 
 
 def print_methods(given: list[str] | None, *, as_json: bool) -> None:
-    """Prints the methods that can be used with what is given."""
+    """Prints the methods that work with the given parts of the old model."""
     from nobackfill.core.config import suggest
     from nobackfill.errors import ConfigError
     from nobackfill.methods import METHODS
@@ -204,19 +207,20 @@ def print_methods(given: list[str] | None, *, as_json: bool) -> None:
     _print_method_tables([row for row in rows if row["usable"]])
     rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
     if rest:
-        console.print(f"\nThese need more: {'; '.join(rest)}.", markup=False, style="dim")
+        console.print(f"\nThese methods need more: {'; '.join(rest)}.", markup=False, style="dim")
     if "embeddings" in (given or []) and "prototypes" not in (given or []):
         hint = "\nOld vectors of labelled items give prototypes too: add --given prototypes."
         console.print(hint, style="dim")
     if console.width < 120:
-        console.print("\nWhat each one does: --json, or a terminal of 120 columns.", style="dim")
+        console.print(
+            "\nA description of each method: --json, or a terminal of 120 columns.", style="dim"
+        )
 
 
 def _print_method_tables(rows: list[dict[str, Any]]) -> None:
-    """Prints what tells methods apart; below, given 120 columns, a line on what each one does.
+    """Prints a table of the methods; from 120 columns on, also a description of each.
 
-    Sentences in a column of their own would break into three lines each and pull the rows apart.
-    Below 80 columns the papers are left out. Names are never broken.
+    Below 80 columns the papers are left out. Method names are never wrapped.
     """
     wide, narrow = console.width >= 120, console.width < 80
     facts = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")

@@ -22,7 +22,7 @@ def report(
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.report.build import check_page, report_runs
-    from nobackfill.training.pipeline import decode_with
+    from nobackfill.training.decoding import choose_decoding
 
     check_page(output)  # before anything is done
     with doing() as tell:
@@ -30,7 +30,7 @@ def report(
             runs,
             title=title,
             device=choose_device(device),
-            decoding=decode_with(workers=0),
+            decoding=choose_decoding(workers=0),
             watch=tell,
         )
     written = made.save(output)

@@ -1,11 +1,18 @@
-"""`nobackfill train`."""
+"""`nobackfill train` and its output."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from nobackfill.cli.options import Device, Json, Keep, Workers
+from nobackfill.cli.output import console, emit, print_object
+
+if TYPE_CHECKING:
+    from nobackfill.training.dry_run import Plan
+    from nobackfill.training.jobs import Job
 
 
 def train(
@@ -30,19 +37,19 @@ def train(
     """Train a model from a recipe, after the old one that it names; or a sequence of them."""
     from nobackfill.cli.output import print_run
     from nobackfill.cli.progress import TrainingProgress, training_progress
-    from nobackfill.cli.train_show_plan import print_plan, print_sequence
     from nobackfill.core import distributed
     from nobackfill.core.device import choose_device
+    from nobackfill.training.decoding import choose_decoding
     from nobackfill.training.dry_run import plan_job
     from nobackfill.training.jobs import plan_jobs
-    from nobackfill.training.pipeline import decode_with, train_run
+    from nobackfill.training.pipeline import train_run
     from nobackfill.training.run import Run
     from nobackfill.training.sequence import summarize_sequence
     from nobackfill.training.tensorboard import with_tensorboard
 
     changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
     jobs = plan_jobs(recipe, output, changes)
-    decoding = decode_with(workers, keep=keep)
+    decoding = choose_decoding(workers, keep=keep)
     if dry_run:
         print_plan([(job, plan_job(job, decoding=decoding)) for job in jobs], as_json=json)
         return
@@ -71,3 +78,105 @@ def train(
             summarize_sequence(output, runs, device=where, decoding=decoding),
             as_json=json,
         )
+
+
+def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
+    """Prints what would be trained, on what, how long, and what that needs."""
+    from nobackfill.core.config import to_toml
+
+    if as_json:
+        jobs = [{**plan.summary(), "recipe": to_toml(job.recipe)} for job, plan in plans]
+        emit({"jobs": jobs})
+        return
+    for job, plan in plans:
+        recipe = job.recipe
+        done = " [green](is there)[/]" if plan.is_there else ""
+        console.print(
+            f"\n[bold]{escape(plan.name)}[/] → {escape(plan.folder)}{done}", soft_wrap=True
+        )
+        facts = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+        facts.add_column(style="dim", no_wrap=True)
+        facts.add_column()
+        facts.add_row("data", _data(recipe.data.name, plan))
+        for difference in plan.differences:
+            facts.add_row("", f"[yellow]{difference}")
+        if plan.problem:
+            facts.add_row("", f"[red]{escape(plan.problem)}")
+        facts.add_row("model", f"{escape(_named(recipe.model))}, {plan.parameters:,} parameters")
+        facts.add_row("method", recipe.method.name)
+        if plan.steps:
+            facts.add_row(
+                "steps",
+                f"{plan.steps['in_all']:,}: {recipe.train.epochs} epochs of "
+                f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each",
+            )
+        sizes = ", ".join(f"{_bytes(size)} {what}" for what, size in plan.memory.items() if size)
+        facts.add_row("memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}")
+        for what in plan.old:
+            facts.add_row("of the old", what)
+        if recipe.expected.get("source"):
+            told = f"{recipe.expected['source']}: {_results(recipe.expected)}"
+            facts.add_row("expected", escape(told))
+        console.print(facts)
+
+
+def print_sequence(folder: Path, summary: dict[str, Any], *, as_json: bool) -> None:
+    """Prints the compatibility matrix of a sequence."""
+    if as_json:
+        emit({"run": str(folder), **summary})
+        return
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("query ↓  gallery →")
+    for number in range(1, len(summary["matrix"]) + 1):
+        table.add_column(f"model {number}", justify="right")
+    for i, row in enumerate(summary["matrix"]):
+        cells = [f"{100 * value:.2f}" for value in row]
+        colored = [
+            cell if i == j else f"[{'green' if row[j] > summary['matrix'][j][j] else 'red'}]{cell}"
+            for j, cell in enumerate(cells)
+        ]
+        table.add_row(f"model {i + 1} ({summary['models'][i]['method']})", *colored)
+    console.print(table)
+    text = (
+        f"AC {summary['ac']:.2f}, AM {summary['am']:.3f} (mAP). The models are in {folder}; the "
+        f"matrix is in {folder / 'sequence.json'}."
+    )
+    print_object({}, as_json=False, text=text)
+
+
+def _data(name: str, plan: "Plan") -> str:
+    """What is trained on and searched, in one line."""
+    if not plan.counts:
+        wanted = ", ".join(f"{count:,} {key}" for key, count in plan.expected.items())
+        return f"{name}: not counted{f' (expected: {wanted})' if wanted else ''}"
+    searched = [
+        f"{count:,} searched{key.removeprefix('searched').replace('_', ' in ')}"
+        for key, count in plan.counts.items()
+        if key.startswith("searched") and count
+    ]
+    counted = f"{plan.counts['train_images']:,} images of {plan.counts['train_classes']:,} classes"
+    if "train_texts" in plan.counts:
+        counted += f" with {plan.counts['train_texts']:,} texts"
+    agrees = " [green]as expected[/]" if plan.expected and not plan.differences else ""
+    return f"{name}: {counted}{agrees}; {', '.join(searched) or 'nothing searched'}"
+
+
+def _named(model: Any) -> str:
+    """The model's name, with that of its architecture."""
+    inside = model.options.get("architecture") or model.options.get("target")
+    return f"{model.name} {inside}" if inside else str(model.name)
+
+
+def _results(expected: Any) -> str:
+    """Numbers that came out elsewhere, in one line."""
+    skipped = ("source", "train_images", "train_classes")
+    return ", ".join(f"{key} {value}" for key, value in expected.items() if key not in skipped)
+
+
+def _bytes(size: float | int) -> str:
+    """A size that people can read."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

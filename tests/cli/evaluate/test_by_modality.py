@@ -145,7 +145,7 @@ def test_a_page_of_one_modality_has_no_gap(command, tmp_path):
     arguments = (*by_modality(tmp_path), "--require-compatible", "--report", tmp_path / "page.html")
     code, out, _ = command(*arguments)
     assert code == 3
-    assert "no direction between two modalities was measured" in out
+    assert "No direction between two modalities was measured" in out
     assert "The modality gap" not in (tmp_path / "page.md").read_text()
 
 

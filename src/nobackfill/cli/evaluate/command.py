@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nobackfill.cli.exit_codes import code_of_verdict
 from nobackfill.cli.options import (
     Device,
     GroundTruth,
@@ -127,7 +128,8 @@ def evaluate(
             save_queries=save_queries,
             declare=declare,
         )
-    exit_by(verdict, asked=require_compatible or declare is not None)
+    if require_compatible or declare is not None:
+        raise typer.Exit(code_of_verdict(verdict))
 
 
 def labelled_files(
@@ -164,8 +166,8 @@ class Search:
 
 def tell_directions(search: Search) -> str:
     """Evaluates each direction between modalities, tells what came of it, returns the verdict."""
-    from nobackfill.cli.evaluate.output_show_modalities import print_modalities
-    from nobackfill.cli.output_show_page import print_page
+    from nobackfill.cli.evaluate.output import print_modalities
+    from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.by_modality import evaluate_modalities
     from nobackfill.report.build import report_modalities
@@ -199,8 +201,7 @@ def tell_upgrade(
         declare: The model in whose record a verdict of compatible is written, if any.
     """
     from nobackfill.cli.evaluate.output import in_json, print_asked
-    from nobackfill.cli.output import print_declared, print_evaluation
-    from nobackfill.cli.output_show_page import print_page
+    from nobackfill.cli.output import print_declared, print_evaluation, print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.declare import declare_measured
     from nobackfill.evaluation.evaluate import evaluate as run
@@ -228,12 +229,6 @@ def tell_upgrade(
     if declare is not None:
         print_declared(declare, result, measured, as_json=search.as_json)
     return result.verdict
-
-
-def exit_by(verdict: str, *, asked: bool) -> None:
-    """Ends with 1 where the verdict is no, and with 3 where there is none, if asked to."""
-    if asked:
-        raise typer.Exit({"compatible": 0, "not compatible": 1, "undecided": 3}[verdict])
 
 
 def check_one_kind(group: str, ground_truth: Path | None) -> None:

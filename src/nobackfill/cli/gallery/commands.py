@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from nobackfill.cli.exit_codes import code_of_search_check
 from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed, Workers
 
 gallery = typer.Typer(
@@ -124,9 +125,8 @@ def check(
         training = measured_in_training(model)
         found = standing_of(store, collection, space_of(model), assume_space, training=training)
     print_standing(found, model, collection, as_json=json)
-    if not found.may_ask:
-        raise typer.Exit(1)
-    raise typer.Exit(3 if strict and not found.is_sure else 0)
+    code = code_of_search_check(may_search=found.may_ask, is_measured=found.is_sure, strict=strict)
+    raise typer.Exit(code)
 
 
 @gallery.command()
@@ -243,7 +243,7 @@ def backfill(
     from nobackfill.gallery.planning.plan import load_plan
     from nobackfill.gallery.stores import open_store
     from nobackfill.gallery.stores.base import ours
-    from nobackfill.training.pipeline import decode_with
+    from nobackfill.training.decoding import choose_decoding
     from nobackfill.vectors import load_vectors
 
     source: Source
@@ -251,7 +251,7 @@ def backfill(
         source = FromFile(load_vectors(vectors))
     elif vectors is None and model is not None:
         source = FromModel(
-            model, data or model, device=choose_device(device), decoding=decode_with(workers)
+            model, data or model, device=choose_device(device), decoding=choose_decoding(workers)
         )
     else:
         raise typer.BadParameter("wanted new vectors from one place: --vectors, or --model.")
