@@ -60,6 +60,7 @@ def one_model(task):
     from nobackfill.methods.old_space import OldSpace
     from nobackfill.models.embed import embed
     from nobackfill.training.run import Lineage, Run
+    from nobackfill.training.run_training import train_in_folder
     from nobackfill_bench.quality.recipes import omniglot_recipe
 
     name, seed, work, changes, device = task
@@ -84,7 +85,7 @@ def one_model(task):
     run = Run.start(recipe, Path(work) / f"{seed}_{name}")
     collection = make_collection(run.recipe.data, run.recipe.images)
     device = torch.device(device)
-    for _ in run.train(collection, OldSpace(), device=device, lineage=Lineage()):
+    for _ in train_in_folder(run, collection, OldSpace(), device=device, lineage=Lineage()):
         pass
     labels, is_train = collection.labels.numpy(), collection.columns["split"] == "train"
     kept = np.flatnonzero(~is_train | (place_in_class(labels) < DRAWINGS))

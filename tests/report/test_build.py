@@ -32,7 +32,8 @@ from nobackfill.report.build import (
     similarity_of,
     upgrade_title,
 )
-from nobackfill.training.pipeline import evaluate_run, train_run
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.run_evaluation import evaluate_run
 from nobackfill.training.run import Run
 from nobackfill.vectors.space import Space
 

@@ -8,7 +8,8 @@ import torch
 
 from nobackfill.core import distributed
 from nobackfill.core.config import Choice, Recipe, TrainConfig
-from nobackfill.training.pipeline import Decoding, train_run
+from nobackfill.training.decoding import Decoding
+from nobackfill.training.pipeline import train_run
 
 RECIPE = Recipe(
     data=Choice(

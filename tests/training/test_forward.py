@@ -14,9 +14,9 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_dual, make_model
 from nobackfill.models.embed import embed
-from nobackfill.training.forward import Images, ImagesAndTexts, Sight
+from nobackfill.training.forward import ForwardPass, ImageForwardPass, ImageTextForwardPass
 from nobackfill.training.loop import train
-from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.new_prototypes import RunningMeans
 
 DATA = Choice(
     "glyphs",
@@ -44,7 +44,7 @@ def dual():
 
 def both(collection, compatible="both", model=None, **settings):
     config = PairsConfig(compatible=compatible, **settings)
-    return ImagesAndTexts.of(collection, ROWS, model or dual(), config)
+    return ImageTextForwardPass.of(collection, ROWS, model or dual(), config)
 
 
 def batch_of(collection):
@@ -84,9 +84,9 @@ def label_of(collection, item):
 
 
 def test_of_images_alone_a_method_is_shown_what_the_model_makes_of_the_batch(collection):
-    model, sight = make_model(MODEL, seed=0).eval(), Images(collection, ROWS)
+    model, forward_pass = make_model(MODEL, seed=0).eval(), ImageForwardPass(collection, ROWS)
     batch = batch_of(collection)
-    seen = sight.look(model, batch, chance())
+    seen = forward_pass.run(model, batch, chance())
     assert torch.equal(seen.new, model(batch.images))
     assert torch.equal(seen.labels, batch.labels)
     assert torch.equal(seen.items, batch.items)
@@ -94,17 +94,20 @@ def test_of_images_alone_a_method_is_shown_what_the_model_makes_of_the_batch(col
 
 
 def test_of_images_alone_items_are_the_images(collection):
-    model, sight = make_model(MODEL, seed=0), Images(collection, ROWS)
-    assert torch.equal(sight.labels(), collection.labels[ROWS])
-    assert torch.equal(sight.embed(model), embed(model, collection, ROWS))
-    parts = [(sight.labels((part, 3)), sight.embed(model, part=(part, 3))) for part in range(3)]
-    assert torch.equal(torch.cat([labels for labels, _ in parts]), sight.labels())
-    torch.testing.assert_close(torch.cat([new for _, new in parts]), sight.embed(model))
+    model, forward_pass = make_model(MODEL, seed=0), ImageForwardPass(collection, ROWS)
+    assert torch.equal(forward_pass.labels(), collection.labels[ROWS])
+    assert torch.equal(forward_pass.embed(model), embed(model, collection, ROWS))
+    parts = [
+        (forward_pass.labels((part, 3)), forward_pass.embed(model, part=(part, 3)))
+        for part in range(3)
+    ]
+    assert torch.equal(torch.cat([labels for labels, _ in parts]), forward_pass.labels())
+    torch.testing.assert_close(torch.cat([new for _, new in parts]), forward_pass.embed(model))
 
 
 def test_both_are_a_sight(collection):
-    for one in (Images(collection, ROWS), both(collection)):
-        assert isinstance(one, Sight)
+    for one in (ImageForwardPass(collection, ROWS), both(collection)):
+        assert isinstance(one, ForwardPass)
 
 
 # What a method is shown of images and texts
@@ -114,7 +117,7 @@ def test_both_are_a_sight(collection):
 def test_a_method_is_shown_embeddings_labels_and_items_that_belong_together(collection, compatible):
     """Of each item its id tells which image or text it is; the rest is made of that by hand."""
     model = dual().eval()
-    seen = both(collection, compatible, model).look(model, batch_of(collection), chance())
+    seen = both(collection, compatible, model).run(model, batch_of(collection), chance())
     ids = all_ids(collection, compatible)
     shown = [ids[item] for item in seen.items.tolist()]
     for new, label, item in zip(seen.new, seen.labels.tolist(), shown, strict=True):
@@ -125,7 +128,7 @@ def test_a_method_is_shown_embeddings_labels_and_items_that_belong_together(coll
 @each_side
 def test_a_method_is_shown_the_images_of_the_batch_then_one_text_of_each(collection, compatible):
     model = dual().eval()
-    seen = both(collection, compatible, model).look(model, batch_of(collection), chance())
+    seen = both(collection, compatible, model).run(model, batch_of(collection), chance())
     ids = all_ids(collection, compatible)
     shown = [ids[item] for item in seen.items.tolist()]
     images = [collection.ids[row] for row in ROWS[BATCH].tolist()]
@@ -142,9 +145,9 @@ def test_the_contrast_is_of_images_and_texts_whatever_the_method_is_shown(collec
     model = dual().eval()
     settings = {"temperature": 0.3, "weight": 2.5}
     batch = batch_of(collection)
-    seen = both(collection, compatible, model, **settings).look(model, batch, chance())
+    seen = both(collection, compatible, model, **settings).run(model, batch, chance())
     assert list(seen.terms) == ["image_text"]
-    shown = both(collection, "both", model).look(model, batch, chance())
+    shown = both(collection, "both", model).run(model, batch, chance())
     image, text = shown.new.tensor_split(2)
     by_hand = 2.5 * pair_contrast(image, text, batch.labels, temperature=0.3)
     torch.testing.assert_close(seen.terms["image_text"], by_hand)
@@ -156,23 +159,23 @@ def test_the_contrast_is_of_images_and_texts_whatever_the_method_is_shown(collec
 
 def test_without_weight_the_contrast_moves_nothing(collection):
     model = dual()
-    seen = both(collection, "both", model, weight=0.0).look(model, batch_of(collection), chance())
+    seen = both(collection, "both", model, weight=0.0).run(model, batch_of(collection), chance())
     seen.terms["image_text"].backward()
     assert not any(one.grad.any() for one in model.parameters())
 
 
 def test_the_same_generator_draws_the_same_texts_and_another_does_not(collection):
     model, batch = dual().eval(), batch_of(collection)
-    sight = both(collection, "text", model)
-    first, again, other = (sight.look(model, batch, chance(seed)) for seed in (5, 5, 6))
+    forward_pass = both(collection, "text", model)
+    first, again, other = (forward_pass.run(model, batch, chance(seed)) for seed in (5, 5, 6))
     assert torch.equal(first.items, again.items)
     assert torch.equal(first.new, again.new)
     assert not torch.equal(first.items, other.items)
     going_on = chance(5)
-    items = [sight.look(model, batch, going_on).items for _ in range(200)]
+    items = [forward_pass.run(model, batch, going_on).items for _ in range(200)]
     assert torch.equal(items[0], first.items)
     by_image = torch.stack(items).unbind(dim=1)
-    counts = [int(sight.captions.count[place]) for place in BATCH]
+    counts = [int(forward_pass.captions.count[place]) for place in BATCH]
     assert [len(drawn.unique()) for drawn in by_image] == counts  # each of its texts comes up
 
 
@@ -206,21 +209,23 @@ def test_the_parts_of_all_processes_are_all_items_with_their_labels(
 ):
     """Their order is another where there are images and texts: each part has some of both."""
     model = dual().eval()
-    sight = both(collection, compatible, model)
+    forward_pass = both(collection, compatible, model)
     parts = [(part, processes) for part in range(processes)]
     pairs = [
         (label, tuple(new.mul(1e4).round().tolist()))
         for part in parts
         for label, new in zip(
-            sight.labels(part).tolist(), sight.embed(model, part=part), strict=True
+            forward_pass.labels(part).tolist(), forward_pass.embed(model, part=part), strict=True
         )
     ]
     whole = [
         (label, tuple(new.mul(1e4).round().tolist()))
-        for label, new in zip(sight.labels().tolist(), sight.embed(model), strict=True)
+        for label, new in zip(
+            forward_pass.labels().tolist(), forward_pass.embed(model), strict=True
+        )
     ]
     assert sorted(pairs) == sorted(whole)
-    sizes = [len(sight.labels(part)) for part in parts]
+    sizes = [len(forward_pass.labels(part)) for part in parts]
     assert max(sizes) - min(sizes) <= len(PairsConfig(compatible=compatible).modalities)
 
 
@@ -254,8 +259,12 @@ class Spy(METHODS["independent"]):
 
 def spied(collection, compatible="both", **options):
     rows, model, method = collection.training_rows(-1), dual(), Spy()
-    sight = ImagesAndTexts.of(collection, rows, model, PairsConfig(compatible=compatible))
-    epochs = list(train(model, method, collection, rows, CONFIG, sight=sight, **options))
+    forward_pass = ImageTextForwardPass.of(
+        collection, rows, model, PairsConfig(compatible=compatible)
+    )
+    epochs = list(
+        train(model, method, collection, rows, CONFIG, forward_pass=forward_pass, **options)
+    )
     return method, epochs, rows
 
 
@@ -264,13 +273,15 @@ def test_new_prototypes_and_embeddings_are_those_of_all_items(collection, compat
     method, _, rows = spied(collection, compatible)
     prototypes, embeddings = method.given[0]
     fresh = dual()
-    sight = ImagesAndTexts.of(collection, rows, fresh, PairsConfig(compatible=compatible))
-    torch.testing.assert_close(embeddings, sight.embed(fresh))
-    torch.testing.assert_close(prototypes, class_means(embeddings, sight.labels(), 8))
+    forward_pass = ImageTextForwardPass.of(
+        collection, rows, fresh, PairsConfig(compatible=compatible)
+    )
+    torch.testing.assert_close(embeddings, forward_pass.embed(fresh))
+    torch.testing.assert_close(prototypes, class_means(embeddings, forward_pass.labels(), 8))
 
 
 def test_running_prototypes_are_of_the_images_and_texts_that_were_shown(collection):
-    method, _, _ = spied(collection, running=RunningMeans(8, 8))
+    method, _, _ = spied(collection, running_means=RunningMeans(8, 8))
     new, labels, _ = (torch.cat(parts) for parts in zip(*method.batches[0], strict=True))
     assert len(new) == 2 * 32
     torch.testing.assert_close(method.given[1][0], class_means(new, labels, 8))
@@ -295,16 +306,16 @@ def test_each_epoch_shows_every_image_with_one_of_its_texts_and_draws_anew(colle
 def test_chances_are_those_of_the_epoch_and_not_those_of_the_order(collection):
     """A run that is resumed draws as one that was never stopped, and no epoch as another."""
 
-    class Watched(ImagesAndTexts):
-        def look(self, model, batch, generator):
+    class Watched(ImageTextForwardPass):
+        def run(self, model, batch, generator):
             seeds.append(generator.initial_seed())
-            return super().look(model, batch, generator)
+            return super().run(model, batch, generator)
 
     def drawn(start, config=CONFIG):
         seeds.clear()
         rows, model = collection.training_rows(-1), dual()
-        sight = Watched.of(collection, rows, model, PairsConfig())
-        list(train(model, Spy(), collection, rows, config, sight=sight, start=start))
+        forward_pass = Watched.of(collection, rows, model, PairsConfig())
+        list(train(model, Spy(), collection, rows, config, forward_pass=forward_pass, start=start))
         return list(dict.fromkeys(seeds))
 
     seeds = []

@@ -17,9 +17,9 @@ from nobackfill.models import make_model
 from nobackfill.models.embed import embed
 from nobackfill.training.loop import (
     check_finite,
+    embed_frozen,
     learning_rate,
     make_optimizer,
-    seen_by,
     step_of,
     train,
     warmup,
@@ -135,18 +135,18 @@ def test_weights_that_are_no_numbers_stop_it_too(collection):
     step = optimizer.step
     optimizer.step = lambda: (step(), next(model.parameters()).data.fill_(torch.nan))
     rows = collection.training_rows(-1)
-    with pytest.raises(TrainingDiverged, match="finite weights"):
+    with pytest.raises(TrainingDiverged, match="weights are"):
         list(train(model, method, collection, rows, config, optimizer=optimizer))
 
 
 @pytest.mark.parametrize(
     ("mean", "weight", "says"),
-    [(torch.nan, 1.0, "the weights finite"), (0.5, torch.inf, "the weights are not")],
+    [(torch.nan, 1.0, "weights are finite"), (0.5, torch.inf, "weights are not finite")],
 )
 def test_what_is_not_finite_is_told_with_the_epoch_and_the_learning_rate(mean, weight, says):
     check_finite({"loss": 0.5}, [torch.ones(2)], epoch=3, learning_rate=0.25)
     weights = [torch.ones(2), torch.tensor([1.0, weight])]
-    with pytest.raises(TrainingDiverged, match=f"in epoch 4 .*{says}.*now 0.25"):
+    with pytest.raises(TrainingDiverged, match=f"in epoch 4: .*{says}.*now 0.25"):
         check_finite({"loss": 0.5, "other": mean}, weights, epoch=3, learning_rate=0.25)
 
 
@@ -226,7 +226,7 @@ def test_the_old_model_sees_the_very_images_of_the_new_one_and_learns_nothing(co
 def test_what_the_old_model_sees_carries_no_gradient(collection):
     old_model = make_model(MODEL, seed=5).train()
     images = collection.view(torch.arange(4))
-    seen = seen_by(old_model, images)
+    seen = embed_frozen(old_model, images)
     assert not seen.requires_grad
     assert not old_model.training
 

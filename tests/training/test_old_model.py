@@ -7,9 +7,10 @@ import torch
 
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
-from nobackfill.training.old_model import check_old
-from nobackfill.training.pipeline import embed_collection, train_run
-from nobackfill.training.run import resolve
+from nobackfill.training.old_model import check_old_model
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.resolve import resolve
+from nobackfill.training.run_vectors import embed_collection
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -58,27 +59,27 @@ def recipe_of(method, old, *, dim=8, text=None, view="test", **more):
 @pytest.mark.parametrize(
     ("method", "old", "more", "error", "says"),
     [
-        ("ndpp", "nothing", {}, ConfigError, "`ndpp` needs prototypes of an old model, but none"),
-        ("bct", "nothing", {}, ConfigError, "`bct` needs classifier of an old model, but none"),
-        ("bct", "vectors", {}, OldSpaceError, "a file of old vectors gives only prototypes"),
+        ("ndpp", "nothing", {}, ConfigError, "`ndpp` needs prototypes of .* names none"),
+        ("bct", "nothing", {}, ConfigError, "`bct` needs classifier of .* names none"),
+        ("bct", "vectors", {}, OldSpaceError, "a file of old vectors provides only prototypes"),
         ("bct", "texts", {}, OldSpaceError, "was trained on images and texts without one"),
-        ("bct", "gone", {"known_classes": 3}, DataError, "wanted the folder of a run"),
-        ("bt2", "run", {}, OldSpaceError, "but none is named. Train one by the method"),
-        ("bt2", "run", {"independent": "no/where"}, ConfigError, "there is no no/where"),
-        ("ndpp", "run", {"independent": "no/where"}, ConfigError, "there is no no/where"),
-        ("ndpp", "run", {"known_classes": 3}, ConfigError, "beside `vectors` only"),
-        ("cores", "run", {}, ConfigError, "`cores` too, but .* was trained by `independent`"),
-        ("mimic", "run", {"view": "same", "text": TEXT}, ConfigError, "in .train. beside .text."),
-        ("mimic", "vectors", {"view": "same"}, ConfigError, "`mimic` without an old run. Leave"),
-        ("ndpp", "run", {"view": "same"}, ConfigError, "`ndpp` which does not. Leave"),
-        ("unibct_spr", "run", {"view": "same"}, ConfigError, "`unibct_spr` which does not. Leave"),
-        ("ndpp", "run", {"dim": 12}, SpaceMismatch, "Set it to 8"),
-        ("ndpp", "vectors", {"dim": 12}, SpaceMismatch, "Set it to 8"),
+        ("bct", "gone", {"known_classes": 3}, DataError, "is not a run folder"),
+        ("bt2", "run", {}, OldSpaceError, "names none. Train one with the method"),
+        ("bt2", "run", {"independent": "no/where"}, ConfigError, "no/where, which does not exist"),
+        ("ndpp", "run", {"independent": "no/where"}, ConfigError, "no/where, which does not exist"),
+        ("ndpp", "run", {"known_classes": 3}, ConfigError, "applies only to `vectors`"),
+        ("cores", "run", {}, ConfigError, "with `cores`, but .* was trained with `independent`"),
+        ("mimic", "run", {"view": "same", "text": TEXT}, ConfigError, "does not work with .text."),
+        ("mimic", "vectors", {"view": "same"}, ConfigError, "names no old run. Leave"),
+        ("ndpp", "run", {"view": "same"}, ConfigError, "`ndpp` does not. Leave"),
+        ("unibct_spr", "run", {"view": "same"}, ConfigError, "`unibct_spr` does not. Leave"),
+        ("ndpp", "run", {"dim": 12}, SpaceMismatch, "Set embedding_dim to 8"),
+        ("ndpp", "vectors", {"dim": 12}, SpaceMismatch, "Set embedding_dim to 8"),
     ],
 )
 def test_what_a_method_cannot_use_is_refused(olds, method, old, more, error, says):
     with pytest.raises(error, match=says):
-        check_old(recipe_of(method, olds[old], **more))
+        check_old_model(recipe_of(method, olds[old], **more))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +96,9 @@ def test_what_a_method_cannot_use_is_refused(olds, method, old, more, error, say
     ],
 )
 def test_what_it_can_use_is_taken(olds, method, old, more):
-    check_old(recipe_of(method, olds[old], **more))
+    check_old_model(recipe_of(method, olds[old], **more))
 
 
 def test_an_independent_model_that_is_there_is_taken(olds):
     independent = olds["run"]["run"]
-    check_old(recipe_of("bt2", olds["run"], dim=16, independent=independent))
+    check_old_model(recipe_of("bt2", olds["run"], dim=16, independent=independent))

@@ -18,9 +18,11 @@ from nobackfill.errors import ConfigError, DataError, OldSpaceError
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models.embed import to_vectors
-from nobackfill.training.old_model import check_old, know_old_space
-from nobackfill.training.pipeline import embed_collection, train_run
-from nobackfill.training.run import Run, resolve
+from nobackfill.training.old_model import check_old_model, prepare_old_space
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.resolve import resolve
+from nobackfill.training.run import Run
+from nobackfill.training.run_vectors import embed_collection
 from nobackfill.vectors import Vectors
 
 CPU = torch.device("cpu")
@@ -153,7 +155,7 @@ def test_each_item_is_given_the_old_vector_that_the_settings_speak_of(
         vectors = embed_collection(old_run, old_run, split="train", device=CPU)
         vectors.select(np.arange(len(vectors))[::-1].copy()).save(tmp_path / "old.parquet")
         recipe = replace(recipe, old=OldConfig(vectors=str(tmp_path / "old.parquet")))
-    known = know_old_space(resolve(recipe), uneven, device=CPU)
+    known = prepare_old_space(resolve(recipe), uneven, device=CPU)
     rows = uneven.training_rows(-1)
     wanted = wanted_by_hand(old_vectors_by_hand(old_run, uneven, rows), compatible, towards)
     same_direction(known.embeddings, torch.stack(list(wanted.values())))
@@ -175,14 +177,14 @@ def test_a_file_that_lacks_a_text_says_which(old_run, tmp_path):
     vectors.select(np.arange(len(vectors) - 1)).save(tmp_path / "old.parquet")
     recipe = new_recipe(old_run, "mimic")
     recipe = replace(recipe, old=OldConfig(vectors=str(tmp_path / "old.parquet")))
-    with pytest.raises(DataError, match=f"lacks 1, the first being '{vectors.ids[-1]}'"):
-        know_old_space(resolve(recipe), make_collection(DATA), device=CPU)
+    with pytest.raises(DataError, match=f"vectors of 1 of .* such as '{vectors.ids[-1]}'"):
+        prepare_old_space(resolve(recipe), make_collection(DATA), device=CPU)
 
 
 def test_the_independent_model_is_asked_for_the_same_items(old_run, new_run, uneven):
     recipe = new_recipe(old_run, "bt2", model=long_model(16))
     recipe = replace(recipe, old=replace(recipe.old, independent=str(new_run)))
-    known = know_old_space(resolve(recipe), uneven, device=CPU)
+    known = prepare_old_space(resolve(recipe), uneven, device=CPU)
     alone = old_vectors_by_hand(new_run, uneven, uneven.training_rows(-1))
     expected = list(wanted_by_hand(alone, "both", "own").values())
     torch.testing.assert_close(known.independent, torch.stack(expected), atol=1e-4, rtol=1e-4)
@@ -192,7 +194,7 @@ def test_an_old_model_that_reads_no_texts_is_refused_where_its_texts_are_wanted(
     old_of_images, tmp_path
 ):
     for pairs in (BOTH, PairsConfig("text"), PairsConfig("image", "other")):
-        with pytest.raises(ConfigError, match="a model that reads texts, but .* images alone"):
+        with pytest.raises(ConfigError, match="reads only images, not texts"):
             next(train_run(new_recipe(old_of_images, "ndpp", pairs), tmp_path / "new", device=CPU))
 
 
@@ -200,7 +202,9 @@ def test_an_old_model_that_reads_no_texts_is_refused_where_its_texts_are_wanted(
     "pairs", [PairsConfig("image"), PairsConfig("both", "image"), PairsConfig("text", "image")]
 )
 def test_an_old_model_that_reads_no_texts_is_known_by_its_images(old_of_images, uneven, pairs):
-    known = know_old_space(resolve(new_recipe(old_of_images, "mimic", pairs)), uneven, device=CPU)
+    known = prepare_old_space(
+        resolve(new_recipe(old_of_images, "mimic", pairs)), uneven, device=CPU
+    )
     rows = uneven.training_rows(-1)
     with torch.no_grad():
         images = Run.open(old_of_images).model(CPU)(uneven.view(rows))
@@ -221,7 +225,7 @@ def test_a_classifier_that_learned_nothing_is_refused(old_run, old_with_classifi
     assert NEED_A_CLASSIFIER
     with pytest.raises(OldSpaceError, match="without one. Train it with `classification = true`"):
         next(train_run(new_recipe(old_run, name), tmp_path / "new", device=CPU))
-    known = know_old_space(
+    known = prepare_old_space(
         resolve(new_recipe(old_with_classifier, name)), make_collection(DATA), device=CPU
     )
     kept = load_file(old_with_classifier / "model.safetensors")["method.classifier.weight"]
@@ -229,14 +233,14 @@ def test_a_classifier_that_learned_nothing_is_refused(old_run, old_with_classifi
 
 
 def test_the_classifier_of_a_model_of_images_alone_is_taken(old_of_images):
-    check_old(resolve(new_recipe(old_of_images, "bct", PairsConfig())))
+    check_old_model(resolve(new_recipe(old_of_images, "bct", PairsConfig())))
 
 
 @pytest.mark.parametrize("name", ["mimic", "ndpp"])
 def test_texts_have_no_augmented_view_that_the_old_model_could_see(old_run, tmp_path, name):
     recipe = new_recipe(old_run, name)
     recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
-    with pytest.raises(ConfigError, match='`old_view = "test"` in .train. beside .text.'):
+    with pytest.raises(ConfigError, match='`old_view = "same"` .* does not work with .text.'):
         next(train_run(recipe, tmp_path / "new", device=CPU))
     assert not (tmp_path / "new").exists()
 

@@ -12,10 +12,13 @@ from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
 from nobackfill.models.embed import to_vectors
-from nobackfill.training.loop import seen_by
-from nobackfill.training.old_model import check_old, know_old_space, old_model_for
-from nobackfill.training.pipeline import embed_collection, evaluate_run, train_run
-from nobackfill.training.run import Run, resolve
+from nobackfill.training.loop import embed_frozen
+from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.resolve import resolve
+from nobackfill.training.run import Run
+from nobackfill.training.run_evaluation import evaluate_run
+from nobackfill.training.run_vectors import embed_collection
 from nobackfill.vectors.records import record_of
 from nobackfill.vectors.space import CompatibleWith, read_record, write_record
 
@@ -94,20 +97,20 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(old_run, tmp_path, name
 def test_a_run_is_neither_overwritten_nor_mixed_with_another(old_run, tmp_path):
     recipe = new_recipe(old_run)
     next(train_run(recipe, tmp_path / "new", device=CPU))
-    with pytest.raises(ConfigError, match="holds one. Go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already contains a run. Continue it with --resume"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
     other = replace(recipe, train=replace(recipe.train, epochs=9))
-    with pytest.raises(ConfigError, match="something else than this recipe"):
+    with pytest.raises(ConfigError, match="differs from this recipe"):
         next(train_run(other, tmp_path / "new", device=CPU, resume=True))
 
 
 def test_an_unfinished_run_is_no_model(old_run, tmp_path):
     next(train_run(new_recipe(old_run), tmp_path / "new", device=CPU))
-    with pytest.raises(DataError, match="wanted a finished run.*--resume"):
+    with pytest.raises(DataError, match="is not finished.*--resume"):
         Run.open(tmp_path / "new")
-    with pytest.raises(DataError, match="has no config.toml"):
+    with pytest.raises(DataError, match="it has no config.toml"):
         Run.open(tmp_path)
-    with pytest.raises(DataError, match="wanted the folder of a run, but there is no .*gone"):
+    with pytest.raises(DataError, match="gone is not a run folder: it does not exist"):
         Run.open(tmp_path / "gone")
 
 
@@ -118,7 +121,7 @@ def test_an_old_run_that_is_not_there_is_named_as_the_recipe_does(old_run, tmp_p
     assert not (tmp_path / "new").exists()
     old = shutil.copytree(old_run, tmp_path / "old")
     weights = (old / "model.safetensors").rename(tmp_path / "weights")
-    with pytest.raises(DataError, match="wanted a finished run.*--resume"):
+    with pytest.raises(DataError, match="is not finished.*--resume"):
         next(train_run(new_recipe(old), tmp_path / "new", device=CPU))
     weights.rename(old / "model.safetensors")
     list(train_run(new_recipe(old), tmp_path / "new", device=CPU))
@@ -129,7 +132,7 @@ def test_an_old_run_that_is_not_there_is_named_as_the_recipe_does(old_run, tmp_p
 def test_a_damaged_model_says_so(old_run, tmp_path):
     list(train_run(OLD, tmp_path / "run", device=CPU))
     (tmp_path / "run" / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="Could not read the weights"):
         Run.open(tmp_path / "run").model(CPU)
 
 
@@ -138,7 +141,7 @@ def test_prepares_exactly_what_the_method_needs(old_run):
     for name, method in nb.METHODS.items():
         if method.same_kind:
             continue  # has an old model of its own
-        known = know_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
+        known = prepare_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
         assert known.given == method.needs
         assert known.known_classes == (3 if method.known_only else None)
         if method.needs:
@@ -147,14 +150,14 @@ def test_prepares_exactly_what_the_method_needs(old_run):
 
 def test_the_old_classifier_knows_the_old_classes(old_run):
     collection = make_collection(DATA)
-    known = know_old_space(resolve(new_recipe(old_run, "bct")), collection, device=CPU)
+    known = prepare_old_space(resolve(new_recipe(old_run, "bct")), collection, device=CPU)
     assert known.classifier.shape == (3, 8)
     assert torch.equal(known.classifier, weights(old_run)["method.classifier.weight"])
 
 
 def test_prototypes_are_the_old_models_of_all_new_classes(old_run):
     collection = make_collection(DATA)
-    known = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
+    known = prepare_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
     rows = collection.training_rows(1)
     with torch.no_grad():
         embeddings = Run.open(old_run).model(CPU)(collection.view(rows))
@@ -174,20 +177,20 @@ def with_vectors(old_run, tmp_path, name="ndpp"):
 def test_a_file_of_old_vectors_does_as_well_as_the_old_model(old_run, tmp_path):
     collection = make_collection(DATA)
     recipe, vectors = with_vectors(old_run, tmp_path)
-    by_run = know_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
-    by_file = know_old_space(recipe, collection, device=CPU)
+    by_run = prepare_old_space(resolve(new_recipe(old_run)), collection, device=CPU)
+    by_file = prepare_old_space(recipe, collection, device=CPU)
     torch.testing.assert_close(by_file.prototypes, by_run.prototypes)
     vectors.select(np.arange(len(vectors) - 1, -1, -1)).save(tmp_path / "old.parquet")
-    backwards = know_old_space(recipe, collection, device=CPU)  # matched by id
+    backwards = prepare_old_space(recipe, collection, device=CPU)  # matched by id
     torch.testing.assert_close(backwards.prototypes, by_run.prototypes)
     vectors.select(np.arange(1, len(vectors))).save(tmp_path / "old.parquet")
-    with pytest.raises(DataError, match="lacks 1, the first being"):
-        know_old_space(recipe, collection, device=CPU)
+    with pytest.raises(DataError, match="lacks the vectors of 1 of"):
+        prepare_old_space(recipe, collection, device=CPU)
 
 
 def test_a_file_of_old_vectors_has_no_classifier(old_run, tmp_path):
     recipe, _ = with_vectors(old_run, tmp_path, "bct")
-    with pytest.raises(OldSpaceError, match="a file of old vectors gives only prototypes"):
+    with pytest.raises(OldSpaceError, match="a file of old vectors provides only prototypes"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
@@ -200,7 +203,7 @@ def test_a_method_that_needs_an_old_model_says_where_to_name_it(tmp_path):
 def test_the_new_model_must_have_the_old_dimension(old_run, tmp_path):
     recipe = replace(new_recipe(old_run), model=Choice("small", {"embedding_dim": 16}))
     with pytest.raises(
-        SpaceMismatch, match="embedding_dim = 16, which `ndpp` .* Set it to 8, or .*bct"
+        SpaceMismatch, match="`ndpp` cannot .*embedding_dim = 16.* Set embedding_dim to 8, or .*bct"
     ):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
@@ -222,7 +225,7 @@ def test_old_vectors_of_other_data_are_made_anew_and_not_kept(old_run, tmp_path)
 def test_a_classifier_of_other_classes_is_refused(old_run, tmp_path):
     recipe = new_recipe(old_run, "bct")
     other = replace(recipe, data=Choice("glyphs", {**DATA.options, "shares": [0.5, 1.0]}))
-    with pytest.raises(ConfigError, match="classes numbered as when the old classifier"):
+    with pytest.raises(ConfigError, match="classes are numbered differently"):
         next(train_run(other, tmp_path / "new", device=CPU))
     later = Choice("glyphs", {**DATA.options, "shares": [0.3, 0.6, 1.0]})  # the same beginning
     next(train_run(replace(recipe, data=later), tmp_path / "later", device=CPU))
@@ -236,7 +239,7 @@ def test_a_longer_embedding_meets_the_old_gallery_with_its_first_dimensions(old_
     vectors = nb.load_vectors(tmp_path / "new" / "validation.parquet")
     assert (vectors.dim, vectors.compatible_dim) == (12, 8)
     shorter = replace(recipe, model=Choice("small", {"width": 4, "embedding_dim": 4}))
-    with pytest.raises(SpaceMismatch, match="Set it to 8"):
+    with pytest.raises(SpaceMismatch, match="Set embedding_dim to 8"):
         next(train_run(shorter, tmp_path / "shorter", device=CPU))
 
 
@@ -405,7 +408,7 @@ def test_an_old_model_of_bt2_is_known_by_what_it_stores(old_run, tmp_path):
         new_recipe(tmp_path / "bt2", "mimic"),
         model=Choice("small", {"width": 4, "embedding_dim": 40}),
     )
-    known = know_old_space(resolve(recipe), make_collection(DATA), device=CPU)
+    known = prepare_old_space(resolve(recipe), make_collection(DATA), device=CPU)
     assert known.embeddings.shape == (60, 40)
 
 
@@ -431,7 +434,7 @@ def test_cores_needs_an_old_model_of_its_own_kind(tmp_path):
         Run.open(tmp_path / "old").classifier()
     other_kind = replace(OLD, model=cores.model)
     list(train_run(other_kind, tmp_path / "other", device=CPU))
-    with pytest.raises(ConfigError, match="trained by `cores` too, but .* by `independent`"):
+    with pytest.raises(ConfigError, match="trained with `cores`, but .* with `independent`"):
         next(
             train_run(
                 replace(new, old=OldConfig(run=str(tmp_path / "other"))),
@@ -440,7 +443,7 @@ def test_cores_needs_an_old_model_of_its_own_kind(tmp_path):
             )
         )
     elsewhere = replace(new, data=Choice("glyphs", {**DATA.options, "seed": 5}))
-    with pytest.raises(ConfigError, match="classes numbered as when"):
+    with pytest.raises(ConfigError, match="classes are numbered differently"):
         next(train_run(elsewhere, tmp_path / "elsewhere", device=CPU))
     vectors = {
         kind: nb.load_vectors(tmp_path / kind / "validation.parquet") for kind in ("old", "new")
@@ -471,9 +474,9 @@ def test_old_vectors_of_a_file_may_say_how_many_classes_were_known(old_run, tmp_
     recipe, _ = with_vectors(old_run, tmp_path)
     recipe = replace(recipe, method=Choice("unibct"))
     collection = make_collection(DATA)
-    assert know_old_space(resolve(recipe), collection, device=CPU).known_classes is None
+    assert prepare_old_space(resolve(recipe), collection, device=CPU).known_classes is None
     told = replace(recipe, old=replace(recipe.old, known_classes=4))
-    assert know_old_space(resolve(told), collection, device=CPU).known_classes == 4
+    assert prepare_old_space(resolve(told), collection, device=CPU).known_classes == 4
 
 
 def longer_model(dim):
@@ -485,7 +488,7 @@ def test_known_classes_are_counted_in_the_old_models_own_data(tmp_path):
     first = Choice("glyphs", {**DATA.options, "shares": [0.3]})
     old = replace(OLD, data=first, train=replace(OLD.train, step=-1, epochs=1))
     list(train_run(old, tmp_path / "old", device=CPU))
-    known = know_old_space(
+    known = prepare_old_space(
         resolve(new_recipe(tmp_path / "old", "bct")), make_collection(DATA), device=CPU
     )
     assert known.known_classes == len(known.classifier) == 3
@@ -495,7 +498,7 @@ def test_only_what_is_trained_on_is_known(old_run):
     data = Choice("glyphs", {**DATA.options, "shares": [0.3, 0.6, 1.0]})
     collection = make_collection(data)
     recipe = replace(new_recipe(old_run, "dual_tuning"), data=data)  # the second step of three
-    known = know_old_space(resolve(recipe), collection, device=CPU)
+    known = prepare_old_space(resolve(recipe), collection, device=CPU)
     assert known.labels.unique().tolist() == list(range(6))
     assert known.prototypes.shape == (6, 8)
     assert known.embeddings.shape == (36, 8)
@@ -506,7 +509,7 @@ def test_the_independent_model_is_another_than_the_old(old_run, tmp_path):
     list(train_run(alone, tmp_path / "alone", device=CPU))
     recipe = new_recipe(old_run, "bt2")
     recipe = replace(recipe, old=replace(recipe.old, independent=str(tmp_path / "alone")))
-    known = know_old_space(resolve(recipe), make_collection(DATA), device=CPU)
+    known = prepare_old_space(resolve(recipe), make_collection(DATA), device=CPU)
     for part, run in ((known.embeddings, old_run), (known.independent, tmp_path / "alone")):
         vectors = embed_collection(run, old_run, split="train", device=CPU).vectors
         torch.testing.assert_close(part, vectors)
@@ -523,48 +526,48 @@ def test_an_old_model_is_known_and_seen_by_what_it_stores(old_run, mapped_run, t
     recipe = replace(new_recipe(run, "mimic"), model=longer_model(dim))
     recipe = resolve(replace(recipe, train=replace(recipe.train, old_view="same")))
     collection = make_collection(DATA)
-    known = know_old_space(recipe, collection, device=CPU)
+    known = prepare_old_space(recipe, collection, device=CPU)
     torch.testing.assert_close(known.embeddings, stored)
     images = collection.view(collection.training_rows(1))
-    torch.testing.assert_close(seen_by(old_model_for(recipe, CPU), images), stored)
+    torch.testing.assert_close(embed_frozen(load_old_model(recipe, CPU), images), stored)
 
 
 def test_the_old_model_is_there_only_where_it_is_asked_to_look(old_run):
-    assert old_model_for(resolve(new_recipe(old_run, "mimic")), CPU) is None
+    assert load_old_model(resolve(new_recipe(old_run, "mimic")), CPU) is None
 
 
 def test_a_file_of_old_vectors_sees_no_augmented_view(old_run, tmp_path):
     recipe, _ = with_vectors(old_run, tmp_path, "mimic")
     recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
-    with pytest.raises(ConfigError, match="got `mimic` without an old run"):
+    with pytest.raises(ConfigError, match="the recipe names no old run"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
     recipe = new_recipe(old_run, "bct")
     recipe = replace(recipe, train=replace(recipe.train, old_view="same"))
-    with pytest.raises(ConfigError, match="got `bct` which does not"):
+    with pytest.raises(ConfigError, match="`bct` does not"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
 @pytest.mark.parametrize(
     ("name", "dim", "says"),
     [
-        ("ndpp", 12, "the 8 dimensions of the old vectors, but"),
-        ("ndpp", 4, "the 8 dimensions of the old vectors, but"),
-        ("lwf", 4, "the 8 dimensions of the old vectors or more, but"),
+        ("ndpp", 12, "requires 8 dimensions. Set"),
+        ("ndpp", 4, "requires 8 dimensions. Set"),
+        ("lwf", 4, "requires 8 dimensions or more. Set"),
         ("lwf", 12, None),
         ("rm", 4, None),
         ("rm", 12, None),
         ("bt2", 4, None),
-        ("independent", 4, "the 8 dimensions of the old vectors or more, but"),
+        ("independent", 4, "requires 8 dimensions or more. Set"),
         ("independent", 12, None),
     ],
 )
 def test_dimensions_are_checked_before_anything_is_trained(old_run, name, dim, says):
     recipe = resolve(replace(new_recipe(old_run, name), model=longer_model(dim)))
     if says is None:
-        check_old(recipe)
+        check_old_model(recipe)
         return
     with pytest.raises(SpaceMismatch, match=says) as error:
-        check_old(recipe)
+        check_old_model(recipe)
     listed = str(error.value).partition("method that can: ")[2].rstrip(".").split(", ")
     assert {"rm", "bt2"} <= set(listed)
     assert ("bct" in listed) == ("lwf" in listed) == (dim > 8)
@@ -573,8 +576,8 @@ def test_dimensions_are_checked_before_anything_is_trained(old_run, name, dim, s
 
 def test_a_file_of_old_vectors_sets_the_dimension_too(old_run, tmp_path):
     recipe, _ = with_vectors(old_run, tmp_path)
-    with pytest.raises(SpaceMismatch, match="Set it to 8"):
-        check_old(resolve(replace(recipe, model=longer_model(12), method=Choice("ndpp"))))
+    with pytest.raises(SpaceMismatch, match="Set embedding_dim to 8"):
+        check_old_model(resolve(replace(recipe, model=longer_model(12), method=Choice("ndpp"))))
     longer = replace(recipe, model=longer_model(12), method=Choice("rm"))
     list(train_run(longer, tmp_path / "new", device=CPU))
     query = embed_collection(tmp_path / "new", old_run, side="query", device=CPU)
@@ -610,7 +613,7 @@ def test_what_was_embedded_is_read_again(old_run, mapped_run, monkeypatch):
     def run_model(*_, **__):
         raise AssertionError("embedded again")
 
-    monkeypatch.setattr("nobackfill.training.pipeline.run_model", run_model)
+    monkeypatch.setattr("nobackfill.training.run_vectors.embed_rows", run_model)
     result = evaluate_run(Run.open(mapped_run), make_collection(DATA), device=CPU)
     assert result.summary() == json.loads((mapped_run / "evaluation.json").read_text())
 
@@ -673,15 +676,15 @@ def test_the_classifier_of_bt2_is_not_one_of_its_gallery(old_run, tmp_path):
         new_recipe(tmp_path / "bt2", "bct"),
         model=Choice("small", {"width": 4, "embedding_dim": 40}),
     )
-    with pytest.raises(DataError, match="before these were made"):
+    with pytest.raises(DataError, match="before it maps the embeddings"):
         next(train_run(recipe, tmp_path / "new", device=CPU))
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"independent": "nowhere"}, "there is no nowhere"),
-        ({"known_classes": 3}, "a run knows its classes"),
+        ({"independent": "nowhere"}, "nowhere, which does not exist"),
+        ({"known_classes": 3}, "a run contains its number"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(old_run, tmp_path, wrong, says):

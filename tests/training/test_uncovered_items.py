@@ -24,16 +24,14 @@ from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
 from nobackfill.models.embed import embed
+from nobackfill.training.decoding import Decoding
 from nobackfill.training.loop import train
-from nobackfill.training.old_model import know_old_space
-from nobackfill.training.pipeline import (
-    Decoding,
-    embed_collection,
-    mean_over,
-    search_all,
-    train_run,
-)
-from nobackfill.training.run import Run, resolve
+from nobackfill.training.old_model import prepare_old_space
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.resolve import resolve
+from nobackfill.training.run import Run
+from nobackfill.training.run_evaluation import evaluate_tests, mean_scores
+from nobackfill.training.run_vectors import embed_collection
 from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 
 CPU = torch.device("cpu")
@@ -90,7 +88,7 @@ def stored(run, stem="validation"):
 
 def test_the_old_model_is_known_by_images_as_it_saw_them(files, runs):
     old, new = runs
-    known = know_old_space(new.recipe, make_collection(files, LARGE), device=CPU)
+    known = prepare_old_space(new.recipe, make_collection(files, LARGE), device=CPU)
     rows = make_collection(files, SMALL).training_rows(1)
     expected = embed(old.encoder(CPU), make_collection(files, SMALL), rows)
     assert torch.equal(known.embeddings, expected)
@@ -135,7 +133,7 @@ def test_a_run_is_searched_by_the_protocol_of_its_collection(files, runs, protoc
     monkeypatch.setitem(PROTOCOLS, "gldv2", replace(PROTOCOLS["gldv2"], at=3))  # of 20 items
     collection = replace(make_collection(files, LARGE), protocol=protocol)
     expected = nb.evaluate(*map(stored, runs), protocol=protocol).summary()
-    found = search_all(runs[1], {"": collection}, device=CPU)
+    found = evaluate_tests(runs[1], {"": collection}, device=CPU)
     assert found["protocol"] == protocol
     matrix = compatibility_matrix(runs, collection, device=CPU)
     for pair, (i, j) in {"old_old": (0, 0), "new_old": (1, 0), "new_new": (1, 1)}.items():
@@ -155,7 +153,7 @@ def test_each_way_to_count_is_counted_by_its_own_lists(files, runs):
         ),
     }
     collection = replace(make_collection(files, LARGE), ground_truth=lists)
-    summary = search_all(runs[1], {"": collection}, device=CPU)
+    summary = evaluate_tests(runs[1], {"": collection}, device=CPU)
     assert set(summary["tests"]) == {"easy", "hard"}
     found = {"medium": summary, **summary["tests"]}
     for level, truth in lists.items():
@@ -177,7 +175,7 @@ def test_the_mean_is_over_tests_and_not_over_ways_to_count(files, runs):
     }
     tests = {"": collection, "more": replace(collection, ground_truth=lists)}
     recipe = replace(runs[1].recipe, tests={"more": files})
-    summary = search_all(Run(runs[1].folder, recipe), tests, device=CPU)
+    summary = evaluate_tests(Run(runs[1].folder, recipe), tests, device=CPU)
     assert set(summary["tests"]) == {"more", "more_hard"}
     both = (summary["new_old"], summary["tests"]["more"]["new_old"])
     assert summary["mean"]["new_old"] == pytest.approx(sum(both) / 2)
@@ -186,8 +184,8 @@ def test_the_mean_is_over_tests_and_not_over_ways_to_count(files, runs):
 def test_a_mean_of_what_one_test_lacks_is_not_told():
     keys = ("old_old", "new_old", "new_new", "independent", "p_up", "p_comp", "p_1")
     one, other = dict.fromkeys(keys, 0.25), dict.fromkeys(keys, 0.75)
-    assert mean_over([one, other]) == dict.fromkeys(keys, 0.5)
-    lacking = mean_over([one, {**other, "independent": None}])
+    assert mean_scores([one, other]) == dict.fromkeys(keys, 0.5)
+    lacking = mean_scores([one, {**other, "independent": None}])
     assert lacking == {**dict.fromkeys(keys, 0.5), "independent": None}
 
 
@@ -242,7 +240,7 @@ def test_weights_of_a_method_that_are_no_numbers_stop_the_training_too(glyphs):
     """The root of 0 is 0, and its slope is infinite: the loss is sound and the step is not."""
     method, rows = Plain(), glyphs.training_rows(-1)
     method.steep = True
-    with pytest.raises(TrainingDiverged, match="the weights are not"):
+    with pytest.raises(TrainingDiverged, match="weights are not finite"):
         next(train(made(0), method, glyphs, rows, TrainConfig(epochs=1, batch_size=60)))
 
 
@@ -270,7 +268,7 @@ def test_a_run_that_another_began_meanwhile_is_not_mixed_with_this_one(tmp_path)
             next(train_run(other, tmp_path / "run", device=CPU))
             return super().open(choice, images)
 
-    with pytest.raises(ConfigError, match="holds one"):
+    with pytest.raises(ConfigError, match="already contains a run"):
         next(train_run(recipe, tmp_path / "run", device=CPU, decoding=Late()))
     assert "epochs = 3" in (tmp_path / "run" / "config.toml").read_text()
 
@@ -297,8 +295,8 @@ def test_the_state_is_let_go_only_after_the_finished_model_is_there(tmp_path, mo
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.training.run.save_file", full_disk)
-        with pytest.raises(DataError, match="wanted to keep the finished model.*--resume"):
+        patch.setattr("nobackfill.training.run_training.save_file", full_disk)
+        with pytest.raises(DataError, match="Could not write the finished model.*--resume"):
             list(train_run(recipe, tmp_path / "run", device=CPU))
     assert (tmp_path / "run" / "state.pt").exists()
     assert list(train_run(recipe, tmp_path / "run", device=CPU, resume=True)) == []

@@ -13,7 +13,7 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_dual, make_model
 from nobackfill.models.embed import embed
-from nobackfill.training.forward import ImagesAndTexts
+from nobackfill.training.forward import ImageTextForwardPass
 from nobackfill.training.loop import train
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -58,11 +58,11 @@ def one_epoch_with_texts(name, pairs):
         make_dual(Choice("small", {"width": 4, "embedding_dim": 8}), TEXT, seed=seed)
         for seed in (0, 1)
     )
-    sight = ImagesAndTexts.of(collection, rows, model, pairs)
-    old, labels = sight.embed(old_model), sight.labels()
+    forward_pass = ImageTextForwardPass.of(collection, rows, model, pairs)
+    old, labels = forward_pass.embed(old_model), forward_pass.labels()
     space = OldSpace(prototypes=class_means(old, labels, 10), embeddings=old, labels=labels)
-    before = {"embeddings": sight.embed(model)}
-    return before | one_epoch(name, space, collection, rows, model, sight=sight)
+    before = {"embeddings": forward_pass.embed(model)}
+    return before | one_epoch(name, space, collection, rows, model, forward_pass=forward_pass)
 
 
 def one_epoch(name, space, collection, rows, model=None, **options):

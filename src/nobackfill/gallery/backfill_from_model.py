@@ -10,7 +10,7 @@ from nobackfill.core.config import read_sequence
 from nobackfill.errors import DataError
 from nobackfill.gallery.stores.base import Matrix
 from nobackfill.models.embed import embed
-from nobackfill.training.pipeline import AS_IT_COMES, Decoding
+from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors.space import Space
 
@@ -31,7 +31,7 @@ class FromModel:
         data: Path,
         *,
         device: torch.device,
-        decoding: Decoding = AS_IT_COMES,
+        decoding: Decoding = DEFAULT_DECODING,
     ):
         run = Run.open(model)
         recipe = read_sequence(data / "config.toml" if data.is_dir() else data)[-1]

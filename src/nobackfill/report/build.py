@@ -17,10 +17,10 @@ from nobackfill.data.decode import open_image
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.evaluation.findings import look_into
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.evaluation.query_changes import compare
-from nobackfill.evaluation.search_plan import columns_of
 from nobackfill.evaluation.verdict import directions_of, over_directions
 from nobackfill.methods.prototypes import class_means
 from nobackfill.report import Page, render_html, render_markdown
@@ -36,16 +36,15 @@ from nobackfill.report.pages.runs import (
 from nobackfill.report.pages.sequence import sequence_page
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.thumbnails import Show, thumbnail
-from nobackfill.training.pipeline import (
-    AS_IT_COMES,
-    Decoding,
-    evaluate_run,
-    is_searched,
-    save_evaluation,
-    search_all,
-    vectors_path,
-)
+from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.run import Run
+from nobackfill.training.run_evaluation import (
+    evaluate_run,
+    evaluate_tests,
+    has_queries,
+    save_evaluation,
+)
+from nobackfill.training.run_vectors import vectors_path
 from nobackfill.vectors import Vectors, load_vectors
 
 OWN = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")  # of each seed
@@ -133,7 +132,7 @@ def report_runs(
     *,
     title: str | None = None,
     device: torch.device,
-    decoding: Decoding = AS_IT_COMES,
+    decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
     """The report of one upgrade, or the comparison of several.
@@ -165,7 +164,7 @@ def report_run(
     *,
     title: str | None,
     device: torch.device,
-    decoding: Decoding = AS_IT_COMES,
+    decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
     """The report of one upgrade; of images and texts its verdict is that of all directions."""
@@ -208,7 +207,7 @@ def report_many(
     *,
     title: str | None,
     device: torch.device,
-    decoding: Decoding = AS_IT_COMES,
+    decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
     """The comparison of several upgrades on the same items."""
@@ -365,7 +364,7 @@ def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     """What a run searches, by name; the empty one is its own data."""
     choices = {"": run.recipe.data, **run.recipe.tests}
     opened = {name: decoding.open(one, run.recipe.images) for name, one in choices.items()}
-    searched = {name: one for name, one in opened.items() if is_searched(one, run.recipe)}
+    searched = {name: one for name, one in opened.items() if has_queries(one, run.recipe)}
     if not searched:
         raise DataError(
             f"wanted something that {run.folder} was tested on, but neither [data] nor a test of "
@@ -389,7 +388,7 @@ def _summary(run: Run, decoding: Decoding, *, device: torch.device) -> dict[str,
         summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if "searched" in summary:
             return summary
-    summary = search_all(run, _tests(run, decoding), device=device)
+    summary = evaluate_tests(run, _tests(run, decoding), device=device)
     save_evaluation(run.folder, summary)
     return summary
 

@@ -18,9 +18,11 @@ from nobackfill.data.loader import Batch, Batches
 from nobackfill.data.registry import make_collection
 from nobackfill.evaluation.evaluate import Evaluation, evaluate
 from nobackfill.evaluation.metrics import retrieval
+from nobackfill.evaluation.verdict import ADVICE
 from nobackfill.training.loop import Epoch
-from nobackfill.training.pipeline import searched_vectors, train_run
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
+from nobackfill.training.run_vectors import validation_vectors
 from nobackfill.vectors import Vectors
 
 SHOWN = ("independent", "prototype_alignment", "bct", "ndpp", "odpp")
@@ -145,7 +147,9 @@ def run_demo(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     runs = {name: Run.open(folder / name) for name in recipes}
-    vectors = {name: searched_vectors(run, collection, device=device) for name, run in runs.items()}
+    vectors = {
+        name: validation_vectors(run, collection, device=device) for name, run in runs.items()
+    }
     demo = Demo(
         folder=folder,
         collection=collection,
@@ -223,7 +227,7 @@ def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[
         )
     else:
         first = (
-            f"Keep the old model, or embed the gallery again: the best new model ({best}) reaches "
+            f"{ADVICE['not compatible'].capitalize()}: the best new model ({best}) reaches "
             f"{100 * upgrades[best]:.1f} mAP on the stored vectors, no more than the "
             f"{100 * today:.1f} of today."
         )

@@ -12,8 +12,8 @@ from nobackfill.errors import DataError
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import MEANING
 from nobackfill.models import make_dual, make_model
+from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.jobs import Job
-from nobackfill.training.pipeline import AS_IT_COMES, Decoding
 from nobackfill.training.precision import HALF
 
 BYTES = 4  # of a number in float32
@@ -61,7 +61,7 @@ class Plan:
         return {**asdict(self), "differences": self.differences}
 
 
-def plan_job(job: Job, *, decoding: Decoding = AS_IT_COMES) -> Plan:
+def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
     """What a job will do; the data are listed and counted, and no image is opened."""
     recipe, config = job.recipe, job.recipe.train
     expected = {

@@ -9,8 +9,8 @@ from nobackfill.data.captions import Captions
 from nobackfill.data.listing import read_text
 from nobackfill.errors import DataError
 from nobackfill.models.embed import embed_texts
-from nobackfill.training.pipeline import vectors_path
 from nobackfill.training.run import Run
+from nobackfill.training.run_vectors import vectors_path
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.space import read_space
 

@@ -1,4 +1,7 @@
-"""What a method is shown of a batch: images, or images and texts; and which items there are."""
+"""Runs the model on a batch and returns embeddings, labels and item indices.
+
+An item is what `OldSpace` has one row for: a training image, or one of its texts.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -16,35 +19,35 @@ from nobackfill.methods.losses import pair_contrast
 from nobackfill.models.dual import DualEncoder, OneSide
 from nobackfill.models.embed import Watch, embed, embed_texts
 
-Part = tuple[int, int]  # which one, and of how many
+Part = tuple[int, int]  # index of the part, number of parts
 WHOLE: Part = (0, 1)
 
 
-class Seen(NamedTuple):
-    """What a method is shown of a batch.
+class MethodInputs(NamedTuple):
+    """What a forward pass hands to the method.
 
     Attributes:
         new: New embeddings.
-        labels: Their classes.
-        items: Theirs among all items, as `OldSpace` numbers them.
-        terms: Of the loss, that no method makes.
+        labels: Class of each embedding.
+        items: Item index of each embedding, in the order of `OldSpace`.
+        terms: Loss terms that do not depend on the method.
     """
 
-    new: Float[Tensor, "shown dim"]
-    labels: Int[Tensor, " shown"]
-    items: Int[Tensor, " shown"]
+    new: Float[Tensor, "items dim"]
+    labels: Int[Tensor, " items"]
+    items: Int[Tensor, " items"]
     terms: dict[str, Float[Tensor, ""]]
 
 
 @runtime_checkable
-class Sight(Protocol):
-    """How a model's batches become what a method is shown, and which items there are."""
+class ForwardPass(Protocol):
+    """Turns batches into method inputs, and embeds all training items."""
 
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
-        """The class of each item, in the order in which `OldSpace` has them."""
+        """Class of each item, in the order of `OldSpace`."""
 
-    def look(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Seen:
-        """Runs the model, all processes together, each on its part of the batch."""
+    def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
+        """Runs the model in every process on its part of the batch and gathers the results."""
 
     def embed(
         self,
@@ -54,29 +57,29 @@ class Sight(Protocol):
         watch: Watch = iter,
         crew: Crew | None = None,
     ) -> Float[Tensor, "items dim"]:
-        """The model's embeddings of the items, as for a test."""
+        """Embeds the items without augmentation."""
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """Images alone.
+class ImageForwardPass:
+    """Forward pass of a model of images.
 
     Attributes:
-        collection: Where they are.
-        rows: Which of them are items.
+        collection: Collection that holds the images.
+        rows: Rows of the training images; each is an item.
     """
 
     collection: Collection
     rows: Int[Tensor, " items"]
 
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
-        """See `Sight`."""
-        return self.collection.labels[cut(self.rows, part)]
+        """See `ForwardPass`."""
+        return self.collection.labels[select_part(self.rows, part)]
 
-    def look(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Seen:
-        """See `Sight`."""
+    def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
+        """See `ForwardPass`."""
         new = distributed.gather(model(batch.images), len(batch.items))
-        return Seen(new, batch.labels, batch.items, {})
+        return MethodInputs(new, batch.labels, batch.items, {})
 
     def embed(
         self,
@@ -86,22 +89,23 @@ class Images:
         watch: Watch = iter,
         crew: Crew | None = None,
     ) -> Float[Tensor, "items dim"]:
-        """See `Sight`."""
-        return embed(model, self.collection, cut(self.rows, part), watch=watch, crew=crew)
+        """See `ForwardPass`."""
+        return embed(model, self.collection, select_part(self.rows, part), watch=watch, crew=crew)
 
 
 @dataclass(frozen=True, eq=False)
-class ImagesAndTexts:
-    """Images, and one text of each by chance; the method is shown the ones, the others, or both.
+class ImageTextForwardPass:
+    """Forward pass of a model of images and texts: each image with one random text of its own.
 
-    Items are the images, then all their texts, as far as the method is shown them.
+    The method gets image embeddings, text embeddings or both, as `config.modalities` selects.
+    Items are the training images, then all their texts, restricted to these modalities.
 
     Attributes:
-        collection: Where the images are.
-        rows: Which of them are trained on.
-        captions: Their texts.
-        prepared: The texts as the model wants them, on its device.
-        config: How both are trained together.
+        collection: Collection that holds the images.
+        rows: Rows of the training images.
+        captions: Texts of the training images.
+        prepared: Texts in the model's input format, on the model's device.
+        config: Settings of the joint training.
     """
 
     collection: Collection
@@ -117,28 +121,31 @@ class ImagesAndTexts:
         rows: Int[Tensor, " images"],
         model: DualEncoder,
         config: PairsConfig,
-    ) -> "ImagesAndTexts":
-        """All texts of some images, prepared for a model."""
+    ) -> "ImageTextForwardPass":
+        """Prepares all texts of the training images for a model."""
         captions, device = collection.captions_of(rows), next(model.parameters()).device
         prepared = model.prepare(captions.texts, captions.ids).to(device)
         return cls(collection, rows, captions.to(device), prepared, config)
 
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
-        """See `Sight`."""
-        each = [self.collection.rows_of(self.rows, one) for one in self.config.modalities]
-        return self.collection.labels[torch.cat([cut(rows, part) for rows in each])]
+        """See `ForwardPass`."""
+        by_modality = [self.collection.rows_of(self.rows, name) for name in self.config.modalities]
+        return self.collection.labels[torch.cat([select_part(r, part) for r in by_modality])]
 
-    def look(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Seen:
-        """See `Sight`."""
-        chance = torch.rand(len(batch.items), generator=generator).to(batch.items.device)
-        chosen = self.captions.drawn(batch.items, chance)
-        both = model(batch.images, self.prepared[cut(chosen, distributed.part())])
-        image, text = (distributed.gather(one, len(batch.items)) for one in both)
+    def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
+        """See `ForwardPass`."""
+        # Draw one text for each image and embed both.
+        uniform = torch.rand(len(batch.items), generator=generator).to(batch.items.device)
+        drawn = self.captions.drawn(batch.items, uniform)
+        embeddings = model(batch.images, self.prepared[select_part(drawn, distributed.part())])
+        image, text = (distributed.gather(each, len(batch.items)) for each in embeddings)
         contrast = pair_contrast(image, text, batch.labels, temperature=self.config.temperature)
-        before = len(self.rows) if "image" in self.config.modalities else 0
-        shown = {"image": (image, batch.items), "text": (text, before + chosen)}
-        new, items = zip(*(shown[one] for one in self.config.modalities), strict=True)
-        return Seen(
+
+        # Hand the selected modalities to the method; text items are numbered after image items.
+        first_text = len(self.rows) if "image" in self.config.modalities else 0
+        by_modality = {"image": (image, batch.items), "text": (text, first_text + drawn)}
+        new, items = zip(*(by_modality[name] for name in self.config.modalities), strict=True)
+        return MethodInputs(
             torch.cat(new),
             batch.labels.repeat(len(new)),
             torch.cat(items),
@@ -153,19 +160,19 @@ class ImagesAndTexts:
         watch: Watch = iter,
         crew: Crew | None = None,
     ) -> Float[Tensor, "items dim"]:
-        """See `Sight`."""
-        found = []
-        for one in self.config.modalities:
-            side = OneSide(model, one)
-            if one == "text":
-                found.append(embed_texts(side, cut(self.prepared, part)))
+        """See `ForwardPass`."""
+        embeddings = []
+        for modality in self.config.modalities:
+            encoder = OneSide(model, modality)
+            if modality == "text":
+                embeddings.append(embed_texts(encoder, select_part(self.prepared, part)))
             else:
-                rows = cut(self.rows, part)
-                found.append(embed(side, self.collection, rows, watch=watch, crew=crew))
-        return torch.cat(found)
+                rows = select_part(self.rows, part)
+                embeddings.append(embed(encoder, self.collection, rows, watch=watch, crew=crew))
+        return torch.cat(embeddings)
 
 
-def cut(values: Shaped[Tensor, "items ..."], part: Part) -> Shaped[Tensor, "some ..."]:
-    """One of so many parts of equal size."""
-    mine, of = part
-    return values.tensor_split(of)[mine]
+def select_part(values: Shaped[Tensor, "items ..."], part: Part) -> Shaped[Tensor, "selected ..."]:
+    """Returns one of several parts of nearly equal size."""
+    index, count = part
+    return values.tensor_split(count)[index]

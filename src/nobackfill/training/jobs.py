@@ -7,7 +7,7 @@ from pathlib import Path
 from nobackfill.core.config import OldConfig, Recipe, read_sequence
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
-from nobackfill.training.run import resolve
+from nobackfill.training.resolve import resolve
 
 SHARED = ("data.", "images.", "tests.")  # changes that old models are told too
 

@@ -1,4 +1,4 @@
-"""The training loop, from the first line to the last. No method's name occurs in it."""
+"""The training loop, from the first line to the last. It works for every method alike."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,22 +19,21 @@ from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.models.embed import Watch
 from nobackfill.ops.matmul import matrix_products
-from nobackfill.training.forward import Images, Sight
-from nobackfill.training.new_prototypes import NewSpace
-from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.forward import ForwardPass, ImageForwardPass
+from nobackfill.training.new_prototypes import NewSpace, RunningMeans
 from nobackfill.training.precision import in_precision, scaler_for
 
-TEXTS = 2**40  # so that which text is drawn has nothing to do with the order of the images
+TEXT_SEED = 2**40  # makes the choice of texts independent of the order of the images
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to.
+    """Result of one epoch.
 
     Attributes:
-        epoch: Its number, the first being 0.
-        learning_rate: With which it was trained.
-        terms: The mean of each term of the loss.
+        epoch: Number of the epoch, starting at 0.
+        learning_rate: Learning rate of the epoch.
+        terms: Mean of each loss term.
     """
 
     epoch: int
@@ -49,68 +48,69 @@ def train(
     rows: Int[Tensor, " items"],
     config: TrainConfig,
     *,
-    sight: Sight | None = None,
+    forward_pass: ForwardPass | None = None,
     old_model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     scaler: torch.amp.GradScaler | None = None,
-    running: RunningMeans | None = None,
+    running_means: RunningMeans | None = None,
     start: int = 0,
     watch: Watch = iter,
 ) -> Iterator[Epoch]:
     """Trains `model` and `method` in place and yields after each epoch.
 
-    Progress bars, checkpoints, early stopping and logging are the caller's. All randomness comes
-    from `config.seed` and the epoch's number, so a loop that starts at `start`, with the weights,
-    the optimiser and the rest of that moment, goes on exactly as one that was never stopped.
+    The caller adds progress bars, checkpoints, early stopping and logging. All randomness comes
+    from `config.seed` and the epoch number: a loop that starts at `start` with the weights and the
+    optimiser state of that moment continues exactly as one that never stopped.
 
-    Under torchrun every process sees its part of each batch; what the method gets is gathered.
+    Under torchrun every process embeds its part of each batch; the method gets the whole batch.
 
     Args:
-        model: Images in, embeddings out; or images and texts in, both embeddings out.
-        method: Embeddings in, terms of the loss out.
-        collection: Where the images are.
-        rows: Which of them to train on.
-        config: How long and how fast.
-        sight: What the method is shown of a batch; images alone where it is not given.
-        old_model: Embeds the same views for the method, where it shall not use stored vectors.
-        optimizer: Of the parameters of both; made by `make_optimizer` where it is not given.
-        scaler: Of the gradients, for float16; made where it is not given.
-        running: Takes the place of a pass over the training set where new prototypes are wanted.
-        start: The first epoch to train.
-        watch: Wraps the batches of each epoch, as a progress bar does.
+        model: Network from images to embeddings, or from images and texts to both embeddings.
+        method: Module from embeddings to loss terms.
+        collection: Collection that holds the images.
+        rows: Rows of the training images.
+        config: Training settings.
+        forward_pass: Forward pass of a batch. None uses `ImageForwardPass`.
+        old_model: Old model that embeds the augmented images of each batch. None makes the method
+            use the stored old vectors.
+        optimizer: Optimiser of the parameters of model and method. None calls `make_optimizer`.
+        scaler: Gradient scaler for float16. None creates one.
+        running_means: Class means of the training batches, used as new prototypes. None computes
+            the new prototypes in a pass over the training set.
+        start: First epoch to train.
+        watch: Wrapper of the batches of each epoch, such as a progress bar.
     """
+    # Set up what all epochs share.
     device = next(model.parameters()).device
     num_classes = int(collection.labels[rows].max()) + 1
-    sight = sight or Images(collection, rows)
+    forward_pass = forward_pass or ImageForwardPass(collection, rows)
     optimizer = optimizer or make_optimizer(model, method, config)
     scaler = scaler or scaler_for(config.precision, device)
     if config.compile:
         model.compile()
-    seeing = in_precision(model, config.precision)
-    learning = distributed.shared(seeing)
+    cast_model = in_precision(model, config.precision)
+    shared_model = distributed.shared(cast_model)
     parameters = [*model.parameters(), *method.parameters()]
     crew = crew_for(collection, device)
-    embed = partial(sight.embed, seeing, watch=watch, crew=crew)
+    embed = partial(forward_pass.embed, cast_model, watch=watch, crew=crew)
 
     for epoch in range(start, config.epochs):
-        distributed.agree(model)  # on the running statistics, which each process has its own of
-        space = NewSpace(sight, embed, num_classes, running)
+        # Prepare the method: it may ask for the new prototypes or embeddings.
+        distributed.agree(model)  # each process has its own running statistics
+        new_space = NewSpace(forward_pass, embed, num_classes, running_means)
         with matrix_products(config.precision):
             method.start_epoch(
                 epoch,
                 config.epochs,
-                new_prototypes=space.prototypes,
-                new_embeddings=space.embeddings,
+                new_prototypes=new_space.prototypes,
+                new_embeddings=new_space.embeddings,
             )
         distributed.agree(method)
-        space.forget_embeddings()
-        rate = learning_rate(epoch, config)
+        new_space.free_embeddings()
 
-        learning.train()
-        method.train()
-        history: list[dict[str, Tensor]] = []
+        # Shuffle the batches by the seed of this epoch.
         seed = config.seed * 100_003 + epoch
-        chance = torch.Generator().manual_seed(seed ^ TEXTS)
+        text_generator = torch.Generator().manual_seed(seed ^ TEXT_SEED)
         batches = Batches(
             collection,
             rows,
@@ -121,37 +121,49 @@ def train(
             part=distributed.part(),
             crew=crew,
         )
-        with matrix_products(config.precision), layers_draw_from(batches.generator, device):
+        rate = learning_rate(epoch, config)
+        history: list[dict[str, Tensor]] = []
+        shared_model.train()
+        method.train()
+
+        with matrix_products(config.precision), seeded_layers(batches.generator, device):
             for number, batch in enumerate(watch(batches)):
                 step = step_of(number, len(batches), epoch=epoch, accumulate=config.accumulate)
-                with nullcontext() if step.is_due else not_yet(learning):
-                    seen = sight.look(learning, batch, chance)
-                    old = same_view(old_model, batch)
-                    terms = method(seen.new, seen.labels, items=seen.items, **old)
-                    terms = {**seen.terms, **terms}
+
+                # Forward and backward.
+                with nullcontext() if step.is_due else without_sync(shared_model):
+                    inputs = forward_pass.run(shared_model, batch, text_generator)
+                    old = embed_same_view(old_model, batch)
+                    terms = method(inputs.new, inputs.labels, items=inputs.items, **old)
+                    terms = {**inputs.terms, **terms}
                     loss = torch.stack(list(terms.values())).sum() / step.batches
                     scaler.scale(loss).backward()
-                if running is not None:
-                    running.add(seen.new, seen.labels)
+
+                # Record what the batch came to.
+                if running_means is not None:
+                    running_means.add(inputs.new, inputs.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
+
+                # Step once enough batches are accumulated.
                 if step.is_due:
-                    set_rate(optimizer, rate * warmup(step.number, config))
+                    set_learning_rate(optimizer, rate * warmup(step.number, config))
                     scaler.step(optimizer)
                     scaler.update()
                     optimizer.zero_grad()
 
+        # Report the epoch.
         means = mean_terms(history)
         check_finite(means, parameters, epoch=epoch, learning_rate=config.learning_rate)
         yield Epoch(epoch, rate, means)
 
 
 class Step(NamedTuple):
-    """The optimiser's step that a batch belongs to.
+    """Optimiser step that a batch belongs to.
 
     Attributes:
-        number: Its number, counted from the first epoch on.
-        batches: How many make it.
-        is_due: Whether this batch is the last of them.
+        number: Number of the step, counted from the first epoch.
+        batches: Number of batches in the step.
+        is_due: Whether this batch is the last of the step.
     """
 
     number: int
@@ -160,32 +172,34 @@ class Step(NamedTuple):
 
 
 def step_of(batch: int, batches: int, *, epoch: int, accumulate: int) -> Step:
-    r"""The optimiser's step that batch `b` of `B` in epoch `t` belongs to, where `k` make one.
+    r"""Returns the optimiser step of batch `b` of `B` in epoch `t`; `k` batches make a step.
 
     .. math::
         s = t \lceil B / k \rceil + \lfloor b / k \rfloor
 
-    The last step of an epoch is made of the batches that are left.
+    The last step of an epoch consists of the remaining batches.
 
     Example:
         >>> [tuple(step_of(batch, 4, epoch=1, accumulate=3)) for batch in (0, 2, 3)]
         [(2, 3, False), (2, 3, True), (3, 1, True)]
     """
-    place = batch // accumulate
-    first, steps = place * accumulate, -(-batches // accumulate)
-    together = min(accumulate, batches - first)
-    return Step(epoch * steps + place, together, batch == first + together - 1)
+    index = batch // accumulate
+    first, steps = index * accumulate, -(-batches // accumulate)
+    size = min(accumulate, batches - first)
+    return Step(epoch * steps + index, size, batch == first + size - 1)
 
 
-def same_view(old_model: nn.Module | None, batch: Batch) -> dict[str, Float[Tensor, "batch dim"]]:
-    """What the old model makes of the very images of a batch, as a method takes it, if wanted."""
+def embed_same_view(
+    old_model: nn.Module | None, batch: Batch
+) -> dict[str, Float[Tensor, "batch dim"]]:
+    """Embeds the batch's augmented images with the old model, as the argument `old` of a method."""
     if old_model is None:
         return {}
-    return {"old": distributed.gather(seen_by(old_model, batch.images), len(batch.items))}
+    return {"old": distributed.gather(embed_frozen(old_model, batch.images), len(batch.items))}
 
 
 def mean_terms(history: Sequence[Mapping[str, Float[Tensor, ""]]]) -> dict[str, float]:
-    """The mean of each term of the loss over the batches of an epoch."""
+    """Returns the mean of each loss term over the batches of an epoch."""
     return {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
 
 
@@ -196,21 +210,21 @@ def check_finite(
     epoch: int,
     learning_rate: float,
 ) -> None:
-    """Raises where an epoch came to a loss or to weights that are not finite."""
-    sound = all(parameter.isfinite().all() for parameter in parameters)
-    if not sound or not all(math.isfinite(mean) for mean in means.values()):
+    """Raises if the losses or the weights of an epoch are not finite."""
+    are_weights_finite = all(parameter.isfinite().all() for parameter in parameters)
+    if not are_weights_finite or not all(math.isfinite(mean) for mean in means.values()):
         raise TrainingDiverged(
-            f"wanted finite weights and losses, but in epoch {epoch + 1} the losses are "
-            f"{means} and the weights {'finite' if sound else 'are not'}. Lower "
+            f"The training diverged in epoch {epoch + 1}: the mean losses are {means} and the "
+            f"weights are {'finite' if are_weights_finite else 'not finite'}. Lower "
             f"`learning_rate` (now {learning_rate}) and train again."
         )
 
 
 @contextmanager
-def layers_draw_from(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
-    """For a while, layers that drop at random draw from the epoch's seed, in each process others.
+def seeded_layers(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """Seeds layers such as dropout by the epoch and the process.
 
-    They can only draw from torch's global generators, which are left as they were.
+    These layers draw from torch's global generators. Their state is restored at the end.
     """
     assert generator is not None
     rank, world = distributed.part()
@@ -219,8 +233,8 @@ def layers_draw_from(generator: torch.Generator | None, device: torch.device) ->
         yield
 
 
-def not_yet(model: nn.Module) -> AbstractContextManager[Any]:
-    """While gradients are only added up, processes need not tell each other theirs."""
+def without_sync(model: nn.Module) -> AbstractContextManager[Any]:
+    """Accumulates gradients without averaging them over the processes."""
     no_sync: AbstractContextManager[Any] = (
         model.no_sync() if hasattr(model, "no_sync") else nullcontext()  # type: ignore[operator]
     )
@@ -228,16 +242,16 @@ def not_yet(model: nn.Module) -> AbstractContextManager[Any]:
 
 
 @torch.no_grad()
-def seen_by(
+def embed_frozen(
     model: nn.Module, images: Float[Tensor, "batch channels height width"]
 ) -> Float[Tensor, "batch dim"]:
-    """What a frozen model makes of images."""
+    """Embeds images with a frozen model."""
     embeddings: Tensor = model.eval()(images)
     return embeddings
 
 
 def learning_rate(epoch: int, config: TrainConfig) -> float:
-    r"""The learning rate of an epoch.
+    r"""Returns the learning rate of an epoch.
 
     .. math::
         \text{cosine:}\quad \eta_t = \tfrac12 \eta_0 (1 + \cos(\pi t / T)), \qquad
@@ -255,12 +269,12 @@ def learning_rate(epoch: int, config: TrainConfig) -> float:
 
 
 def warmup(step: int, config: TrainConfig) -> float:
-    r"""By how much the learning rate is lowered at one of the first steps.
+    r"""Returns the warm-up factor of the learning rate at a step.
 
     .. math::
         w_s = f + (1 - f) \min(1, s / S)
 
-    with the factor `f` and the number `S` of steps that the settings have.
+    with `f` = `warmup_factor` and `S` = `warmup_steps`.
 
     Example:
         >>> config = TrainConfig(warmup_steps=10, warmup_factor=0.5)
@@ -273,7 +287,7 @@ def warmup(step: int, config: TrainConfig) -> float:
     return config.warmup_factor + (1 - config.warmup_factor) * share
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Sets the learning rate of all parameters."""
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -282,7 +296,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def make_optimizer(
     model: nn.Module, method: nn.Module, config: TrainConfig
 ) -> torch.optim.Optimizer:
-    """The optimiser of the parameters of model and method."""
+    """Creates the optimiser of the parameters of model and method."""
     parameters = [*model.parameters(), *method.parameters()]
     if config.optimizer in ("adam", "adamw"):
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW

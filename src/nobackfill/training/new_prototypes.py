@@ -1,59 +1,102 @@
-"""The new model's space before an epoch, looked at only where a method asks for it."""
+"""Prototypes and embeddings of the new model before an epoch, computed only if a method needs them.
+
+`RunningMeans` approximates the prototypes from the training batches and saves the extra pass over
+the training set.
+"""
 
 from collections.abc import Callable
 
-from jaxtyping import Float
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from nobackfill.core import distributed
 from nobackfill.methods.prototypes import class_means
-from nobackfill.training.forward import WHOLE, Sight
-from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.forward import WHOLE, ForwardPass
+
+
+class RunningMeans(nn.Module):
+    r"""Sums of the unit embeddings of each class over an epoch.
+
+    .. math::
+        q_c = \frac{m_c}{\lVert m_c \rVert}, \qquad
+        m_c = \sum_{b} \sum_{i \in b : y_i = c} \frac{e_i}{\lVert e_i \rVert}
+
+    Each :math:`e_i` is the embedding of an augmented image by the model in train mode, at batch
+    `b`. The result approximates the class means over the training set at the end of the epoch. A
+    class that occurs in no batch keeps its previous mean.
+
+    Args:
+        num_classes: Number of classes in the training set.
+        dim: Dimension of the embedding.
+    """
+
+    sums: Float[Tensor, "classes dim"]
+    last: Float[Tensor, "classes dim"]
+
+    def __init__(self, num_classes: int, dim: int):
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(num_classes, dim))
+        self.register_buffer("last", torch.zeros(num_classes, dim))
+
+    @torch.no_grad()
+    def add(self, new: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]) -> None:
+        """Adds a training batch to the sums."""
+        self.sums.index_add_(0, labels, F.normalize(new, dim=-1))
+
+    def take(self) -> Float[Tensor, "classes dim"] | None:
+        """Returns the means of the last epoch and resets the sums; None while a class has none."""
+        has_items = self.sums.norm(dim=-1, keepdim=True) > 0
+        self.last = torch.where(has_items, F.normalize(self.sums, dim=-1), self.last)
+        self.sums.zero_()
+        return self.last.clone() if bool((self.last != 0).any(dim=-1).all()) else None
 
 
 class NewSpace:
-    """What a method may ask of the new model before an epoch: each is made once, if at all.
+    """Embeddings and prototypes of the new model before an epoch; each is computed at most once.
 
     Args:
-        sight: Which items there are, and of which classes.
-        embed: Embeds a part of them by the new model, as for a test.
-        num_classes: Of the training set.
-        running: Takes the place of a pass over the training set where prototypes are wanted.
+        forward_pass: Source of the items' labels.
+        embed: Function that embeds a part of the items with the new model.
+        num_classes: Number of classes in the training set.
+        running_means: Class means of the last epoch's batches. None computes the prototypes in a
+            pass over the training set.
     """
 
     def __init__(
         self,
-        sight: Sight,
+        forward_pass: ForwardPass,
         embed: Callable[..., Float[Tensor, "items dim"]],
         num_classes: int,
-        running: RunningMeans | None,
+        running_means: RunningMeans | None,
     ):
-        self._sight, self._embed = sight, embed
-        self._num_classes, self._running = num_classes, running
+        self._forward_pass, self._embed = forward_pass, embed
+        self._num_classes, self._running_means = num_classes, running_means
         self._embeddings: Tensor | None = None
         self._prototypes: Tensor | None = None
 
     def embeddings(self) -> Float[Tensor, "items dim"]:
-        """Of every item; costs a pass over the training set."""
+        """Embeds every item; costs a pass over the training set."""
         if self._embeddings is None:
             self._embeddings = self._embed(part=WHOLE)
         return self._embeddings
 
     def prototypes(self) -> Float[Tensor, "classes dim"]:
-        """Class means: running ones where there are any, else those of a pass."""
+        """Returns the class means: the running means if available, else those of a pass."""
         if self._prototypes is None:
-            means = None if self._running is None else self._running.take()
+            means = None if self._running_means is None else self._running_means.take()
             self._prototypes = self._means_of_a_pass() if means is None else means
         return self._prototypes
 
-    def forget_embeddings(self) -> None:
-        """Lets go of what is as large as the training set."""
+    def free_embeddings(self) -> None:
+        """Frees the embeddings, which are as large as the training set."""
         self._embeddings = None
 
     def _means_of_a_pass(self) -> Float[Tensor, "classes dim"]:
-        """Class means of all items, of which each process embeds its part."""
+        """Computes the class means of all items; each process embeds its part."""
         part = distributed.part()
         with distributed.alone():
             embeddings = self.embeddings() if part == WHOLE else self._embed(part=part)
-        labels = self._sight.labels(part).to(embeddings.device)
+        labels = self._forward_pass.labels(part).to(embeddings.device)
         return class_means(embeddings, labels, self._num_classes, over_processes=True)

@@ -1,4 +1,4 @@
-"""In which precision a model works. The loss is always in float32."""
+"""Numeric precision of the model during training. The loss is always computed in float32."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Autocast(nn.Module):
-    """A model that works in half precision where that is safe; embeddings come out in float32.
+    """Runs a model in half precision where that is safe and returns float32 embeddings.
 
     Args:
-        model: Images in, embeddings out; or images and texts in, both embeddings out.
+        model: Network from images to embeddings, or from images and texts to both embeddings.
         precision: "bfloat16" or "float16".
     """
 
@@ -21,20 +21,20 @@ class Autocast(nn.Module):
         self.model, self.precision = model, precision
 
     def forward(self, *inputs: Tensor | None) -> Any:
-        """Returns what the model makes of the inputs, in float32."""
-        device = next(one.device for one in inputs if one is not None)
+        """Returns the model's embeddings of the inputs in float32."""
+        device = next(tensor.device for tensor in inputs if tensor is not None)
         with torch.autocast(device.type, HALF[self.precision]):
-            made = self.model(*inputs)
-        if isinstance(made, Tensor):
-            return made.float()
-        return tuple(None if one is None else one.float() for one in made)
+            outputs = self.model(*inputs)
+        if isinstance(outputs, Tensor):
+            return outputs.float()
+        return tuple(None if output is None else output.float() for output in outputs)
 
 
 def in_precision(model: nn.Module, precision: str) -> nn.Module:
-    """The same model, working in that precision; its parameters stay as they are."""
+    """Returns the model with its forward pass in a precision; the parameters stay in float32."""
     return Autocast(model, precision) if precision in HALF else model
 
 
 def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """Keeps gradients in float16 from vanishing; does nothing in other precisions."""
+    """Creates the gradient scaler for float16; it has no effect in other precisions."""
     return torch.amp.GradScaler(device.type, enabled=precision == "float16")

@@ -15,14 +15,10 @@ from nobackfill.evaluation.matrix import mean_average_precision
 from nobackfill.evaluation.multi_plan import plan_common_search
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.scores import compatibility
-from nobackfill.training.pipeline import (
-    AS_IT_COMES,
-    Decoding,
-    is_searched,
-    main_direction,
-    searched_vectors,
-)
+from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.run import Run
+from nobackfill.training.run_evaluation import has_queries, main_direction
+from nobackfill.training.run_vectors import validation_vectors
 from nobackfill.vectors import Vectors
 
 
@@ -31,7 +27,7 @@ def summarize_sequence(
     runs: Sequence[Run],
     *,
     device: torch.device,
-    decoding: Decoding = AS_IT_COMES,
+    decoding: Decoding = DEFAULT_DECODING,
 ) -> dict[str, Any]:
     """The compatibility matrix of finished runs, AC and AM, also left in `sequence.json`.
 
@@ -46,7 +42,7 @@ def summarize_sequence(
     matrices = {
         name or "data": compatibility_matrix(runs, one, test=name, device=device)
         for name, one in collections.items()
-        if is_searched(one, recipe)
+        if has_queries(one, recipe)
     }
     if not matrices:
         raise DataError(
@@ -85,7 +81,7 @@ def compatibility_matrix(
     `nobackfill.evaluation.matrix` does the same for files. Here, methods that map queries map
     them on from gallery to gallery.
     """
-    stored = [searched_vectors(run, collection, test=test, device=device) for run in runs]
+    stored = [validation_vectors(run, collection, test=test, device=device) for run in runs]
     _, rules = protocol_named(collection.protocol)
     rules = replace(rules, modalities=main_direction(runs[-1], collection))
     named = {str(run.folder): vectors for run, vectors in zip(runs, stored, strict=True)}

@@ -1,4 +1,4 @@
-"""Losses for TensorBoard."""
+"""Writes losses for TensorBoard."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,13 +10,13 @@ from nobackfill.training.loop import Epoch
 
 
 def with_tensorboard(epochs: Iterable[Epoch], folder: Path) -> Iterator[Epoch]:
-    """Passes epochs on, and writes the terms of each into `folder/tensorboard`."""
+    """Yields the epochs and writes the loss terms of each to `folder/tensorboard`."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "wanted tensorboard to write its files, but it is not installed. "
-            "`pip install 'nobackfill[tensorboard]'`, or leave --tensorboard out."
+            "tensorboard is not installed. Run `pip install 'nobackfill[tensorboard]'`, or leave "
+            "--tensorboard out."
         ) from None
     if not is_main():
         yield from epochs

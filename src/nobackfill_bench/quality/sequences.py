@@ -10,7 +10,8 @@ import torch
 
 from nobackfill.core.config import Recipe
 from nobackfill.core.device import choose_device
-from nobackfill.training.pipeline import Decoding, train_run
+from nobackfill.training.decoding import Decoding
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import summarize_sequence
 from nobackfill_bench.quality.suite import Found, Suite, Task, read_way

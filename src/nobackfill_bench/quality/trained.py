@@ -15,7 +15,8 @@ from nobackfill.core.config import Recipe
 from nobackfill.core.device import choose_device
 from nobackfill.evaluation.geometry import cosine_spread
 from nobackfill.methods.prototypes import class_means
-from nobackfill.training.pipeline import Decoding, train_run
+from nobackfill.training.decoding import Decoding
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.vectors import load_vectors
 from nobackfill_bench.quality.suite import Found, Suite, Task, read_way

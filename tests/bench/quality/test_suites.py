@@ -7,7 +7,7 @@ import pytest
 from nobackfill.data.registry import COLLECTIONS
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
-from nobackfill.training.run import resolve
+from nobackfill.training.resolve import resolve
 from nobackfill_bench import SUITES
 from nobackfill_bench.quality.frozen_features import ScratchSuite
 from nobackfill_bench.quality.heads import FittedSuite

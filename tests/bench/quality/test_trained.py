@@ -9,7 +9,7 @@ import torch
 
 from nobackfill.methods import METHODS
 from nobackfill.training.demo import demo_recipe
-from nobackfill.training.run import resolve
+from nobackfill.training.resolve import resolve
 from nobackfill.vectors import load_vectors
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.quality.runner import one_run

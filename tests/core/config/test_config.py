@@ -16,7 +16,7 @@ from nobackfill.core.config import (
     to_toml,
 )
 from nobackfill.errors import ConfigError
-from nobackfill.training.run import resolve
+from nobackfill.training.resolve import resolve
 
 RECIPES = sorted((Path(__file__).parents[3] / "recipes").rglob("*.toml"))
 

@@ -10,7 +10,7 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
 from nobackfill.models.embed import embed
 from nobackfill.training.loop import train
-from nobackfill.training.new_prototypes_running import RunningMeans
+from nobackfill.training.new_prototypes import RunningMeans
 from nobackfill.training.pipeline import train_run
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def test_in_the_loop_no_pass_is_made_after_the_first_epoch(collection, monkeypat
     method, rows = Curious(), collection.training_rows(-1)
     running = RunningMeans(10, 8)
     model = make_model(MODEL, seed=0)
-    list(train(model, method, collection, rows, CONFIG, running=running))
+    list(train(model, method, collection, rows, CONFIG, running_means=running))
     assert len(passes) == 1
     for epoch in (1, 2):
         expected = means_by_hand(method.batches[epoch - 1], 10, torch.zeros(10, 8))
@@ -146,7 +146,12 @@ def test_batches_that_leave_a_class_out_do_not_lose_it(collection, monkeypatch):
     method, rows = Curious(), collection.training_rows(-1)
     list(
         train(
-            make_model(MODEL, seed=0), method, collection, rows, config, running=RunningMeans(10, 8)
+            make_model(MODEL, seed=0),
+            method,
+            collection,
+            rows,
+            config,
+            running_means=RunningMeans(10, 8),
         )
     )
     held = [set(torch.cat([y for _, y in epoch]).tolist()) for epoch in method.batches]
