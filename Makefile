@@ -2,13 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+# Two processes share the tests by file; each works in one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo test test-all check clean
 
 demo: .venv/installed
 	$(BIN)/nobackfill demo -o demo
 
+# Every formula, command, store and promise once.
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
+
+# The same, and the grids: every engine killed and on a full disk, every benchmark script.
+test-all: .venv/installed
+	$(PYTEST)
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -16,6 +16,8 @@ from nobackfill_bench.results_log import read_lines
 from nobackfill_bench.speed.page import render as render_speed
 from nobackfill_bench.speed.script_sections import flops_of_an_epoch
 
+pytestmark = pytest.mark.slow  # runs whole scripts
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 

@@ -11,6 +11,8 @@ from nobackfill_bench.results_log import read_lines
 from nobackfill_bench.speed import Case, Finding, Pair, Suite
 from nobackfill_bench.speed.runner import measure_all, plan_cases, speed_key, why_not
 
+pytestmark = pytest.mark.slow  # runs whole scripts
+
 CPU = torch.device("cpu")
 
 
