@@ -196,7 +196,7 @@ def test_an_old_model_that_was_not_trained_yet_is_two(command, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     code, _, err = command("train", "new.toml", "-o", "runs/new")
     assert code == 2
-    assert '`run = "runs/old"` in [old], but no run is there' in err
+    assert '`run = "runs/old"` in [old] is not a run folder' in err
     assert "`nobackfill train RECIPE -o runs/old`" in err
 
 
@@ -207,7 +207,7 @@ def test_bare_arrays_are_told_where_labels_may_come_from(command, files, tmp_pat
     bare = ("evaluate", "--old", tmp_path / "old.npy", "--new", tmp_path / "new.npy")
     code, _, err = command(*bare)
     assert code == 2
-    assert "A .npy has no columns: write .npz or .parquet, or list what counts as found" in err
+    assert "A .npy file has no columns: write .npz or .parquet, or list the relevant items" in err
     (tmp_path / "rows.csv").write_text("query,relevant\n0,20\n21,1\n")  # ids are row numbers
     assert command(*bare, "--ground-truth", tmp_path / "rows.csv")[0] == 0
     labelled = command(*bare[:3], "--new", files / "new.parquet", "--json")

@@ -119,7 +119,7 @@ def test_another_process_writes_the_same_bytes(command, runs, tmp_path, monkeypa
     [
         (["old"], "page.html", "has no old model to compare with"),
         (["bct-0", "old"], "page.html", "has no old model to compare with"),
-        (["nowhere"], "page.html", "there is no "),
+        (["nowhere"], "page.html", "is not a run folder: it does not exist"),
         (["bct-0", "elsewhere"], "page.html", "bct-0 and elsewhere used different items"),
         (["bct-0", "bct-0"], "page.html", "two of `bct` have the seed 0"),
         (["bct-0", "bct-1"], "page.txt", "End it in .html"),
