@@ -341,7 +341,7 @@ def test_an_unfinished_run_is_refused(runs, tmp_path):
     epochs = train_run(new_recipe(runs, "bct", 5), tmp_path / "half", device=CPU)
     next(epochs)
     epochs.close()
-    with pytest.raises(DataError, match="wanted a finished run.*half"):
+    with pytest.raises(DataError, match="half is not finished"):
         report_runs([runs / "bct-0", tmp_path / "half"], device=CPU)
     with pytest.raises(DataError, match="no config.toml"):
         report_runs([tmp_path], device=CPU)
