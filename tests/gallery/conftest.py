@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nobackfill.gallery.stores import CLIENTS, STORES, open_store
+from nobackfill.gallery.stores import STORES, open_store
 from nobackfill.vectors import Vectors
 
 DIM = 8
@@ -18,7 +18,7 @@ def fill(name, folder, ids, vectors, columns):
         path = folder / "items.safetensors"
         Vectors(ids, vectors, columns=columns).save(path)
         return f"flat://{path}"
-    pytest.importorskip(CLIENTS[name])
+    pytest.importorskip(STORES[name].client)
     path = Path(__file__).parent / "stores" / f"engine_{name}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)

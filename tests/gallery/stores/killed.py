@@ -53,7 +53,7 @@ def obey(line, vectors):
 
     Each is forked from here, where its engine is imported but nothing of it was begun.
     """
-    importlib.import_module(f"nobackfill.gallery.{STORES[read_uri(line).scheme][0]}")
+    importlib.import_module(f"nobackfill.gallery.stores.{STORES[read_uri(line).scheme].module}")
     warnings.filterwarnings("ignore", message="lancedb fork support")
     ids, source = [str(one) for one in vectors.ids.tolist()], FromFile(vectors)
     for seconds in map(float, sys.stdin):

@@ -169,7 +169,7 @@ def test_an_empty_index(tmp_path):
 
 def test_files_that_are_no_index(tmp_path):
     (tmp_path / "text").write_text("nothing of the kind, but long enough to be looked into")
-    with pytest.raises(GalleryError, match=r"as `faiss.write_index` writes it"):
+    with pytest.raises(GalleryError, match=r"written by `faiss.write_index`"):
         open_store(f"faiss://{tmp_path}/text")
     with pytest.raises(DataError, match="no such file"):
         open_store(f"faiss://{tmp_path}/nothing")

@@ -46,7 +46,7 @@ def test_a_scan_cannot_go_on_after_an_item_that_is_gone(path, items):
     without(path, items, ids[9:10])
     with open_store(f"flat://{path}") as store:
         assert store.scan(store.main, after=ids[8], limit=1).ids == [ids[10]]
-        with pytest.raises(GalleryError, match=f"after the item `{ids[9]}`.*Begin anew"):
+        with pytest.raises(GalleryError, match=f"after the item `{ids[9]}`.*Start again"):
             store.scan(store.main, after=ids[9])
 
 

@@ -73,7 +73,7 @@ def test_whole_numbers_are_compared_as_text(make, vectors):
         assert store.contained(store.main, asked) == {"7"}
         assert store.get(store.main, asked).ids == ["7"]
         assert store.scan(store.main, after="0", limit=1).ids == ["7"]
-        with pytest.raises(GalleryError, match="whole numbers, but got 'x'"):
+        with pytest.raises(GalleryError, match="after the id 'x': .* whole numbers"):
             store.scan(store.main, after="x")
 
 
@@ -97,12 +97,12 @@ def test_other_names_and_columns(make, vectors):
 
 def test_where_there_is_nothing(make, vectors, tmp_path):
     make(as_table([1], vectors[:1]))
-    with pytest.raises(DataError, match="table `photos`.*there is none"):
+    with pytest.raises(DataError, match="No table `photos`"):
         open_store(f"lancedb://{tmp_path}/photos")
     with pytest.raises(DataError, match="no such folder"):
         open_store(f"lancedb://{tmp_path}/nowhere/photos")
     assert not (tmp_path / "nowhere").exists()
-    with pytest.raises(ConfigError, match=r"folder of this machine.*s3://"):
+    with pytest.raises(ConfigError, match=r"not a local folder.*s3://"):
         open_store("lancedb://s3://bucket/items")
 
 
@@ -133,7 +133,7 @@ def test_a_search_sees_what_others_write(make, vectors, tmp_path):
         table.delete("id = 7")
         assert store.search(store.main, vectors[7:8], 1).ids != [["7"]]
         other.drop(new)
-        with pytest.raises(GalleryError, match="wanted to search at lancedb:.*not found"):
+        with pytest.raises(GalleryError, match="Could not search at lancedb:.*not found"):
             store.search(new, vectors[:1], 1)
         other.create(new, 4)
         other.upsert(new, ["7", "8"], vectors[:2, :4])
@@ -269,7 +269,7 @@ def test_what_cannot_be_written(make, vectors):
         with pytest.raises(GalleryError, match="another name"):
             store.create(f"{store.main}{MARK}notes", DIM)
         new = ours(store.main, "v2")
-        with pytest.raises(GalleryError, match="wanted to read at lancedb:.*not found"):
+        with pytest.raises(GalleryError, match="Could not read at lancedb:.*not found"):
             store.upsert(new, ["1"], vectors[:1])
         store.create(new, DIM)
         with pytest.raises(GalleryError, match="vectors of 8 dimensions"):
@@ -353,6 +353,6 @@ def test_a_write_is_tried_again_where_another_was_faster(make, vectors, monkeypa
             tried.append(table)
             raise OSError("No space left on device")
 
-        with pytest.raises(GalleryError, match="wanted to write at .*No space left"):
+        with pytest.raises(GalleryError, match="Could not write at .*No space left"):
             store._tables.write("items", broken)
         assert len(tried) == 4

@@ -89,7 +89,7 @@ def test_items_removed_by_their_owner(tmp_path, vectors):
         behind = [one for one in kept if int(one) > int(ids[3])]
         assert store.scan(store.main, after=ids[3], limit=2).ids == behind[:2]
         assert store.scan(store.main, after=kept[-1]).ids == []
-        with pytest.raises(GalleryError, match="Begin anew"):
+        with pytest.raises(GalleryError, match="Start again"):
             store.scan(store.main, after="photo")
         new = ours(store.main, "v2")
         store.create(new, DIM)
@@ -112,7 +112,7 @@ def test_an_index_of_many_vectors_for_a_key(tmp_path, vectors):
 
 def test_files_that_are_no_index(tmp_path):
     (tmp_path / "text").write_text("nothing of the kind, but long enough to be looked into" * 9)
-    with pytest.raises(GalleryError, match="as USearch's `save` writes it"):
+    with pytest.raises(GalleryError, match="written by USearch's `save`"):
         open_store(f"usearch://{tmp_path}/text")
     with pytest.raises(DataError, match="no such file"):
         open_store(f"usearch://{tmp_path}/nothing")

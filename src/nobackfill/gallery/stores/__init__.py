@@ -1,50 +1,84 @@
-"""Every kind of vector database by its scheme. A new one is a file, a line here, and tests."""
+"""The supported vector databases, one entry per URI scheme, and the function that opens them.
+
+To add an engine, write its adapter (a subclass of `Store`), one entry in `STORES`, and tests.
+"""
 
 import importlib
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nobackfill.errors import ConfigError
-from nobackfill.gallery.stores.base import Store
-from nobackfill.gallery.stores.uri import Uri, read_uri
 
-# by scheme: module and class
-STORES: dict[str, tuple[str, str]] = {
-    "flat": ("flat", "FlatStore"),
-    "faiss": ("faiss", "FaissStore"),
-    "usearch": ("usearch", "UsearchStore"),
-    "qdrant": ("qdrant.store", "QdrantStore"),
-    "pgvector": ("pgvector.store", "PgvectorStore"),
-    "lancedb": ("lancedb.store", "LanceStore"),
-    "milvus": ("milvus.store", "MilvusStore"),
+if TYPE_CHECKING:
+    from nobackfill.gallery.stores.base import Store
+    from nobackfill.gallery.stores.uri import Uri
+
+
+class Engine(NamedTuple):
+    """How to open the galleries of one scheme.
+
+    Attributes:
+        module: Module below `nobackfill.gallery.stores`.
+        store: Name of the `Store` subclass in it.
+        form: URI form, as shown to people.
+        address: What follows the scheme: a path, a host, or either of them.
+        client: Package that must be installed; the extra of that engine is named like its scheme.
+    """
+
+    module: str
+    store: str
+    form: str
+    address: Literal["path", "host", "either"]
+    client: str | None
+
+
+STORES: dict[str, Engine] = {
+    "flat": Engine("flat", "FlatStore", "flat://FILE", "path", None),
+    "faiss": Engine("faiss", "FaissStore", "faiss://FILE", "path", "faiss"),
+    "usearch": Engine("usearch", "UsearchStore", "usearch://FILE", "path", "usearch"),
+    "qdrant": Engine(
+        "qdrant.store",
+        "QdrantStore",
+        "qdrant://HOST[:PORT]/COLLECTION or qdrant:FOLDER[?collection=NAME]",
+        "either",
+        "qdrant_client",
+    ),
+    "pgvector": Engine(
+        "pgvector.store",
+        "PgvectorStore",
+        "pgvector://[USER[:PASSWORD]@][HOST[:PORT]]/DATABASE/TABLE",
+        "host",
+        "psycopg",
+    ),
+    "lancedb": Engine("lancedb.store", "LanceStore", "lancedb://FOLDER/TABLE", "path", "lancedb"),
+    "milvus": Engine(
+        "milvus.store",
+        "MilvusStore",
+        "milvus:FILE[?collection=NAME] or milvus://HOST:PORT/COLLECTION",
+        "either",
+        "pymilvus",
+    ),
 }
-# what must be installed; the extra that brings it has the name of the scheme
-CLIENTS: dict[str, str] = {
-    "faiss": "faiss",
-    "usearch": "usearch",
-    "qdrant": "qdrant_client",
-    "pgvector": "psycopg",
-    "lancedb": "lancedb",
-    "milvus": "pymilvus",
-}
 
 
-def open_store(uri: str | Uri, *, read_only: bool = False) -> Store:
-    """Opens the gallery at a line such as `lancedb://galleries/photos`.
+def open_store(uri: "str | Uri", *, read_only: bool = False) -> "Store":
+    """Opens the gallery at a URI such as `lancedb://galleries/photos`.
 
     Args:
-        uri: See `nobackfill.gallery.stores.uri.FORMS`.
+        uri: URI in one of the forms of `STORES`.
         read_only: Whether every write is refused.
     """
-    where = read_uri(uri) if isinstance(uri, str) else uri
-    module, name = STORES[where.scheme]
-    client = CLIENTS.get(where.scheme)
+    from nobackfill.gallery.stores.uri import read_uri  # which reads STORES
+
+    address = read_uri(uri) if isinstance(uri, str) else uri
+    engine = STORES[address.scheme]
     try:
-        if client is not None:
-            importlib.import_module(client)
-        kind = getattr(importlib.import_module(f"nobackfill.gallery.stores.{module}"), name)
+        if engine.client is not None:
+            importlib.import_module(engine.client)
+        module = importlib.import_module(f"nobackfill.gallery.stores.{engine.module}")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"wanted {client} to open a {where.scheme} gallery, but `{error.name}` is not "
-            f"installed. `pip install 'nobackfill[{where.scheme}]'`."
+            f"A {address.scheme} gallery requires {engine.client}, but `{error.name}` is not "
+            f"installed. Run `pip install 'nobackfill[{address.scheme}]'`."
         ) from None
-    store: Store = kind(where, read_only=read_only)
+    store: Store = getattr(module, engine.store)(address, read_only=read_only)
     return store

@@ -1,7 +1,7 @@
-"""What every vector database is from outside: collections of vectors by id, and a few notes.
+"""The interface of a vector database: collections of vectors by id, and small text notes.
 
-The owner's collection is only ever read. What we write goes into collections of our own beside it,
-whose names tell so, and no other can be written by mistake.
+The owner's collection is only read. New vectors go into separate collections whose names contain
+`MARK`; writing to any other collection is refused.
 """
 
 import re
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from nobackfill.errors import ConfigError, GalleryError
 from nobackfill.vectors.space import Space
 
-MARK = "__nobackfill_"  # in the name of every collection that is ours
+MARK = "__nobackfill_"  # in the name of every collection that nobackfill writes
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 Matrix = NDArray[np.float32]
 
 
 class Rows(NamedTuple):
-    """Some items of a collection.
+    """Items of a collection.
 
     Attributes:
-        ids: As text, whatever the database has.
-        vectors: One row for each, as they are stored.
-        columns: What else is stored of them, by name; None where an item lacks it.
+        ids: Ids as text, whatever type the database uses.
+        vectors: One row per item, as stored.
+        columns: Other stored values by name; None where an item has none.
     """
 
     ids: list[str]
@@ -36,11 +36,11 @@ class Rows(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What queries found, the best first; fewer than were asked for where there are no more.
+    """Search results, best first; shorter than requested where the collection has fewer items.
 
     Attributes:
-        ids: Of each query.
-        cosines: Of each query, to what it found.
+        ids: Ids of the results of each query.
+        cosines: Cosines of the results of each query.
     """
 
     ids: list[list[str]]
@@ -48,11 +48,11 @@ class Found(NamedTuple):
 
 
 class Index(NamedTuple):
-    """By what vectors are found without looking at each.
+    """A vector index of a collection.
 
     Attributes:
-        kind: As its database tells it, such as `hnsw (vector_cosine_ops, m=16)`.
-        lacks: How many vectors it does not have.
+        kind: Description by the database, such as `hnsw (vector_cosine_ops, m=16)`.
+        lacks: Number of vectors that are not in the index.
     """
 
     kind: str
@@ -62,12 +62,12 @@ class Index(NamedTuple):
 class Store(ABC):
     """A vector database, opened at one collection of its owner.
 
-    Ids are compared as text; `scan` has them in the order of the database, which never changes.
+    Ids are compared as text. `scan` returns them in a fixed order that the database defines.
 
     Attributes:
-        exact: Whether `search` looks at every vector.
-        main: The owner's collection.
-        shown: Where it is, without credentials.
+        exact: Whether `search` compares every vector.
+        main: Name of the owner's collection.
+        shown: URI without credentials.
         read_only: Whether every write is refused.
     """
 
@@ -80,100 +80,100 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self, collection: str) -> bool:
-        """Whether there is such a collection."""
+        """Whether the collection exists."""
 
     @abstractmethod
     def count(self, collection: str) -> int:
-        """How many items it holds."""
+        """Number of items."""
 
     @abstractmethod
     def dim(self, collection: str) -> int:
-        """How many dimensions its vectors have."""
+        """Number of dimensions of the vectors."""
 
     @abstractmethod
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
-        """The next items after an id, in the database's order; none where it ends.
+        """Returns the next items after an id, in the database's order; empty at the end.
 
-        An id that was removed meanwhile still tells where to go on.
+        `after` may be an id that has been removed meanwhile.
         """
 
     @abstractmethod
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
-        """Those of some items that are there, in any order."""
+        """Returns the items with these ids that exist, in any order."""
 
     def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
-        """Those of some items that are there."""
+        """Returns those of the ids that exist."""
         return set(self.get(collection, ids).ids)
 
     @abstractmethod
     def search(self, collection: str, query: Matrix, k: int) -> Found:
-        """The items of the largest cosine to each query."""
+        """Returns the `k` items with the largest cosine to each query."""
 
-    # Writing: collections of our own.
+    # Writing: new collections only.
 
     @abstractmethod
     def create(self, collection: str, dim: int) -> None:
-        """Makes an empty collection; nothing where it is there."""
+        """Creates an empty collection; does nothing if it exists."""
 
     @abstractmethod
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """Writes vectors of items, in place of earlier ones; all of them, or after a fault some."""
+        """Inserts or replaces vectors; after a fault, a part of them may be written."""
 
     @abstractmethod
     def remove(self, collection: str, ids: Sequence[str]) -> None:
-        """Removes items; those that are not there do not matter."""
+        """Removes items; ignores ids that do not exist."""
 
     @abstractmethod
     def drop(self, collection: str) -> None:
-        """Removes a collection; nothing where there is none."""
+        """Removes a collection; does nothing if it does not exist."""
 
-    # An index of new vectors. By default there is none to build: an engine that looks at every
-    # vector needs none, and one that indexes what it is given does so by itself.
+    # Index of new vectors. By default there is none to build: exact engines need none, and other
+    # engines index new vectors automatically.
 
     def index_of(self, collection: str) -> Index | None:
-        """By what its vectors are found; None where every one is looked at."""
+        """Returns the index of a collection; None where search compares every vector."""
         return None if self.exact else Index("its own")
 
     def wanted_index(self, collection: str) -> Index | None:
-        """What `index` would build on a collection of ours, and over how many vectors.
+        """Returns the index that `index` would build on a new collection.
 
-        It is of the kind that the owner's vectors have; refused where they have none. None where
-        the engine sees to it by itself.
+        It has the kind of the index of the owner's vectors; raises if they have none. None where
+        the engine builds indexes automatically.
         """
         return None
 
     def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
-        """Builds what `wanted_index` tells; nothing where it is there. May be stopped anywhere.
+        """Builds the index that `wanted_index` describes, unless it exists. Safe to interrupt.
 
         Args:
-            collection: Of ours.
-            watch: Is told how far it is.
+            collection: Collection of new vectors.
+            watch: Callback that receives progress messages.
         """
         self.check_writable(collection)
 
-    # Notes: small texts by key, such as which space a collection is of, and which one is served.
+    # Notes: small texts by key, such as the space of a collection and the current route.
 
     @abstractmethod
     def notes(self) -> dict[str, str]:
-        """All notes."""
+        """Returns all notes."""
 
     @abstractmethod
     def note(self, key: str, text: str | None) -> None:
-        """Writes a note at once and whole; None removes it."""
+        """Writes a note atomically; None removes it."""
 
     def own_space(self) -> Space | None:
-        """What made the owner's vectors, where their database tells; none but files do."""
+        """Returns the space of the owner's vectors if the database records it; only files do."""
         return None
 
     def retire(self) -> None:
-        """Removes the owner's old vectors, and nothing else of theirs. There is no way back."""
+        """Removes the owner's old vectors and nothing else. This cannot be undone."""
         raise GalleryError(
-            f"wanted to remove the old vectors, but {self.shown} keeps them together with what "
-            f"else is stored. Remove them yourself, once nothing asks them any more."
+            f"Cannot remove the old vectors: {self.shown} keeps them together with other data. "
+            f"Remove them yourself once nothing searches them any more."
         )
 
-    def close(self) -> None:  # noqa: B027 - files have nothing to end
-        """Ends the connection, where there is one."""
+    def close(self) -> None:  # noqa: B027 - files have no connection
+        """Closes the connection, if there is one."""
 
     def __enter__(self) -> "Store":
         return self
@@ -182,46 +182,41 @@ class Store(ABC):
         self.close()
 
     def check_writable(self, collection: str) -> None:
-        """Refuses to write where nothing shall be written, or what is not ours."""
+        """Raises if the store is read only or the collection belongs to the owner."""
         self.check_may_write()
         if not collection.startswith(f"{self.main}{MARK}"):
             raise GalleryError(
-                f"wanted to write a collection of our own beside `{self.main}`, but got "
-                f"`{collection}`. What its owner stored is never written."
+                f"Cannot write to `{collection}`: nobackfill writes only to collections named "
+                f"`{self.main}{MARK}NAME`. The owner's data is never written."
             )
 
     def check_may_write(self) -> None:
-        """Refuses to write where nothing shall be written."""
+        """Raises if the store is read only."""
         if self.read_only:
-            raise GalleryError(f"wanted to write, but {self.shown} was opened to be read only.")
+            raise GalleryError(f"Cannot write: {self.shown} was opened read only.")
 
 
 def ours(main: str, name: str) -> str:
-    """The collection in which new vectors go, beside the owner's.
+    """Returns the name of the collection for new vectors.
 
     Example:
         >>> ours("photos", "v2")
         'photos__nobackfill_v2'
     """
-    if not NAME.fullmatch(name) or name == "notes":  # which is where notes are kept
+    if not NAME.fullmatch(name) or name == "notes":  # which stores the notes
         raise ConfigError(
-            f"wanted a name of at most 40 small letters, digits and _ for the new vectors, and not "
-            f"`notes`, but got {name!r}."
+            f"{name!r} cannot be the name of new vectors. Use at most 40 lower-case letters, "
+            f"digits and _, and not `notes`."
         )
     return f"{main}{MARK}{name}"
 
 
 def as_matrix(vectors: Any, dim: int) -> Matrix:
-    """Rows of vectors in float32, whatever a database's client returned.
-
-    Args:
-        vectors: One for each item, maybe none.
-        dim: Of each.
-    """
+    """Converts the vectors that a client returned to float32 rows; they may be empty."""
     return np.asarray(vectors, dtype=np.float32).reshape(-1, dim)
 
 
 def unit(vectors: Matrix) -> Matrix:
-    """Rows of unit length; a row of zeros stays one."""
+    """Scales rows to unit length; a row of zeros stays unchanged."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What databases of many collections share: what is the owner's, and scores as cosines."""
+"""Helpers shared by the database adapters: names, checks, batches, and calls to clients."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,104 +12,104 @@ from nobackfill.gallery.stores.base import MARK, Matrix
 from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
-UNIT = 1e-3  # how far from 1 a length may be
-NOTES = "notes"  # behind MARK: the collection of our notes
-FULL = ("no space left", "disk is full", "os error 28")  # words of engines
+UNIT = 1e-3  # largest deviation of a length from 1
+NOTES = "notes"  # after MARK: the collection of notes
+FULL = ("no space left", "disk is full", "os error 28")  # in errors of engines
 
 T = TypeVar("T")
 
 
-def the_only(what: str, option: str, asked: str, known: Sequence[str], shown: str) -> str:
-    """The one that was asked for; without a question the only one.
+def choose_name(what: str, option: str, name: str, names: Sequence[str], shown: str) -> str:
+    """Returns `name` if it exists, or the only name if `name` is empty.
 
     Args:
-        what: Such as `collection`, for people.
-        option: By which one asks.
-        asked: Its name, or nothing.
-        known: The names of all.
-        shown: Where they are.
+        what: Kind of thing, such as `collection`, for errors.
+        option: URI option that selects it.
+        name: Selected name; empty for none.
+        names: Names that exist.
+        shown: URI without credentials.
 
     Example:
-        >>> the_only("collection", "collection", "", ["photos"], "here")
+        >>> choose_name("collection", "collection", "", ["photos"], "here")
         'photos'
     """
-    has = f"It has: {', '.join(known)}." if known else "It has none."
-    if asked and asked not in known:
-        close = suggest(asked, known) if known else has
-        raise GalleryError(f"wanted the {what} `{asked}` in {shown}; there is none. {close}")
-    if not asked and len(known) != 1:
-        raise GalleryError(
-            f"wanted to know which {what} in {shown}, but `{option}=` is not given. {has}"
-        )
-    return asked or known[0]
+    has = f"It has: {', '.join(names)}." if names else "It has none."
+    if name and name not in names:
+        close = suggest(name, names) if names else has
+        raise GalleryError(f"No {what} `{name}` in {shown}. {close}")
+    if not name and len(names) != 1:
+        raise GalleryError(f"Choose which {what} in {shown} to open with `{option}=`. {has}")
+    return name or names[0]
 
 
-def owners(collections: Sequence[str]) -> list[str]:
-    """Those that are not ours, sorted."""
+def owner_collections(collections: Sequence[str]) -> list[str]:
+    """Returns the collections that nobackfill did not write, sorted."""
     return sorted(name for name in collections if MARK not in name)
 
 
-def squared_distance_as_cosine(squared: float) -> float:
-    r"""The cosine of two unit vectors by their distance: :math:`d^2 = 2 - 2 \cos`."""
-    return 1 - squared / 2
+def notes_of(main: str) -> str:
+    """Returns the name of the collection of notes."""
+    return f"{main}{MARK}{NOTES}"
+
+
+def cosines_from(scores: Sequence[float], *, squared_distances: bool) -> list[float]:
+    r"""Returns cosines of unit vectors; squared distances become :math:`\cos = 1 - d^2 / 2`."""
+    return [1 - score / 2 for score in scores] if squared_distances else list(scores)
 
 
 def check_unit_length(sample: Matrix, metric: str, shown: str) -> None:
-    """Refuses a metric that tells no cosines of vectors of such lengths.
+    """Raises if the lengths of the vectors do not allow the metric to give cosines.
 
     Args:
-        sample: Some stored vectors; those that are not there are NaN.
-        metric: Its name, for people.
-        shown: Where they are.
+        sample: Stored vectors; NaN for items without one.
+        metric: Name of the metric, for errors.
+        shown: URI without credentials.
     """
     length = np.linalg.norm(sample[~np.isnan(sample).any(axis=1)], axis=1)
     if (np.abs(length - 1) > UNIT).any():
         raise GalleryError(
-            f"wanted cosines, but {shown} is searched by {metric} over vectors of lengths "
+            f"Cannot compute cosines: {shown} is searched by {metric} over vectors of lengths "
             f"{length.min():.3g} to {length.max():.3g}. Store them with unit length, or in a "
-            f"collection of the cosine metric."
+            f"collection with the cosine metric."
         )
 
 
 def check_dim(vectors: Matrix, dim: int, collection: str) -> None:
-    """Refuses to write vectors of other dimensions than a collection has."""
+    """Raises if the vectors do not have the dimensions of the collection."""
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise GalleryError(
-            f"wanted vectors of {dim} dimensions, as `{collection}` has, but got an array of the "
-            f"shape {tuple(vectors.shape)}."
+            f"`{collection}` requires vectors of {dim} dimensions, but the array has the shape "
+            f"{tuple(vectors.shape)}. Use the model that made the collection's vectors."
         )
 
 
 def check_not_notes(collection: str) -> None:
-    """Refuses vectors where our notes are."""
+    """Raises if the collection is the one for notes."""
     if collection.endswith(f"{MARK}{NOTES}"):
-        raise GalleryError(f"wanted another name for vectors than `{NOTES}`: notes are kept there.")
+        raise GalleryError(
+            f"New vectors cannot be named `{NOTES}`: that collection stores notes. Choose another "
+            f"name."
+        )
 
 
 def no_index(main: str, shown: str) -> GalleryError:
-    """What is raised where the owner's vectors have no index that could be built on ours, too.
-
-    Args:
-        main: The owner's collection.
-        shown: Where it is.
-    """
+    """Returns the error for an owner's collection that has no index to copy."""
     return GalleryError(
-        f"wanted the index that the vectors of `{main}` have, to build the same on the new ones, "
-        f"but {shown} has none there. Search is exact then, on old and new vectors: there is "
-        f"nothing to do."
+        f"The vectors of `{main}` in {shown} have no index that could be copied to the new ones. "
+        f"Search is exact then, on old and new vectors: there is nothing to do."
     )
 
 
 def check_free(lock: Path, shown: str) -> None:
-    """Refuses a gallery that another process has open.
+    """Raises if another process has the gallery open.
 
     Args:
-        lock: The file that its engine locks.
-        shown: Where the gallery is.
+        lock: File that the engine locks.
+        shown: URI without credentials.
     """
     try:
         import fcntl
-    except ImportError:  # not on Windows: there the engine's own error must do
+    except ImportError:  # on Windows the engine raises its own error
         return
     if not lock.exists():
         return
@@ -118,26 +118,26 @@ def check_free(lock: Path, shown: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GalleryError(
-                f"wanted to open {shown}, but another process (or another client in this one) has "
-                f"it open, and the embedded engine lets only one in. End that one first, or run a "
+                f"Cannot open {shown}: another process (or another client in this one) has it "
+                f"open, and the embedded engine allows only one. Stop that one first, or run a "
                 f"server."
             ) from None
 
 
-def batches(given: Sequence[T], dim: int) -> Iterator[Sequence[T]]:
-    """Parts of some items, small enough that their vectors go into one message.
+def batches(items: Sequence[T], dim: int) -> Iterator[Sequence[T]]:
+    """Splits items into batches whose vectors of `dim` numbers fit into one message.
 
     Example:
-        >>> [len(some) for some in batches(range(2500), 4)]
+        >>> [len(batch) for batch in batches(range(2500), 4)]
         [1000, 1000, 500]
     """
     size = max(1, min(1000, NUMBERS // max(dim, 1)))
-    for first in range(0, len(given), size):
-        yield given[first : first + size]
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
 
 
 def as_columns(payloads: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """What is stored of items, by name; None where an item lacks it.
+    """Returns payloads as columns by name; None where an item has no value.
 
     Example:
         >>> as_columns([{"colour": "red"}, {"size": 3}])
@@ -148,27 +148,27 @@ def as_columns(payloads: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def flag(uri: Uri, key: str) -> bool | None:
-    """An option that is true or false; None where it is not given."""
+    """Returns an option that is true or false; None if it is absent."""
     text = uri.options.get(key)
     if text is not None and text not in ("true", "false"):
-        raise ConfigError(f"wanted `{key}=true` or `{key}=false` behind {uri.scheme}:, not {text}.")
+        raise ConfigError(f"`{key}={text}` behind {uri.scheme}: must be `true` or `false`.")
     return None if text is None else text == "true"
 
 
 def seconds(uri: Uri) -> int | None:
-    """How long to wait for an answer; None where it is not given."""
+    """Returns the option `timeout`; None if it is absent."""
     text = uri.options.get("timeout")
     if text is not None and not (text.isascii() and text.isdecimal()):
-        raise ConfigError(f"wanted `timeout=` in whole seconds behind {uri.scheme}:, not {text}.")
+        raise ConfigError(f"`timeout={text}` behind {uri.scheme}: must be whole seconds.")
     return None if text is None else int(text)
 
 
-class Asking:
-    """Calls a client and makes its errors ours, without credentials.
+class ClientCalls:
+    """Calls a client and converts its errors to `GalleryError`, without credentials.
 
     Args:
-        uri: Where the gallery is.
-        client: The client's name and version, for people.
+        uri: Address of the gallery.
+        client: Name and version of the client, for errors.
     """
 
     def __init__(self, uri: Uri, client: str):
@@ -176,20 +176,20 @@ class Asking:
         secret = [value for key, value in uri.options.items() if is_secret(key)]
         self._secrets = [text for text in (*secret, uri.password) if text]
 
-    def __call__(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """The client's answer."""
+    def __call__(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Returns what the client returns."""
         try:
-            return call(*given, **named)
+            return call(*args, **options)
         except NobackfillError:
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             for secret in self._secrets:
-                told = told.replace(secret, HIDDEN)
-            verb = getattr(call, "__name__", "ask").replace("_", " ")
-            full = any(word in told.lower() for word in FULL)
-            remedy = "the disk is full: make room" if full else "see that the database runs"
+                reason = reason.replace(secret, HIDDEN)
+            action = getattr(call, "__name__", "call").replace("_", " ")
+            full = any(word in reason.lower() for word in FULL)
+            remedy = "The disk is full: make room" if full else "Check that the database runs"
             raise GalleryError(
-                f"wanted to {verb} at {self.shown} by {self.client}, but {told[:500]}. What was "
-                f"written before is kept; {remedy} and go on."
+                f"Could not {action} at {self.shown} with {self.client}: {reason[:500]}. Earlier "
+                f"writes are kept. {remedy} and run the command again."
             ) from None

@@ -1,4 +1,4 @@
-"""A gallery in an index file of faiss."""
+"""Galleries in faiss index files."""
 
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ from nobackfill.gallery.stores.uri import Uri, check_options
 EXACT = ("IndexFlat", "IndexFlatIP", "IndexFlatL2")
 KEEPING = (*EXACT, "IndexHNSWFlat", "IndexNSGFlat", "IndexIVFFlat", "IndexRefineFlat")
 BY_PRECISION = ("IndexScalarQuantizer", "IndexIVFScalarQuantizer")
-HASHTABLE = 2  # faiss.DirectMap.Hashtable: for ids that are no positions
-NO_COSINES = ("IndexLSH",)  # its distances are of bits
+HASHTABLE = 2  # faiss.DirectMap.Hashtable: for ids that are not positions
+NO_COSINES = ("IndexLSH",)  # its distances are between bit codes
 
 
 class FaissStore(IndexFile):
-    """An index of faiss, memory-mapped; ids are its own, or positions where it has none.
+    """A memory-mapped faiss index; items without ids are named by their positions.
 
     Args:
-        uri: Such as `faiss://gallery.faiss`, as `faiss.write_index` wrote it.
+        uri: URI such as `faiss://gallery.faiss`, of a file written by `faiss.write_index`.
         read_only: Whether every write is refused.
     """
 
@@ -39,7 +39,7 @@ class FaissStore(IndexFile):
             ids.tolist(), self._index.d, kind=kind, keeps_vectors=keeps_vectors(self._base)
         )
         self.exact = kind in EXACT
-        self._mapped = not isinstance(self._base, faiss.IndexIVF)  # whether ids lead to vectors
+        self._mapped = not isinstance(self._base, faiss.IndexIVF)  # whether ids can be looked up
 
     def reconstruct(self, places: NDArray[np.int64]) -> Matrix:
         """See `IndexFile`."""
@@ -52,30 +52,30 @@ class FaissStore(IndexFile):
             rows: Matrix = self._base.reconstruct_batch(self._keys[places])
         except RuntimeError as error:
             raise GalleryError(
-                f"wanted some vectors of {self.shown} to see whether they are of unit length, but "
-                f"{self.kind} gives none back. Build an index that does, such as IDMap,Flat."
+                f"Cannot check whether the vectors of {self.shown} have unit length: {self.kind} "
+                f"does not return vectors. Build an index that does, such as IDMap,Flat."
             ) from error
         return rows
 
     def nearest(self, query: Matrix, k: int) -> tuple[list[list[int]], list[list[float]]]:
         """See `IndexFile`."""
         self._check_cosines()
-        score, found = self._index.search(query, k)
+        score, ids = self._index.search(query, k)
         cosine = score if self._metric == faiss.METRIC_INNER_PRODUCT else 1 - score / 2
-        there = found >= 0  # an index may find fewer
+        valid = ids >= 0  # an index may return fewer than k
         return (
-            [row[mask].tolist() for row, mask in zip(found, there, strict=True)],
-            [row[mask].tolist() for row, mask in zip(cosine, there, strict=True)],
+            [row[mask].tolist() for row, mask in zip(ids, valid, strict=True)],
+            [row[mask].tolist() for row, mask in zip(cosine, valid, strict=True)],
         )
 
     def _check_cosines(self) -> None:
-        """Refuses, once, an index whose scores tell no cosines."""
+        """Raises if the scores of the index do not give cosines; checks once."""
         if hasattr(self, "_checked"):
             return
         names = {faiss.METRIC_INNER_PRODUCT: "inner product", faiss.METRIC_L2: "squared distance"}
         if self._metric not in names or self.kind in NO_COSINES:
             raise GalleryError(
-                f"wanted cosines, but {self.shown} ({self.kind}) has another metric. Build an "
+                f"Cannot compute cosines: {self.shown} ({self.kind}) has another metric. Build an "
                 f"index of inner products over vectors of unit length."
             )
         self.check_unit_length(names[self._metric])
@@ -83,28 +83,28 @@ class FaissStore(IndexFile):
 
 
 def open_index(path: str) -> Any:
-    """An index, of which the file is mapped rather than read where faiss can."""
+    """Opens an index, memory-mapped where faiss supports it."""
     try:
         return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
         raise GalleryError(
-            f"wanted an index at {path} as `faiss.write_index` writes it, but {error}."
+            f"Cannot read {path} as an index written by `faiss.write_index`: {error}."
         ) from None
 
 
 def keeps_vectors(base: Any) -> bool:
-    """Whether an index has its vectors as they came, but for half precision."""
+    """Whether an index stores its vectors in half precision or better."""
     kind = type(base).__name__
     half = (faiss.ScalarQuantizer.QT_fp16, faiss.ScalarQuantizer.QT_bf16)
     return kind in KEEPING or (kind in BY_PRECISION and base.sq.qtype in half)
 
 
 def ids_of(index: Any, base: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The ids in the order of an index, and by which key its base knows each of them.
+    """Returns the ids in the order of an index, and the keys of its base index.
 
     Args:
-        index: As it was read.
-        base: What is in it, where it only gives ids to another; else itself.
+        index: Index as read.
+        base: Index inside an IDMap; else the index itself.
     """
     places = np.arange(index.ntotal, dtype=np.int64)
     if base is not index:
@@ -113,9 +113,9 @@ def ids_of(index: Any, base: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         return places, places
     lists: Any = base.invlists
     ids = [
-        faiss.rev_swig_ptr(lists.get_ids(one), lists.list_size(one)).copy()
-        for one in range(lists.nlist)
-        if lists.list_size(one)
+        faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell)).copy()
+        for cell in range(lists.nlist)
+        if lists.list_size(cell)
     ]
     stored = np.concatenate(ids) if ids else places
     return stored, stored

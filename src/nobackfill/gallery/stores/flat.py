@@ -1,4 +1,4 @@
-"""A gallery that is a file of vectors, searched exactly: what the others are compared with."""
+"""Galleries in files; `FlatStore` searches a file of vectors exactly, as the reference engine."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -16,27 +16,27 @@ from nobackfill.vectors.space import Space
 
 
 class FileStore(Store):
-    """A gallery in a file that is only read; what we write goes into `FILE.nobackfill` beside it.
+    """A gallery in a read-only file; new vectors and notes are stored in `FILE.nobackfill`.
 
     Args:
-        path: Of the owner's file.
-        shown: Where it is.
+        path: Path of the owner's file.
+        shown: URI without credentials.
         read_only: Whether every write is refused.
     """
 
     def __init__(self, path: Path, shown: str, *, read_only: bool):
         super().__init__(path.stem, shown, read_only=read_only)
         if not path.exists():
-            raise DataError(f"wanted a gallery at {path}, but there is no such file.")
+            raise DataError(f"No gallery at {path}: no such file.")
         self.side = SideFile(path.with_name(f"{path.name}.nobackfill"))
 
     @abstractmethod
     def main_ids(self) -> Sequence[str]:
-        """The owner's ids, in the order of the file."""
+        """Returns the owner's ids, in the order of the file."""
 
     @abstractmethod
     def main_rows(self, places: Sequence[int]) -> Rows:
-        """Some of the owner's items, by their places."""
+        """Returns the owner's items at these positions."""
 
     @abstractmethod
     def main_search(self, query: Matrix, k: int) -> Found:
@@ -44,13 +44,13 @@ class FileStore(Store):
 
     @abstractmethod
     def main_dim(self) -> int:
-        """Of the owner's vectors."""
+        """Number of dimensions of the owner's vectors."""
 
     @property
     def place_of(self) -> dict[str, int]:
-        """Where each of the owner's items is."""
+        """Position of each of the owner's items."""
         if not hasattr(self, "_place_of"):
-            self._place_of = {one: place for place, one in enumerate(self.main_ids())}
+            self._place_of = {id: place for place, id in enumerate(self.main_ids())}
         return self._place_of
 
     def exists(self, collection: str) -> bool:
@@ -73,11 +73,11 @@ class FileStore(Store):
         return self.main_rows(range(first, min(first + limit, len(self.main_ids()))))
 
     def first_after(self, after: str) -> int:
-        """The place behind one of the owner's items, from which `scan` goes on."""
+        """Returns the position after one of the owner's items."""
         if after not in self.place_of:
             raise GalleryError(
-                f"wanted to go on after the item `{after}`, but {self.shown} has none of that id "
-                f"any more, and its order is that of the file. Begin anew."
+                f"Cannot continue after the item `{after}`: {self.shown} no longer has it, and "
+                f"items are in the order of the file. Start again."
             )
         return self.place_of[after] + 1
 
@@ -85,13 +85,13 @@ class FileStore(Store):
         """See `Store`."""
         if collection != self.main:
             return super().contained(collection, ids)
-        return {one for one in ids if one in self.place_of}
+        return {id for id in ids if id in self.place_of}
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
         if collection != self.main:
             return self.side.get(collection, ids)
-        return self.main_rows([self.place_of[one] for one in ids if one in self.place_of])
+        return self.main_rows([self.place_of[id] for id in ids if id in self.place_of])
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
         """See `Store`."""
@@ -105,10 +105,10 @@ class FileStore(Store):
         self.side.create(collection, dim)
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """See `Store`; items that their owner has removed are left out."""
+        """See `Store`; items that the owner has removed are left out."""
         self.check_writable(collection)
-        there = [row for row, one in enumerate(ids) if one in self.place_of]
-        self.side.upsert(collection, [ids[row] for row in there], vectors[there])
+        rows = [row for row, id in enumerate(ids) if id in self.place_of]
+        self.side.upsert(collection, [ids[row] for row in rows], vectors[rows])
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
         """See `Store`."""
@@ -121,7 +121,7 @@ class FileStore(Store):
         self.side.drop(collection)
 
     def index_of(self, collection: str) -> Index | None:
-        """See `Store`; new vectors are in a file beside, in which every one is looked at."""
+        """See `Store`; new vectors are searched exactly."""
         return super().index_of(collection) if collection == self.main else None
 
     def notes(self) -> dict[str, str]:
@@ -135,10 +135,10 @@ class FileStore(Store):
 
 
 class FlatStore(FileStore):
-    """A file of vectors, as `Vectors.save` writes it; .npy and .safetensors are memory-mapped.
+    """A file of vectors as written by `Vectors.save`; .npy and .safetensors are memory-mapped.
 
     Args:
-        uri: Such as `flat://gallery.safetensors`.
+        uri: URI such as `flat://gallery.safetensors`.
         read_only: Whether every write is refused.
     """
 
@@ -146,10 +146,10 @@ class FlatStore(FileStore):
         check_options(uri)
         super().__init__(Path(uri.path), uri.shown, read_only=read_only)
         self.vectors = load_vectors(uri.path)
-        self._ids = [str(one) for one in self.vectors.ids.tolist()]
+        self._ids = [str(id) for id in self.vectors.ids.tolist()]
 
     def own_space(self) -> Space | None:
-        """See `Store`: what the file, or the record beside it, tells."""
+        """See `Store`; read from the file or from its space.json."""
         return self.vectors.space
 
     def main_ids(self) -> Sequence[str]:
@@ -162,14 +162,14 @@ class FlatStore(FileStore):
 
     def main_rows(self, places: Sequence[int]) -> Rows:
         """See `FileStore`."""
-        some = torch.tensor(list(places), dtype=torch.int64)
+        rows = torch.tensor(list(places), dtype=torch.int64)
         columns = {
-            name: values[some.numpy()].tolist() for name, values in self.vectors.columns.items()
+            name: values[rows.numpy()].tolist() for name, values in self.vectors.columns.items()
         }
         if self.vectors.labels is not None:
-            columns["label"] = self.vectors.labels[some.numpy()].tolist()
-        rows = self.vectors.vectors[some].float().numpy()
-        return Rows([self._ids[place] for place in places], rows, columns)
+            columns["label"] = self.vectors.labels[rows.numpy()].tolist()
+        vectors = self.vectors.vectors[rows].float().numpy()
+        return Rows([self._ids[place] for place in places], vectors, columns)
 
     def main_search(self, query: Matrix, k: int) -> Found:
         """See `FileStore`."""

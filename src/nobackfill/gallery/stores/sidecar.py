@@ -1,6 +1,6 @@
-"""What we write beside a gallery that is a file: collections and notes in one SQLite file.
+"""New collections and notes of a gallery in a file, stored in a separate SQLite file.
 
-SQLite keeps every write whole: a kill, a full disk or a second writer leaves what was there.
+SQLite writes are atomic: a kill, a full disk or a second writer leaves earlier data intact.
 """
 
 import sqlite3
@@ -21,15 +21,15 @@ SCHEMA = (
     "vector blob not null, primary key (collection, id)) without rowid",
     "create table if not exists notes (key text primary key, text text not null)",
 )
-PATIENCE = 60.0  # seconds that one writer waits for another
-MOST = 500  # ids in one question; SQLite has a limit
+PATIENCE = 60.0  # seconds to wait for another writer
+MOST = 500  # ids in one query; SQLite has a limit
 
 
 class SideFile:
-    """Collections and notes in a SQLite file, which is made when something is written first.
+    """Collections and notes in a SQLite file, which is created by the first write.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
     """
 
     def __init__(self, path: Path):
@@ -38,25 +38,25 @@ class SideFile:
 
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """A connection; None where nothing was ever written and nothing shall be."""
+        """Opens a connection; None for a read where nothing has been written."""
         if not write and not self.path.exists():
             yield None
             return
         try:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
                 connection.execute("pragma synchronous = full")
-                question = "select 1 from sqlite_master where name = 'notes'"
-                made = connection.execute(question).fetchall()
-                yield connection if write or made else None
+                query = "select 1 from sqlite_master where name = 'notes'"
+                created = connection.execute(query).fetchall()
+                yield connection if write or created else None
         except sqlite3.Error as error:
             remedy = (
-                "It is not ours: move it away."
+                "nobackfill did not write it: move it away."
                 if "not a database" in str(error)
-                else "What was written before is whole; make room or end the other writer, and go "
-                "on."
+                else "Earlier writes are kept: make room or stop the other writer, and run the "
+                "command again."
             )
             raise GalleryError(
-                f"wanted to {'write' if write else 'read'} {self.path}, but {error}. {remedy}"
+                f"Could not {'write' if write else 'read'} {self.path}: {error}. {remedy}"
             ) from error
 
     def exists(self, collection: str) -> bool:
@@ -67,9 +67,7 @@ class SideFile:
         """See `Store`."""
         dim = self._dim(collection)
         if dim is None:
-            raise GalleryError(
-                f"wanted the collection `{collection}` in {self.path}; there is none."
-            )
+            raise GalleryError(f"No collection `{collection}` in {self.path}.")
         return dim
 
     def _dim(self, collection: str) -> int | None:
@@ -86,13 +84,13 @@ class SideFile:
         with self._open() as connection:
             if connection is None:
                 return 0
-            question = "select count(*) from vectors where collection = ?"
-            return int(connection.execute(question, (collection,)).fetchone()[0])
+            query = "select count(*) from vectors where collection = ?"
+            return int(connection.execute(query, (collection,)).fetchone()[0])
 
     def scan(self, collection: str, *, after: str | None, limit: int) -> Rows:
         """See `Store`."""
         with self._open() as connection:
-            found = (
+            rows = (
                 []
                 if connection is None
                 else connection.execute(
@@ -101,44 +99,42 @@ class SideFile:
                     (collection, "" if after is None else after, limit),
                 ).fetchall()
             )
-        return self._rows(collection, found)
+        return self._rows(collection, rows)
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
-        found: list[tuple[str, bytes]] = []
+        rows: list[tuple[str, bytes]] = []
         with self._open() as connection:
             for first in range(0, len(ids) if connection else 0, MOST):
-                some = ids[first : first + MOST]
-                marks = ", ".join("?" * len(some))
-                question = (
-                    f"select id, vector from vectors where collection = ? and id in ({marks})"
-                )
+                page = ids[first : first + MOST]
+                marks = ", ".join("?" * len(page))
+                query = f"select id, vector from vectors where collection = ? and id in ({marks})"
                 assert connection is not None
-                found += connection.execute(question, (collection, *some)).fetchall()
-        return self._rows(collection, found)
+                rows += connection.execute(query, (collection, *page)).fetchall()
+        return self._rows(collection, rows)
 
-    def _rows(self, collection: str, found: Sequence[tuple[str, bytes]]) -> Rows:
-        vectors = [np.frombuffer(blob, dtype=np.float32) for _, blob in found]
+    def _rows(self, collection: str, rows: Sequence[tuple[str, bytes]]) -> Rows:
+        vectors = [np.frombuffer(blob, dtype=np.float32) for _, blob in rows]
         dim = len(vectors[0]) if vectors else self.dim(collection)
-        return Rows([one for one, _ in found], as_matrix(vectors, dim), {})
+        return Rows([id for id, _ in rows], as_matrix(vectors, dim), {})
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
-        """See `Store`; every vector is looked at."""
+        """See `Store`; compares every vector."""
         ids, gallery = self._whole(collection)
         return search_exactly(query, ids, gallery, k)
 
     def _whole(self, collection: str) -> tuple[list[str], torch.Tensor]:
-        """All of a collection, read again where it has changed."""
-        changed = self._changed()
-        known = self._cached.get(collection)
-        if known is None or known[0] != changed:
+        """Returns a whole collection; reads it again after each write."""
+        changes = self._changes()
+        cached = self._cached.get(collection)
+        if cached is None or cached[0] != changes:
             rows = self.scan(collection, after=None, limit=-1)
-            known = changed, rows.ids, torch.from_numpy(unit(rows.vectors))
-            self._cached[collection] = known
-        return known[1], known[2]
+            cached = changes, rows.ids, torch.from_numpy(unit(rows.vectors))
+            self._cached[collection] = cached
+        return cached[1], cached[2]
 
-    def _changed(self) -> int:
-        """A number that is another after each write."""
+    def _changes(self) -> int:
+        """Number of writes so far."""
         with self._open() as connection:
             if connection is None:
                 return 0
@@ -157,7 +153,7 @@ class SideFile:
         with self._write() as connection:
             connection.executemany(
                 "insert or replace into vectors values (?, ?, ?)",
-                [(collection, one, row.tobytes()) for one, row in zip(ids, rows, strict=True)],
+                [(collection, id, row.tobytes()) for id, row in zip(ids, rows, strict=True)],
             )
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
@@ -165,7 +161,7 @@ class SideFile:
         with self._write() as connection:
             connection.executemany(
                 "delete from vectors where collection = ? and id = ?",
-                [(collection, one) for one in ids],
+                [(collection, id) for id in ids],
             )
 
     def drop(self, collection: str) -> None:
@@ -192,8 +188,8 @@ class SideFile:
         with self._open() as connection:
             if connection is None:
                 return {}
-            found = connection.execute("select key, text from notes where key <> 'changes'")
-            return dict(found.fetchall())
+            rows = connection.execute("select key, text from notes where key <> 'changes'")
+            return dict(rows.fetchall())
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
@@ -204,18 +200,15 @@ class SideFile:
 
 
 def search_exactly(query: Matrix, ids: Sequence[str], gallery: torch.Tensor, k: int) -> Found:
-    """The items of the largest cosine to each query.
+    """Returns the items with the largest cosine to each query.
 
     Args:
-        query: Of any length.
-        ids: Of the gallery's rows.
-        gallery: Of unit length.
-        k: How many.
+        query: Query vectors of any length.
+        ids: Ids of the gallery's rows.
+        gallery: Gallery vectors of unit length.
+        k: Number of neighbours.
     """
     if len(gallery) == 0:
         return Found([[] for _ in query], [[] for _ in query])
-    found, cosines = nearest(torch.from_numpy(unit(query)), gallery, k)
-    return Found(
-        [[ids[place] for place in row] for row in found.tolist()],
-        cosines.tolist(),
-    )
+    places, cosines = nearest(torch.from_numpy(unit(query)), gallery, k)
+    return Found([[ids[place] for place in row] for row in places.tolist()], cosines.tolist())

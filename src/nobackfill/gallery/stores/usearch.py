@@ -1,4 +1,4 @@
-"""A gallery in an index file of USearch."""
+"""Galleries in USearch index files."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from usearch.index import Index
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix, as_matrix
-from nobackfill.gallery.stores.client import squared_distance_as_cosine
+from nobackfill.gallery.stores.client import cosines_from
 from nobackfill.gallery.stores.index_file import IndexFile
 from nobackfill.gallery.stores.uri import Uri, check_options
 
@@ -20,14 +20,14 @@ METRICS = {
     MetricKind.IP: "inner product",
     MetricKind.L2sq: "squared distance",
 }
-EXPANSION = 128  # candidates of a search; USearch itself takes 64
+EXPANSION = 128  # candidates of a search; the default of USearch is 64
 
 
 class UsearchStore(IndexFile):
-    """An index of USearch, memory-mapped and searched by its graph; ids are its keys, ascending.
+    """A memory-mapped USearch index, searched by its graph; ids are its keys, ascending.
 
     Args:
-        uri: Such as `usearch://gallery.usearch`, as `Index.save` wrote it.
+        uri: URI such as `usearch://gallery.usearch`, of a file written by `Index.save`.
         read_only: Whether every write is refused.
     """
 
@@ -39,7 +39,7 @@ class UsearchStore(IndexFile):
         self._index = open_index(uri.path)
         if self._index.multi:
             raise GalleryError(
-                f"wanted one vector for each id, but {self.shown} was built with `multi=True`. "
+                f"{self.shown} was built with `multi=True`, but each id must have one vector. "
                 f"Build it with every key once."
             )
         self._keys = np.sort(self._index.keys[0 : len(self._index)]).astype(np.uint64)
@@ -48,7 +48,7 @@ class UsearchStore(IndexFile):
         self.describe(self._keys.tolist(), self._index.ndim, kind=kind, keeps_vectors=keeps_vectors)
 
     def first_after(self, after: str) -> int:
-        """See `FileStore`; a key that was removed meanwhile still tells."""
+        """See `FileStore`; the key may have been removed meanwhile."""
         if not (after.isascii() and after.isdecimal() and int(after) < 2**64):
             return super().first_after(after)
         return int(np.searchsorted(self._keys, np.uint64(int(after)), side="right"))
@@ -61,26 +61,28 @@ class UsearchStore(IndexFile):
         """See `IndexFile`."""
         self._check_cosines()
         self._index.expansion_search = max(EXPANSION, k)
-        found = self._index.search(query, k)
-        keys, distance = found.keys.reshape(len(query), -1), found.distances.reshape(len(query), -1)
-        counts = found.counts.tolist() if len(query) > 1 else [len(found)]
+        matches = self._index.search(query, k)
+        keys = matches.keys.reshape(len(query), -1)
+        distance = matches.distances.reshape(len(query), -1)
+        counts = matches.counts.tolist() if len(query) > 1 else [len(matches)]
         return (
             [row[:count].tolist() for row, count in zip(keys, counts, strict=True)],
             [self._cosines(row[:count]) for row, count in zip(distance, counts, strict=True)],
         )
 
     def _cosines(self, distances: Matrix) -> list[float]:
-        squared = self._index.metric_kind == MetricKind.L2sq
-        return [squared_distance_as_cosine(d) if squared else 1 - d for d in distances.tolist()]
+        if self._index.metric_kind == MetricKind.L2sq:
+            return cosines_from(distances.tolist(), squared_distances=True)
+        return [1 - distance for distance in distances.tolist()]
 
     def _check_cosines(self) -> None:
-        """Refuses, once, an index whose distances tell no cosines."""
+        """Raises if the distances of the index do not give cosines; checks once."""
         if hasattr(self, "_checked"):
             return
         metric = self._index.metric_kind
         if metric not in METRICS:
             raise GalleryError(
-                f"wanted cosines, but {self.shown} is searched by {metric.name}. Build it with "
+                f"Cannot compute cosines: {self.shown} is searched by {metric.name}. Build it with "
                 f'`metric="cos"`.'
             )
         if metric != MetricKind.Cos:
@@ -89,13 +91,13 @@ class UsearchStore(IndexFile):
 
 
 def open_index(path: str) -> Any:
-    """An index, of which the file is mapped."""
+    """Opens a memory-mapped index."""
     try:
         index = Index.restore(path, view=True)
     except (RuntimeError, ValueError) as error:
-        index, told = None, str(error)
+        index, reason = None, str(error)
     else:
-        told = "it is none"
+        reason = "it is not an index"
     if index is None:
-        raise GalleryError(f"wanted an index at {path} as USearch's `save` writes it, but {told}.")
+        raise GalleryError(f"Cannot read {path} as an index written by USearch's `save`: {reason}.")
     return index

@@ -1,4 +1,4 @@
-"""Indexes of vectors in LanceDB: what a table has, and how to build the same."""
+"""Vector indexes of LanceDB: reads the index of a table and builds the same on another."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from lancedb import index as kinds
 
 from nobackfill.errors import GalleryError
 
-BUILT_BY = {  # kinds of index, and by which class LanceDB builds them
+CONFIGS = {  # configuration class in LanceDB of each kind of index
     "IVF_FLAT": "IvfFlat",
     "IVF_SQ": "IvfSq",
     "IVF_PQ": "IvfPq",
@@ -15,23 +15,23 @@ BUILT_BY = {  # kinds of index, and by which class LanceDB builds them
     "IVF_HNSW_SQ": "HnswSq",
     "IVF_HNSW_PQ": "HnswPq",
 }
-# what LanceDB tells of an index, and by which parameters it is built so
-TOLD = {
+# details of an index in LanceDB, and the parameters that build it so
+DETAILS = {
     "hnsw": {"max_connections": "m", "construction_ef": "ef_construction"},
     "compression": {"num_sub_vectors": "num_sub_vectors", "num_bits": "num_bits"},
 }
 
 
 class LanceIndex(NamedTuple):
-    """An index of vectors.
+    """A vector index.
 
     Attributes:
-        name: As LanceDB knows it.
-        kind: Such as `IVF_PQ`.
-        metric: What it measures.
-        parameters: With which it is built, as far as LanceDB tells: it keeps to itself how many
-            parts there are.
-        lacks: How many rows it does not have.
+        name: Name in LanceDB.
+        kind: Kind of index, such as `IVF_PQ`.
+        metric: Distance type.
+        parameters: Build parameters that LanceDB reports; the number of partitions is not among
+            them.
+        lacks: Number of rows that are not in the index.
     """
 
     name: str
@@ -41,27 +41,27 @@ class LanceIndex(NamedTuple):
     lacks: int
 
     def like(self, other: "LanceIndex") -> bool:
-        """Whether it is of the kind of another one, as far as that one tells."""
-        alike = (self.kind, self.metric) == (other.kind, other.metric)
-        return alike and set(other.parameters) <= set(self.parameters)
+        """Whether it has the kind, the metric and the reported parameters of another index."""
+        same = (self.kind, self.metric) == (other.kind, other.metric)
+        return same and set(other.parameters) <= set(self.parameters)
 
     def config(self) -> Any:
-        """By which LanceDB builds such a one."""
-        how = getattr(kinds, BUILT_BY.get(self.kind, ""), None)
-        if how is None:
+        """Returns the configuration with which LanceDB builds the index."""
+        config = getattr(kinds, CONFIGS.get(self.kind, ""), None)
+        if config is None:
             raise GalleryError(
-                f"wanted to build an index of the kind {self.kind}, but this release of LanceDB "
-                f"builds, as far as we know, only {', '.join(BUILT_BY)}."
+                f"Cannot build an index of the kind {self.kind} with this release of LanceDB. "
+                f"Supported kinds: {', '.join(CONFIGS)}."
             )
-        return how(distance_type=self.metric, **dict(self.parameters))
+        return config(distance_type=self.metric, **dict(self.parameters))
 
     def __str__(self) -> str:
-        told = ", ".join((self.metric, *(f"{name}={value}" for name, value in self.parameters)))
-        return f"{self.kind} ({told})"
+        parameters = (f"{name}={value}" for name, value in self.parameters)
+        return f"{self.kind} ({', '.join((self.metric, *parameters))})"
 
 
 def read_index(table: Any, column: str) -> LanceIndex | None:
-    """The index of a column of vectors; None where there is none."""
+    """Returns the index of a column of vectors; None if it has none."""
     for index in table.list_indices():
         stats = table.index_stats(index.name) if list(index.columns) == [column] else None
         if stats is not None:
@@ -76,7 +76,7 @@ def read_index(table: Any, column: str) -> LanceIndex | None:
 
 
 def of_dimensions(index: LanceIndex, dim: int) -> LanceIndex:
-    """The same index for vectors of other dimensions, which may not be so many sub-vectors."""
+    """Returns the same index for other dimensions, without a number of sub-vectors that misfits."""
     parameters = tuple(
         (name, value)
         for name, value in index.parameters
@@ -86,22 +86,22 @@ def of_dimensions(index: LanceIndex, dim: int) -> LanceIndex:
 
 
 def parameters_of(kind: str, details: dict[str, Any]) -> tuple[tuple[str, int], ...]:
-    """How an index was built, in the words of the class that builds it.
+    """Returns the build parameters of an index, named as in its configuration class.
 
     Args:
-        kind: Of the index.
-        details: As LanceDB tells them; older releases tell none.
+        kind: Kind of index.
+        details: Details reported by LanceDB; empty in older releases.
 
     Example:
-        >>> told = {"compression": {"type": "pq", "num_bits": 8, "num_sub_vectors": 4}}
-        >>> parameters_of("IVF_PQ", told)
+        >>> details = {"compression": {"type": "pq", "num_bits": 8, "num_sub_vectors": 4}}
+        >>> parameters_of("IVF_PQ", details)
         (('num_sub_vectors', 4), ('num_bits', 8))
     """
-    how = getattr(kinds, BUILT_BY.get(kind, ""), None)
-    known = getattr(how, "__dataclass_fields__", {})
+    config = getattr(kinds, CONFIGS.get(kind, ""), None)
+    fields = getattr(config, "__dataclass_fields__", {})
     return tuple(
-        (name, int(details[part][told]))
-        for part, names in TOLD.items()
-        for told, name in names.items()
-        if name in known and told in (details.get(part) or {})
+        (name, int(details[part][detail]))
+        for part, names in DETAILS.items()
+        for detail, name in names.items()
+        if name in fields and detail in (details.get(part) or {})
     )

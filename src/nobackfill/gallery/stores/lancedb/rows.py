@@ -1,4 +1,4 @@
-"""Tables of LanceDB: ids in filters and in order, rows as ours, lengths of vectors."""
+"""Ids, filters, order and rows of LanceDB tables."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix, Rows, as_matrix
 
-HIDDEN = ("_rowid", "_distance")  # columns that are the engine's
+HIDDEN = ("_rowid", "_distance")  # columns that LanceDB adds
 
 
 class Names(NamedTuple):
-    """How a table calls its columns.
+    """Names of the columns of a table.
 
     Attributes:
-        id: The column of ids.
-        vector: The column of vectors.
+        id: Column of ids.
+        vector: Column of vectors.
     """
 
     id: str
@@ -27,12 +27,12 @@ class Names(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The ids of one version of a table, ascending; vectors stay where they are.
+    """The ids of one version of a table, ascending.
 
     Attributes:
-        version: Of the table.
-        ids: As the table has them.
-        row_ids: By which LanceDB finds each row.
+        version: Version of the table.
+        ids: Ids in the type of the table.
+        row_ids: LanceDB's row id of each item.
     """
 
     version: tuple[int, int]
@@ -40,7 +40,7 @@ class Order(NamedTuple):
     row_ids: pa.Array
 
     def first_after(self, after: int | str | None) -> int:
-        """The place of the first id behind another, which need not be there."""
+        """Returns the position of the first id after `after`, which need not exist."""
         if after is None:
             return 0
         return bisect_right(range(len(self.ids)), after, key=lambda place: self.ids[place].as_py())
@@ -50,90 +50,91 @@ def read_order(table: Any, name: str, version: tuple[int, int]) -> Order:
     """Reads all ids of a table.
 
     Args:
-        table: Of LanceDB, as it was opened.
-        name: Of the column of ids.
-        version: By which its changes are seen.
+        table: Open LanceDB table.
+        name: Name of the column of ids.
+        version: Version of the table; see `Tables.version`.
     """
-    question = table.search().select([name]).with_row_id(True)
-    found = question.limit(max(table.count_rows(), 1)).to_arrow()
-    order = pc.sort_indices(found[name])
-    ids = found[name].take(order).combine_chunks()
-    if ids.null_count or pc.any(pc.equal(ids[1:], ids[:-1])).as_py():  # doubles are neighbours
-        unlike = pc.count_distinct(ids).as_py()
+    query = table.search().select([name]).with_row_id(True)
+    rows = query.limit(max(table.count_rows(), 1)).to_arrow()
+    order = pc.sort_indices(rows[name])
+    ids = rows[name].take(order).combine_chunks()
+    if ids.null_count or pc.any(pc.equal(ids[1:], ids[:-1])).as_py():  # duplicates are adjacent
+        distinct = pc.count_distinct(ids).as_py()
         raise GalleryError(
-            f"wanted an id for each row of the table `{table.name}`, each another one, but its "
-            f"column `{name}` has {len(ids)} rows, {ids.null_count} of them without, and {unlike} "
-            f"different ids. Name another column by `?id=`, or remove the doubles."
+            f"Each row of the table `{table.name}` must have a different id, but its column "
+            f"`{name}` has {len(ids)} rows, {ids.null_count} of them without an id, and {distinct} "
+            f"different ids. Set another column with `?id=`, or remove the duplicates."
         )
-    return Order(version, ids, found["_rowid"].take(order).combine_chunks())
+    return Order(version, ids, rows["_rowid"].take(order).combine_chunks())
 
 
-def own_id(one: str, kind: pa.DataType) -> int | str | None:
-    """An id as the table has it; None for a text that is no id there.
+def own_id(text: str, kind: pa.DataType) -> int | str | None:
+    """Converts an id to the type of the table; None if the text is not such an id.
 
     Example:
         >>> own_id("7", pa.int64()), own_id("7", pa.string()), own_id("007", pa.int64())
         (7, '7', None)
     """
     if not pa.types.is_integer(kind):
-        return one
+        return text
     try:
-        number = int(one)
+        number = int(text)
     except ValueError:
         return None
-    return number if str(number) == one and -(2**63) <= number < 2**63 else None
+    return number if str(number) == text and -(2**63) <= number < 2**63 else None
 
 
 def is_in(name: str, values: Sequence[int | str]) -> str:
-    """A filter for some values of a column.
+    """Returns a filter that matches these values of a column.
 
     Example:
         >>> is_in("id", ["o'neil", "b"])
         "`id` in ('o''neil', 'b')"
     """
     quoted = (
-        str(one) if isinstance(one, int) else "'" + one.replace("'", "''") + "'" for one in values
+        str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+        for value in values
     )
     return f"`{name}` in ({', '.join(quoted)})"
 
 
-def as_rows(found: pa.Table, names: Names) -> Rows:
-    """What was found, ascending by id; an item without a vector has a row of NaN."""
-    found = found.sort_by(names.id)
-    others = [name for name in found.column_names if name not in (*names, *HIDDEN)]
+def as_rows(table: pa.Table, names: Names) -> Rows:
+    """Converts a result to rows, ascending by id; an item without a vector has a row of NaN."""
+    table = table.sort_by(names.id)
+    others = [name for name in table.column_names if name not in (*names, *HIDDEN)]
     return Rows(
-        [str(one) for one in found[names.id].to_pylist()],
-        vectors_of(found, names.vector),
-        {name: found[name].to_pylist() for name in others},
+        [str(id) for id in table[names.id].to_pylist()],
+        vectors_of(table, names.vector),
+        {name: table[name].to_pylist() for name in others},
     )
 
 
-def vectors_of(found: pa.Table, name: str) -> Matrix:
-    """The vectors of some rows; of no dimension where the column is gone."""
-    if name not in found.column_names:
-        return np.empty((len(found), 0), dtype=np.float32)
-    column = found[name].combine_chunks()
+def vectors_of(table: pa.Table, name: str) -> Matrix:
+    """Returns the vectors of a result; with 0 dimensions if the column was removed."""
+    if name not in table.column_names:
+        return np.empty((len(table), 0), dtype=np.float32)
+    column = table[name].combine_chunks()
     dim = column.type.list_size
-    vectors = np.full((len(found), dim), np.nan, dtype=np.float32)
-    there = column.is_valid().to_numpy(zero_copy_only=False)
-    vectors[there] = as_matrix(column.flatten().to_numpy(zero_copy_only=False), dim)
+    vectors = np.full((len(table), dim), np.nan, dtype=np.float32)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    vectors[valid] = as_matrix(column.flatten().to_numpy(zero_copy_only=False), dim)
     return vectors
 
 
 def dim_of(schema: pa.Schema, names: Names, shown: str) -> int:
-    """How many dimensions a table's vectors have; 0 where the column is gone.
+    """Returns the number of dimensions of a table's vectors; 0 if the column was removed.
 
     Args:
-        schema: Of the table.
-        names: Of its columns.
-        shown: Where it is.
+        schema: Schema of the table.
+        names: Names of its columns.
+        shown: URI without credentials.
     """
     if names.vector not in schema.names:
         return 0
     kind = schema.field(names.vector).type
     if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
         raise GalleryError(
-            f"wanted vectors of one length in the column `{names.vector}` of {shown}, but it is of "
-            f"the type {kind}. Name another one by `?vector=`."
+            f"The column `{names.vector}` of {shown} has the type {kind}, but it must have vectors "
+            f"of one length. Set another column with `?vector=`."
         )
     return int(kind.list_size)

@@ -1,4 +1,4 @@
-"""A gallery in LanceDB, in a folder."""
+"""Galleries in LanceDB, in a local folder."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, unit
 from nobackfill.gallery.stores.client import (
-    NOTES,
     check_dim,
     check_not_notes,
     check_unit_length,
+    cosines_from,
     no_index,
-    squared_distance_as_cosine,
+    notes_of,
 )
 from nobackfill.gallery.stores.lancedb.index import LanceIndex, of_dimensions, read_index
 from nobackfill.gallery.stores.lancedb.rows import (
@@ -32,18 +32,18 @@ from nobackfill.gallery.stores.lancedb.rows import (
 from nobackfill.gallery.stores.lancedb.tables import KEPT, Tables, delete
 from nobackfill.gallery.stores.uri import Uri, check_options
 
-OURS = Names("id", "vector")
-SAMPLE = 100  # vectors whose lengths are looked at
+NEW = Names("id", "vector")
+SAMPLE = 100  # vectors whose lengths are checked
 IDS = 1000  # in one filter
 QUERIES = 50  # in one search
 
 
-class Look(NamedTuple):
-    """What is to be known of a table to search it.
+class SearchInfo(NamedTuple):
+    """Properties of a table that a search requires.
 
     Attributes:
-        dim: Of its vectors; 0 where they were removed.
-        metric: What its index measures; None where there is none that tells cosines.
+        dim: Number of dimensions; 0 if the vectors were removed.
+        metric: Metric of an index that gives cosines; None if there is none.
     """
 
     dim: int
@@ -51,13 +51,13 @@ class Look(NamedTuple):
 
 
 class LanceStore(Store):
-    """A table of LanceDB, searched by its index where it has one; `scan` is ascending by id.
+    """A LanceDB table, searched with its index if it has one; `scan` is ascending by id.
 
-    Ours are tables beside it. Items that lack a vector have a row of NaN; after `retire` all
-    vectors of the owner's table have no dimension.
+    New vectors go into separate tables. Items without a vector have a row of NaN; after `retire`
+    the owner's vectors have 0 dimensions.
 
     Args:
-        uri: Such as `lancedb://FOLDER/TABLE?id=ID_COLUMN&vector=VECTOR_COLUMN`.
+        uri: URI such as `lancedb://FOLDER/TABLE?id=ID_COLUMN&vector=VECTOR_COLUMN`.
         read_only: Whether every write is refused.
     """
 
@@ -66,49 +66,49 @@ class LanceStore(Store):
         super().__init__(Path(uri.path).name, uri.shown, read_only=read_only)
         self.names = Names(uri.options.get("id", "id"), uri.options.get("vector", "vector"))
         self._tables = Tables(uri)
-        self._notes = f"{self.main}{MARK}{NOTES}"
+        self._notes = notes_of(self.main)
         self._orders: dict[str, Order] = {}
         self.id_type = self._check_owner()
-        self.exact = self._tables.read(self.main, self._look).metric is None
+        self.exact = self._tables.read(self.main, self._search_info).metric is None
 
     def _check_owner(self) -> pa.DataType:
-        """Refuses a table that is not there or lacks a column; returns the type of its ids."""
+        """Raises if the table or a column does not exist; returns the type of its ids."""
         if not self.exists(self.main):
-            raise DataError(f"wanted the table `{self.main}` at {self.shown}; there is none.")
+            raise DataError(f"No table `{self.main}` at {self.shown}.")
         schema = self._tables.read(self.main, lambda table: table.schema)
-        retired = self.exists(self._notes)  # then we may have removed the vectors
+        retired = self.exists(self._notes)  # then the vectors may have been removed
         for option, name in self.names._asdict().items():
             if name not in schema.names and not (option == "vector" and retired):
                 raise DataError(
-                    f"wanted a column `{name}` in {self.shown}, but it has "
-                    f"{', '.join(schema.names)}. Tell its name by `?{option}=`."
+                    f"No column `{name}` in {self.shown}. Set its name with `?{option}=`; the "
+                    f"table has: {', '.join(schema.names)}."
                 )
         dim_of(schema, self.names, self.shown)
         kind = schema.field(self.names.id).type
         if not (pa.types.is_string(kind) or pa.types.is_signed_integer(kind)):
             raise DataError(
-                f"wanted ids that are whole numbers or texts in the column `{self.names.id}` of "
-                f"{self.shown}, but they are {kind}. Name another column by `?id=`."
+                f"Ids in the column `{self.names.id}` of {self.shown} have the type {kind}, but "
+                f"they must be whole numbers or texts. Set another column with `?id=`."
             )
         return kind
 
-    def _look(self, table: Any) -> Look:
-        """What is to be known of a table to search it."""
+    def _search_info(self, table: Any) -> SearchInfo:
+        """Reads the properties of a table that a search requires."""
         names = self._names(table.name)
         dim = dim_of(table.schema, names, self.shown)
         index = read_index(table, names.vector) if dim else None
         if index is None or index.metric not in ("cosine", "l2", "dot"):
-            return Look(dim, None)
+            return SearchInfo(dim, None)
         if index.metric != "cosine":
             sample = table.search().select([names.vector]).limit(SAMPLE).to_arrow()
             try:
                 check_unit_length(vectors_of(sample, names.vector), index.metric, self.shown)
-            except GalleryError:  # then all vectors are looked at
-                return Look(dim, None)
-        return Look(dim, index.metric)
+            except GalleryError:  # then every vector is compared
+                return SearchInfo(dim, None)
+        return SearchInfo(dim, index.metric)
 
     def _names(self, collection: str) -> Names:
-        return self.names if collection == self.main else OURS
+        return self.names if collection == self.main else NEW
 
     # Reading.
 
@@ -126,12 +126,11 @@ class LanceStore(Store):
         return dim_of(schema, self._names(collection), self.shown)
 
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
-        """See `Store`; ids are read once for each version of a table, vectors by the page."""
+        """See `Store`; reads ids once for each version of a table, and vectors page by page."""
         last = None if after is None else own_id(after, self.id_type)
         if after is not None and last is None:
             raise GalleryError(
-                f"wanted to go on after an id of {self.shown}, which are whole numbers, but got "
-                f"{after!r}."
+                f"Cannot continue after the id {after!r}: ids of {self.shown} are whole numbers."
             )
         rows: Rows = self._tables.read(collection, lambda table: self._page(table, last, limit))
         return rows
@@ -150,66 +149,69 @@ class LanceStore(Store):
         return as_rows(self._matching(collection, ids), self._names(collection))
 
     def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
-        """See `Store`; vectors are not read."""
+        """See `Store`; does not read vectors."""
         name = self._names(collection).id
-        found = self._matching(collection, ids, columns=[name])
-        return {str(one) for one in found[name].to_pylist()}
+        rows = self._matching(collection, ids, columns=[name])
+        return {str(id) for id in rows[name].to_pylist()}
 
     def _matching(
         self, collection: str, ids: Sequence[str], *, columns: list[str] | None = None
     ) -> pa.Table:
-        """Some columns, or all, of those of some items that are there."""
+        """Returns these columns (None: all) of the items with these ids that exist."""
         filters = [*self._filters(self._names(collection).id, ids)] or ["false"]
 
         def find(table: Any) -> pa.Table:
-            questions = (table.search().where(one).limit(IDS) for one in filters)
+            queries = (table.search().where(filter).limit(IDS) for filter in filters)
             return pa.concat_tables(
-                [(one.select(columns) if columns else one).to_arrow() for one in questions]
+                [(query.select(columns) if columns else query).to_arrow() for query in queries]
             )
 
         return self._tables.read(collection, find)
 
     def _filters(self, name: str, ids: Sequence[str]) -> Iterator[str]:
-        """Filters for some items, each of a size that can be asked at once."""
-        own = [id for one in dict.fromkeys(ids) if (id := own_id(one, self.id_type)) is not None]
+        """Yields filters for ids, with at most `IDS` ids each."""
+        keys = (own_id(id, self.id_type) for id in dict.fromkeys(ids))
+        own = [key for key in keys if key is not None]
         for first in range(0, len(own), IDS):
             yield is_in(name, own[first : first + IDS])
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
         """See `Store`."""
-        found: Found = self._tables.search(
-            collection, self._look, lambda table, look: self._search(table, look, query, k)
+        result: Found = self._tables.search(
+            collection, self._search_info, lambda table, info: self._search(table, info, query, k)
         )
-        return found
+        return result
 
-    def _search(self, table: Any, look: Look, query: Matrix, k: int) -> Found:
-        if not look.dim:
-            raise GalleryError(f"wanted to search {self.shown}, but its vectors were removed.")
-        check_dim(query, look.dim, table.name)
+    def _search(self, table: Any, info: SearchInfo, query: Matrix, k: int) -> Found:
+        if not info.dim:
+            raise GalleryError(f"Cannot search {self.shown}: its vectors were removed.")
+        check_dim(query, info.dim, table.name)
         ids: list[list[str]] = []
         cosines: list[list[float]] = []
         for first in range(0, len(query), QUERIES):
-            found = self._nearest(table, look.metric, unit(query[first : first + QUERIES]), k)
-            ids += found.ids
-            cosines += found.cosines
+            result = self._nearest(table, info.metric, unit(query[first : first + QUERIES]), k)
+            ids += result.ids
+            cosines += result.cosines
         return Found(ids, cosines)
 
-    def _nearest(self, table: Any, by_index: str | None, query: Matrix, k: int) -> Found:
-        names, metric = self._names(table.name), by_index or "cosine"
-        asked = query[0] if len(query) == 1 else query
-        question = table.search(asked, vector_column_name=names.vector)
-        if by_index is None:
-            question = question.bypass_vector_index()  # if any, it tells no cosines
-        question = question.distance_type(metric).select([names.id, "_distance"]).limit(k)
-        found = question.to_arrow()
-        ids = [str(one) for one in found[names.id].to_pylist()]
-        cosines = [
-            squared_distance_as_cosine(distance) if metric == "l2" else 1 - distance
-            for distance in found["_distance"].to_pylist()
-        ]
+    def _nearest(self, table: Any, index_metric: str | None, query: Matrix, k: int) -> Found:
+        names, metric = self._names(table.name), index_metric or "cosine"
+        vectors = query[0] if len(query) == 1 else query
+        builder = table.search(vectors, vector_column_name=names.vector)
+        if index_metric is None:
+            builder = builder.bypass_vector_index()  # an index, if any, does not give cosines
+        builder = builder.distance_type(metric).select([names.id, "_distance"]).limit(k)
+        rows = builder.to_arrow()
+        ids, distances = (rows[name].to_pylist() for name in (names.id, "_distance"))
+        ids = [str(id) for id in ids]
+        if metric == "l2":
+            cosines = cosines_from(distances, squared_distances=True)
+        else:
+            cosines = [1 - distance for distance in distances]
         if len(query) == 1:
             return Found([ids], [cosines])
-        ends = np.bincount(found["query_index"].to_numpy(), minlength=len(query)).cumsum().tolist()
+        # Rows of several queries follow each other: split them.
+        ends = np.bincount(rows["query_index"].to_numpy(), minlength=len(query)).cumsum().tolist()
         parts = [slice(*pair) for pair in zip([0, *ends], ends, strict=False)]
         return Found([ids[part] for part in parts], [cosines[part] for part in parts])
 
@@ -219,25 +221,25 @@ class LanceStore(Store):
         """See `Store`."""
         self.check_writable(collection)
         check_not_notes(collection)
-        fields = {OURS.id: self.id_type, OURS.vector: pa.list_(pa.float32(), dim)}
+        fields = {NEW.id: self.id_type, NEW.vector: pa.list_(pa.float32(), dim)}
         self._tables.make(collection, fields)
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """See `Store`; items that their owner has removed are left out."""
+        """See `Store`; items that the owner has removed are left out."""
         self.check_writable(collection)
         dim = self.dim(collection)
         check_dim(vectors, dim, collection)
-        there = self.contained(self.main, ids)
-        row_of = {one: row for row, one in enumerate(ids) if one in there}
+        present = self.contained(self.main, ids)
+        row_of = {id: row for row, id in enumerate(ids) if id in present}
         flat = pa.array(vectors[list(row_of.values())].astype(np.float32).ravel())
-        own = pa.array([own_id(one, self.id_type) for one in row_of], self.id_type)
+        own = pa.array([own_id(id, self.id_type) for id in row_of], self.id_type)
         self._tables.merge(collection, [own, pa.FixedSizeListArray.from_arrays(flat, dim)])
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        for some in self._filters(OURS.id, ids):
-            self._tables.write(collection, partial(delete, where=some))
+        for filter in self._filters(NEW.id, ids):
+            self._tables.write(collection, partial(delete, where=filter))
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
@@ -245,7 +247,7 @@ class LanceStore(Store):
         self._tables.drop(collection)
         self._orders.pop(collection, None)
 
-    # An index.
+    # Index.
 
     def index_of(self, collection: str) -> Index | None:
         """See `Store`."""
@@ -260,39 +262,40 @@ class LanceStore(Store):
         return index
 
     def wanted_index(self, collection: str) -> Index | None:
-        """See `Store`; vectors that were written since it was built are put in."""
-        wanted, there = self._like_owners(collection), self._index(collection)
-        built = there is not None and there.like(wanted)
-        return Index(str(wanted), there.lacks if there and built else self.count(collection))
+        """See `Store`; vectors written after the build are added to the index."""
+        target, index = self._target_index(collection), self._index(collection)
+        built = index is not None and index.like(target)
+        return Index(str(target), index.lacks if index and built else self.count(collection))
 
-    def _like_owners(self, collection: str) -> LanceIndex:
+    def _target_index(self, collection: str) -> LanceIndex:
+        """Returns the owner's index, for the dimensions of a new collection."""
         index = self._index(self.main)
         if index is None:
             raise no_index(self.main, self.shown)
         return of_dimensions(index, self.dim(collection))
 
     def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
-        """See `Store`; one that was not finished leaves nothing that is ever read."""
+        """See `Store`; an interrupted build leaves nothing that is ever read."""
         self.check_writable(collection)
-        wanted = self._like_owners(collection)
-        config = wanted.config()
+        target = self._target_index(collection)
+        config = target.config()
 
         def build(table: Any) -> None:
-            there = read_index(table, OURS.vector)
-            if there is None or not there.like(wanted):
-                watch(f"building {wanted} over {table.count_rows():,} vectors")
-                table.create_index(OURS.vector, config=config)
-            elif there.lacks:
-                watch(f"putting {there.lacks:,} vectors into {wanted}")
+            index = read_index(table, NEW.vector)
+            if index is None or not index.like(target):
+                watch(f"building {target} over {table.count_rows():,} vectors")
+                table.create_index(NEW.vector, config=config)
+            elif index.lacks:
+                watch(f"adding {index.lacks:,} vectors to {target}")
                 table.optimize(cleanup_older_than=KEPT)
 
         self._tables.write(collection, build)
 
     def retire(self) -> None:
-        """See `Store`; the disk has room again once the owner's older versions are removed."""
+        """See `Store`; disk space is freed once the owner removes older versions."""
         self.check_may_write()
         if self.dim(self.main):
-            self._make_notes()  # by which a table is known that may be without vectors
+            self._make_notes()  # which marks a table that may have no vectors
             self._tables.write(self.main, lambda table: table.drop_columns([self.names.vector]))
 
     # Notes.
@@ -304,8 +307,8 @@ class LanceStore(Store):
         """See `Store`."""
         if not self.exists(self._notes):
             return {}
-        found = self._tables.read(self._notes, lambda table: table.to_arrow())
-        return dict(zip(found["key"].to_pylist(), found["text"].to_pylist(), strict=True))
+        rows = self._tables.read(self._notes, lambda table: table.to_arrow())
+        return dict(zip(rows["key"].to_pylist(), rows["text"].to_pylist(), strict=True))
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""

@@ -1,4 +1,4 @@
-"""A database of LanceDB in a folder: tables as they are now, and writes beside other writers."""
+"""A LanceDB database in a folder: opens current tables, and retries writes that conflict."""
 
 import os
 import time
@@ -13,49 +13,49 @@ import lancedb
 import pyarrow as pa
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
-from nobackfill.gallery.stores.client import Asking
+from nobackfill.gallery.stores.client import ClientCalls
 from nobackfill.gallery.stores.uri import Uri
 
-TRIES = 8  # of a write, where another writer was faster
-TIDY_AFTER = 50  # writes, then twice as many: many small ones leave many small files
-KEPT = timedelta(minutes=10)  # earlier versions of our tables, for whoever reads them just now
-# of the column by which rows are known: without it two writers at once insert the same row twice
+TRIES = 8  # of a write that conflicts with another writer
+TIDY_AFTER = 50  # writes, then twice as many: small writes leave small files
+KEPT = timedelta(minutes=10)  # earlier versions of new tables are kept for current readers
+# metadata of the key column: without it two concurrent writers can insert the same row twice
 KEY = {"lance-schema:unenforced-primary-key:position": "1"}
-FASTER = ("conflict", "concurrent")  # words of LanceDB, where another writer was faster
+CONFLICT = ("conflict", "concurrent")  # in errors of LanceDB, after a concurrent write
 
-Seen = tuple[int, int, list[str]]  # the folder of a table's versions: itself, its time, its files
+Stamp = tuple[int, int, list[str]]  # folder of a table's versions: inode, time, file names
 
 
-class Kept(NamedTuple):
+class OpenTable(NamedTuple):
     """A table that stays open between searches.
 
     Attributes:
-        seen: Its versions, before it was opened.
-        table: Of LanceDB.
-        told: What was looked up when it was opened.
+        stamp: Stamp of its versions before it was opened.
+        table: LanceDB table.
+        info: What `Tables.search` read when it was opened.
     """
 
-    seen: Seen | None
+    stamp: Stamp | None
     table: Any
-    told: Any
+    info: Any
 
 
 class Tables:
-    """The tables of a database; LanceDB's errors become ours.
+    """The tables of a database; errors of LanceDB become `GalleryError`.
 
     Args:
-        uri: Such as `lancedb://FOLDER/TABLE`.
+        uri: URI such as `lancedb://FOLDER/TABLE`.
     """
 
     def __init__(self, uri: Uri):
-        self._ask = Asking(uri, f"lancedb {version('lancedb')}")
+        self._call = ClientCalls(uri, f"lancedb {version('lancedb')}")
         self._folder = folder_of(uri)
-        self._database = self._ask(lancedb.connect, self._folder)
-        self._kept: dict[str, Kept] = {}
+        self._database = self._call(lancedb.connect, self._folder)
+        self._open: dict[str, OpenTable] = {}
         self._writes, self._tidy_at = 0, TIDY_AFTER
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a table."""
+        """Whether the table exists."""
         try:
             self._database.open_table(name)
         except ValueError as error:
@@ -64,80 +64,78 @@ class Tables:
             raise
         return True
 
-    def read(self, name: str, what: Callable[[Any], Any]) -> Any:
-        """What is asked of a table as it is now."""
+    def read(self, name: str, work: Callable[[Any], Any]) -> Any:
+        """Returns `work(table)` for the current version of a table."""
 
         def read() -> Any:
-            return what(self._database.open_table(name))
+            return work(self._database.open_table(name))
 
-        return self._ask(read)
+        return self._call(read)
 
-    def search(self, name: str, look: Callable[[Any], Any], what: Callable[[Any, Any], Any]) -> Any:
-        """What is asked of a table as it is now, without opening it each time.
-
-        It is opened anew where its folder has other versions, or is another one.
+    def search(self, name: str, info: Callable[[Any], Any], work: Callable[[Any, Any], Any]) -> Any:
+        """Returns `work(table, info(table))`; keeps the table open until it changes.
 
         Args:
-            name: Of the table.
-            look: What to look up once it is open.
-            what: Is given the table, and what was looked up.
+            name: Name of the table.
+            info: Function of the table, called once after opening it.
+            work: Function of the table and of the result of `info`.
         """
 
         def search() -> Any:
-            kept, seen = self._kept.get(name), self._seen(name)
-            if kept is None or seen is None or kept.seen != seen:
+            opened, stamp = self._open.get(name), self._stamp(name)
+            if opened is None or stamp is None or opened.stamp != stamp:
                 table = self._database.open_table(name)
-                kept = self._kept[name] = Kept(seen, table, look(table))
-            return what(kept.table, kept.told)
+                opened = self._open[name] = OpenTable(stamp, table, info(table))
+            return work(opened.table, opened.info)
 
         try:
-            return self._ask(search)
+            return self._call(search)
         except GalleryError:
-            self._kept.pop(name, None)  # somebody may have changed the table
+            self._open.pop(name, None)  # somebody may have changed the table
             raise
 
-    def _seen(self, name: str) -> Seen | None:
-        """What is another after each change; None where there is no such table.
+    def _stamp(self, name: str) -> Stamp | None:
+        """Returns a value that differs after each change; None if the table does not exist.
 
-        File systems tell times coarsely or not at all, and a table that was made anew has the
-        names of earlier versions again: only both together tell.
+        Times of file systems are coarse, and a table that was created again repeats the names of
+        earlier versions, so both are compared.
         """
         history = f"{self._folder}/{name}.lance/_versions"
         try:
-            told = os.stat(history)
-            return told.st_ino, told.st_mtime_ns, os.listdir(history)
+            status = os.stat(history)
+            return status.st_ino, status.st_mtime_ns, os.listdir(history)
         except OSError:
             return None
 
     def version(self, table: Any) -> tuple[int, int]:
-        """What is another after each change: the version, and the time of the last one.
+        """Returns a value that differs after each change: version and time of the last change.
 
-        A table that was removed and made anew counts its versions from one again.
+        A table that was removed and created again counts its versions from one again.
         """
-        seen = self._seen(table.name)
-        return table.version, seen[1] if seen else 0
+        stamp = self._stamp(table.name)
+        return table.version, stamp[1] if stamp else 0
 
     def make(self, name: str, fields: dict[str, pa.DataType]) -> None:
-        """Makes a table whose rows are known by its first column; nothing where it is there."""
+        """Creates a table whose first column is the key; does nothing if it exists."""
         key, *others = (pa.field(*field, nullable=False) for field in fields.items())
         schema = pa.schema([key.with_metadata(KEY), *others])
         if not self.exists(name):
-            self._ask(self._database.create_table, name, schema=schema, exist_ok=True)
+            self._call(self._database.create_table, name, schema=schema, exist_ok=True)
 
     def merge(self, name: str, columns: list[pa.Array]) -> None:
-        """Writes rows, in place of those of the same first column; all or none."""
+        """Inserts or replaces rows by their first column, atomically."""
 
         def merge(table: Any) -> None:
             data = pa.table(columns, schema=table.schema)
-            merging = table.merge_insert(table.schema.names[0])
-            merging.when_matched_update_all().when_not_matched_insert_all().execute(data)
+            builder = table.merge_insert(table.schema.names[0])
+            builder.when_matched_update_all().when_not_matched_insert_all().execute(data)
 
         if len(columns[0]):
             self.write(name, merge)
             self._tidy(name)
 
     def write(self, name: str, change: Callable[[Any], Any]) -> None:
-        """Changes a table as it is now; again where another writer was faster."""
+        """Changes the current version of a table; retries after a conflict."""
 
         def write() -> None:
             for number in range(TRIES):
@@ -145,39 +143,39 @@ class Tables:
                     change(self._database.open_table(name))
                     return
                 except (RuntimeError, OSError, ValueError) as error:
-                    faster = any(word in str(error).lower() for word in FASTER)
-                    if not faster or number == TRIES - 1:
+                    conflict = any(word in str(error).lower() for word in CONFLICT)
+                    if not conflict or number == TRIES - 1:
                         raise
                     time.sleep(0.05 * 2**number)
 
-        self._ask(write)
+        self._call(write)
 
     def _tidy(self, name: str) -> None:
-        """Now and then makes one large file of many small ones."""
+        """Compacts small files after many writes."""
         self._writes += 1
         if self._writes >= self._tidy_at:
             self._tidy_at *= 2
-            with suppress(Exception):  # another writer was faster, or there is no room: no harm
+            with suppress(Exception):  # a conflict or a full disk does no harm here
                 self._database.open_table(name).optimize(cleanup_older_than=KEPT)
 
     def drop(self, name: str) -> None:
-        """Removes a table; nothing where there is none."""
-        self._ask(self._database.drop_table, name, ignore_missing=True)
+        """Removes a table; does nothing if it does not exist."""
+        self._call(self._database.drop_table, name, ignore_missing=True)
 
 
 def folder_of(uri: Uri) -> Path:
-    """The folder of a database, which must be there."""
+    """Returns the folder of a database; raises if it does not exist."""
     if "://" in uri.path or not Path(uri.path).name:
         raise ConfigError(
-            f"wanted a folder of this machine as lancedb://FOLDER/TABLE, but got {uri.shown}. "
-            f"Tables elsewhere, such as in s3://, cannot be opened; copy or mount them."
+            f"{uri.shown} is not a local folder of the form lancedb://FOLDER/TABLE. Remote tables, "
+            f"such as in s3://, are not supported: copy or mount them."
         )
     folder = Path(uri.path).parent
     if not folder.is_dir():
-        raise DataError(f"wanted a database of LanceDB in {folder}, but there is no such folder.")
+        raise DataError(f"No LanceDB database in {folder}: no such folder.")
     return folder
 
 
 def delete(table: Any, *, where: str) -> None:
-    """Removes the rows that a filter matches."""
+    """Removes the rows that match a filter."""
     table.delete(where)

@@ -1,1 +1,1 @@
-"""A gallery in Milvus Lite."""
+"""Galleries in Milvus and Milvus Lite."""

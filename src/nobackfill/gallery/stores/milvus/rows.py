@@ -1,4 +1,4 @@
-"""Milvus' own forms: a client at a line, keys in filters, and what a collection is made of."""
+"""Clients, schemas, keys and filters of Milvus."""
 
 import logging
 import re
@@ -12,28 +12,30 @@ from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import ConfigError, DataError, GalleryError
 from nobackfill.gallery.stores.base import MARK
-from nobackfill.gallery.stores.client import check_free, flag, seconds, the_only
+from nobackfill.gallery.stores.client import check_free, choose_name, flag, seconds
 from nobackfill.gallery.stores.uri import Uri
 
 VECTORS = re.compile("VECTOR")  # in the name of every type of vector
 ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-LOGS = ("milvus_lite", "grpc")  # of the engine in this process; errors come to us as well
-CALLS = "pymilvus.decorators"  # the log of errors that are raised anyway
+LOGS = ("milvus_lite", "grpc")  # loggers of the embedded engine; its errors are raised as well
+CALLS = "pymilvus.decorators"  # logger of errors that are raised anyway
 
-_stores: Counter[str] = Counter()  # open in this process, by file; the last one ends the engine
-_silent = logging.NullHandler()  # on a log that nobody reads: else it goes to the terminal
+_stores: Counter[str] = (
+    Counter()
+)  # open stores in this process by file; closing the last stops the engine
+_silent = logging.NullHandler()  # keeps unread log records off the terminal
 
 
 class Schema(NamedTuple):
-    """What a collection is made of.
+    """The schema of a collection.
 
     Attributes:
-        key: The name of the primary key.
-        is_text: Whether it is text; else a whole number.
-        max_length: Of a text key, in bytes.
-        vector: The name of the vector.
-        dim: Of the vector.
-        vectors: The names of all vectors, which are no columns.
+        key: Name of the primary key.
+        is_text: Whether the key is text; else a whole number.
+        max_length: Maximal length of a text key in bytes.
+        vector: Name of the vector field.
+        dim: Number of dimensions.
+        vectors: Names of all vector fields, which are not returned as columns.
     """
 
     key: str
@@ -45,33 +47,33 @@ class Schema(NamedTuple):
 
 
 def open_client(uri: Uri) -> Any:
-    """A client for a server, or for an engine that is started for a file."""
-    logging.getLogger(CALLS).setLevel(logging.CRITICAL)  # else it prints them, with a traceback
+    """Opens a client for a server, or starts the embedded engine for a file."""
+    logging.getLogger(CALLS).setLevel(logging.CRITICAL)  # else it prints errors with a traceback
     if uri.host:
         scheme = "https" if flag(uri, "https") else "http"
         host = uri.host if ":" in uri.host else f"{uri.host}:19530"
-        person = f"{uri.user}:{uri.password}" if uri.user else ""
+        credentials = f"{uri.user}:{uri.password}" if uri.user else ""
         return MilvusClient(
             uri=f"{scheme}://{host}",
-            token=uri.options.get("token") or person,
+            token=uri.options.get("token") or credentials,
             db_name=uri.options.get("database", ""),
             timeout=seconds(uri),
         )
     path = Path(uri.path).absolute()
     _check_file(path)
-    started = _engines().get(str(path))
-    if started is None:
+    engine = _engines().get(str(path))
+    if engine is None:
         check_free(path / "LOCK", uri.shown)
     for name in LOGS:
         logging.getLogger(name).addHandler(_silent)
     client = MilvusClient(uri=str(path), timeout=seconds(uri))
-    if started is None or _stores[str(path)]:  # else it is of another part of this process
+    if engine is None or _stores[str(path)]:  # else other code started the engine
         _stores[str(path)] += 1
     return client
 
 
 def close_client(client: Any, uri: Uri) -> None:
-    """Closes it, and with the last one of a file the engine, with its threads."""
+    """Closes a client; the last client of a file also stops the engine and its threads."""
     client.close()
     path = str(Path(uri.path).absolute())
     if uri.host or not _stores[path]:
@@ -83,56 +85,56 @@ def close_client(client: Any, uri: Uri) -> None:
         server_manager_instance.release_server(path)
 
 
-def remove_wreck(uri: Uri, collection: str) -> None:
-    """Removes what is left of one of ours where a kill or a full disk came while it was made.
+def remove_incomplete(uri: Uri, collection: str) -> None:
+    """Removes a new collection whose creation was interrupted by a kill or a full disk.
 
-    Milvus Lite makes a folder, then the schema in it. Without that it knows no such collection,
-    but makes none in that folder either.
+    Milvus Lite creates a folder, then the schema in it. A folder without a schema is not a
+    collection, but prevents creating one.
     """
     folder = Path(uri.path) / "collections" / collection
-    began = folder.is_dir() and not (folder / "schema.json").exists()
-    if not uri.host and MARK in collection and began:
+    incomplete = folder.is_dir() and not (folder / "schema.json").exists()
+    if not uri.host and MARK in collection and incomplete:
         shutil.rmtree(folder)
 
 
 def _engines() -> dict[str, Any]:
-    """Those that run in this process, by file."""
+    """Returns the engines that run in this process, by file."""
     try:
         from milvus_lite.server_manager import server_manager_instance
     except ImportError:
         raise ConfigError(
-            "wanted milvus-lite to open a file, but it is not installed. "
-            "`pip install 'nobackfill[milvus]'`."
+            "A Milvus file requires milvus-lite, which is not installed. "
+            "Run `pip install 'nobackfill[milvus]'`."
         ) from None
     return dict(getattr(server_manager_instance, "_servers", {}))
 
 
 def _check_file(path: Path) -> None:
     if path.suffix != ".db":
-        raise ConfigError(f"wanted a Milvus Lite gallery that ends with .db, but got {path}.")
+        raise ConfigError(f"The path {path} of a Milvus Lite gallery must end with .db.")
     if path.is_file():
         raise DataError(
-            f"wanted a gallery of Milvus Lite 3 at {path}, which is a folder, but it is a file, as "
-            f"earlier versions wrote. Export it with the version that wrote it."
+            f"{path} is a file of an earlier version of Milvus Lite; galleries of Milvus Lite 3 "
+            f"are folders. Export it with the version that wrote it."
         )
     if not (path / "collections").is_dir():
-        what = "that is no folder of Milvus Lite" if path.exists() else "there is nothing"
-        raise DataError(f"wanted a Milvus Lite gallery at {path}, but {what}.")
+        problem = "the folder is not of Milvus Lite" if path.exists() else "it does not exist"
+        raise DataError(f"No Milvus Lite gallery at {path}: {problem}.")
 
 
-def read_schema(described: dict[str, Any], asked: str, shown: str) -> Schema:
-    """What a collection is made of, by what Milvus tells.
+def read_schema(description: dict[str, Any], vector: str, shown: str) -> Schema:
+    """Reads the schema of a collection.
 
     Args:
-        described: By Milvus.
-        asked: The name of the vector; empty for the only one.
-        shown: Where the collection is.
+        description: Description by Milvus.
+        vector: Name of the vector field; empty for the only one.
+        shown: URI and collection, for errors.
     """
-    fields = {field["name"]: field for field in described["fields"]}
+    fields = {field["name"]: field for field in description["fields"]}
     (key,) = [field for field in fields.values() if field.get("is_primary")]
     of_type = {name: DataType(field["type"]).name for name, field in fields.items()}
-    known = [name for name, kind in of_type.items() if kind == "FLOAT_VECTOR"]
-    vector = the_only("vector of 32-bit numbers", "vector", asked, known, shown)
+    names = [name for name, kind in of_type.items() if kind == "FLOAT_VECTOR"]
+    vector = choose_name("vector of 32-bit numbers", "vector", vector, names, shown)
     return Schema(
         key=key["name"],
         is_text=of_type[key["name"]] == "VARCHAR",
@@ -144,7 +146,7 @@ def read_schema(described: dict[str, Any], asked: str, shown: str) -> Schema:
 
 
 def key_of(text: str, schema: Schema) -> int | str | None:
-    """A primary key; None where a text cannot be one."""
+    """Converts an id to a primary key; None if the collection cannot store it."""
     if schema.is_text:
         return text
     if not re.fullmatch(r"0|-?[1-9]\d*", text, re.ASCII) or abs(int(text)) >= 2**63:
@@ -152,16 +154,16 @@ def key_of(text: str, schema: Schema) -> int | str | None:
     return int(text)
 
 
-def need_key(text: str, schema: Schema) -> int | str:
-    """The same, or an error."""
+def require_key(text: str, schema: Schema) -> int | str:
+    """Converts an id to a primary key; raises if the collection cannot store it."""
     key = key_of(text, schema)
     if key is None:
-        raise GalleryError(f"wanted an id that is a whole number of 64 bits, but got {text!r}.")
+        raise GalleryError(f"The id {text!r} is not a whole number of 64 bits.")
     return key
 
 
 def literal(key: int | str) -> str:
-    r"""A key inside a filter.
+    r"""Quotes a key for a filter.
 
     Example:
         >>> print(literal('5" \\ x'), literal(-7))
@@ -173,7 +175,7 @@ def literal(key: int | str) -> str:
 
 
 def among(name: str, keys: Sequence[int | str]) -> str:
-    """The filter for some keys.
+    """Returns a filter that matches these keys.
 
     Example:
         >>> among("id", [1, 2])

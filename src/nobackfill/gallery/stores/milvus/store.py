@@ -1,4 +1,4 @@
-"""A gallery in Milvus, on a server or embedded in a file (Milvus Lite)."""
+"""Galleries in Milvus, on a server or embedded in a file (Milvus Lite)."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -7,18 +7,18 @@ from typing import Any
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store, as_matrix, unit
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, as_matrix, unit
 from nobackfill.gallery.stores.client import (
-    NOTES,
-    Asking,
+    ClientCalls,
     as_columns,
     batches,
     check_dim,
     check_not_notes,
     check_unit_length,
-    owners,
-    squared_distance_as_cosine,
-    the_only,
+    choose_name,
+    cosines_from,
+    notes_of,
+    owner_collections,
 )
 from nobackfill.gallery.stores.milvus.rows import (
     Schema,
@@ -26,43 +26,43 @@ from nobackfill.gallery.stores.milvus.rows import (
     close_client,
     key_of,
     literal,
-    need_key,
     open_client,
     read_schema,
-    remove_wreck,
+    remove_incomplete,
+    require_key,
 )
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 OPTIONS = ("collection", "vector", "token", "https", "timeout", "database")
-SAMPLE = 100  # vectors whose lengths are looked at
+SAMPLE = 100  # vectors whose lengths are checked
 QUERIES = 100  # in one message
-MOST = 16_384  # that Milvus returns at once
-TEXT = 65_535  # bytes that a text may have
-BREADTH = 256  # the least that a graph index looks at
-EXACT = ("FLAT", "BRUTE_FORCE", "")  # indexes that look at every vector
-IN_ORDER = {"iterator": "True", "reduce_stop_for_best": "True"}  # the smallest keys, ascending
-STRONG = {"consistency_level": "Strong"}  # reads see every write before them
+MOST = 16_384  # items that Milvus returns at once
+TEXT = 65_535  # largest number of bytes of a text
+BREADTH = 256  # smallest number of candidates of a graph index
+EXACT = ("FLAT", "BRUTE_FORCE", "")  # indexes that compare every vector
+IN_ORDER = {"iterator": "True", "reduce_stop_for_best": "True"}  # smallest keys first
+STRONG = {"consistency_level": "Strong"}  # reads see all earlier writes
 
 
 class MilvusStore(Store):
-    """A collection of Milvus; of a file, without an index or with a flat one, searched exactly.
+    """A Milvus collection; search is exact in a file without an index or with a flat one.
 
-    A search finds at most 16,384 items. What was written outlives a killed process; Milvus Lite
-    leaves it to the system when it reaches the disk, so a power cut may take the last writes.
+    A search returns at most 16,384 items. Writes survive a killed process, but Milvus Lite does
+    not flush them to disk, so a power cut may lose the last ones.
 
     Args:
-        uri: Such as `milvus:FILE.db?collection=photos` or `milvus://db:19530/photos?token=…`.
+        uri: URI such as `milvus:FILE.db?collection=photos` or `milvus://db:19530/photos?token=…`.
         read_only: Whether every write is refused.
     """
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
         check_options(uri, *OPTIONS)
-        self._uri, self._ask = uri, Asking(uri, f"pymilvus {version('pymilvus')}")
-        self.client, self._closed = self._ask(open_client, uri), False
+        self._uri, self._call = uri, ClientCalls(uri, f"pymilvus {version('pymilvus')}")
+        self.client, self._closed = self._call(open_client, uri), False
         try:
-            asked = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
-            known = owners(self._ask(self.client.list_collections))
-            main = the_only("collection", "collection", asked, known, uri.shown)
+            name = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
+            names = owner_collections(self._call(self.client.list_collections))
+            main = choose_name("collection", "collection", name, names, uri.shown)
             super().__init__(main, uri.shown, read_only=read_only)
             self._schemas = {main: self._describe(main, uri.options.get("vector", ""))}
             self.kind, self.metric = self._choose_index()
@@ -75,49 +75,50 @@ class MilvusStore(Store):
             raise
 
     def _describe(self, collection: str, vector: str = "") -> Schema:
-        told = self._ask(self.client.describe_collection, collection)
-        return read_schema(told, vector, f"{self.shown} ({collection})")
+        description = self._call(self.client.describe_collection, collection)
+        return read_schema(description, vector, f"{self.shown} ({collection})")
 
     def _schema(self, collection: str) -> Schema:
-        """What it is made of, asked once."""
+        """Returns the schema of a collection, read once."""
         if collection not in self._schemas:
             self._schemas[collection] = self._describe(collection)
         return self._schemas[collection]
 
     def _choose_index(self) -> tuple[str, str]:
-        """The kind of the owner's index, empty for none, and its metric."""
+        """Returns kind (empty for none) and metric of the owner's index."""
         field = self._schema(self.main).vector
-        names = self._ask(self.client.list_indexes, self.main, field_name=field)
-        told = self._ask(self.client.describe_index, self.main, names[0]) if names else {}
-        metric = told.get("metric_type", "COSINE")
+        names = self._call(self.client.list_indexes, self.main, field_name=field)
+        index = self._call(self.client.describe_index, self.main, names[0]) if names else {}
+        metric = index.get("metric_type", "COSINE")
         if metric not in ("COSINE", "IP", "L2"):
             raise GalleryError(
-                f"wanted cosines, but `{self.main}` in {self.shown} has the metric {metric}."
+                f"Cannot compute cosines: `{self.main}` in {self.shown} has the metric {metric}. "
+                f"Use the metric COSINE."
             )
-        return told.get("index_type", ""), metric
+        return index.get("index_type", ""), metric
 
     def _check_cosines(self) -> None:
-        """Whether scores of the owner's vectors can be told as cosines."""
+        """Raises if the scores of the owner's vectors do not give cosines."""
         if not self._checked:
             sample = self.scan(self.main, limit=SAMPLE)
             check_unit_length(sample.vectors, f"the metric {self.metric}", self.shown)
             self._checked = bool(sample.ids)
 
     def _load(self, collection: str) -> None:
-        """Milvus reads only what is loaded."""
+        """Loads a collection, which Milvus requires for reading."""
         if collection not in self._loaded:
-            state = self._ask(self.client.get_load_state, collection)["state"]
+            state = self._call(self.client.get_load_state, collection)["state"]
             if state.name != "Loaded":
-                self._ask(self.client.load_collection, collection)
+                self._call(self.client.load_collection, collection)
             self._loaded.add(collection)
 
-    def _query(self, collection: str, **named: Any) -> list[dict[str, Any]]:
+    def _query(self, collection: str, **options: Any) -> list[dict[str, Any]]:
         self._load(collection)
-        return list(self._ask(self.client.query, collection, **named, **STRONG))
+        return list(self._call(self.client.query, collection, **options, **STRONG))
 
     def exists(self, collection: str) -> bool:
         """See `Store`."""
-        return bool(self._ask(self.client.has_collection, collection))
+        return bool(self._call(self.client.has_collection, collection))
 
     def count(self, collection: str) -> int:
         """See `Store`."""
@@ -130,40 +131,40 @@ class MilvusStore(Store):
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`; in ascending order of the key, at most 16,384 at once."""
         schema, limit = self._schema(collection), min(limit, MOST)
-        last = "" if after is None else f"{schema.key} > {literal(need_key(after, schema))}"
-        found = self._query(collection, filter=last, output_fields=["*"], limit=limit, **IN_ORDER)
-        return self._rows(schema, sorted(found, key=lambda row: row[schema.key])[:limit])
+        last = "" if after is None else f"{schema.key} > {literal(require_key(after, schema))}"
+        rows = self._query(collection, filter=last, output_fields=["*"], limit=limit, **IN_ORDER)
+        return self._rows(schema, sorted(rows, key=lambda row: row[schema.key])[:limit])
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
-        schema, found = self._schema(collection), []
-        for some in batches(self._keys(ids, schema), schema.dim):
-            found += self._query(collection, filter=among(schema.key, some), output_fields=["*"])
-        return self._rows(schema, found)
+        schema, rows = self._schema(collection), []
+        for keys in batches(self._keys(ids, schema), schema.dim):
+            rows += self._query(collection, filter=among(schema.key, keys), output_fields=["*"])
+        return self._rows(schema, rows)
 
     def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
         """See `Store`."""
-        return set(map(str, self._there(collection, self._keys(ids, self._schema(collection)))))
+        return set(map(str, self._present(collection, self._keys(ids, self._schema(collection)))))
 
-    def _there(self, collection: str, keys: Sequence[int | str]) -> list[int | str]:
-        """The same for keys; nothing but keys is sent."""
-        name, there = self._schema(collection).key, []
-        for some in batches(keys, 1):
-            told = self._query(collection, filter=among(name, some), output_fields=[name])
-            there += [row[name] for row in told]
-        return there
+    def _present(self, collection: str, keys: Sequence[int | str]) -> list[int | str]:
+        """Returns those of the keys that exist, without reading vectors."""
+        name, present = self._schema(collection).key, []
+        for batch in batches(keys, 1):
+            rows = self._query(collection, filter=among(name, batch), output_fields=[name])
+            present += [row[name] for row in rows]
+        return present
 
     def _keys(self, ids: Sequence[str], schema: Schema) -> list[int | str]:
-        """Those that can be keys, each once."""
-        keys = (key_of(one, schema) for one in ids)
+        """Returns the ids that the collection can store as keys, without duplicates."""
+        keys = (key_of(id, schema) for id in ids)
         return list(dict.fromkeys(key for key in keys if key is not None))
 
-    def _rows(self, schema: Schema, found: Sequence[dict[str, Any]]) -> Rows:
+    def _rows(self, schema: Schema, rows: Sequence[dict[str, Any]]) -> Rows:
         hidden = {schema.key, *schema.vectors}
         return Rows(
-            [str(row[schema.key]) for row in found],
-            as_matrix([row[schema.vector] for row in found], schema.dim),
-            as_columns([{name: row[name] for name in row if name not in hidden} for row in found]),
+            [str(row[schema.key]) for row in rows],
+            as_matrix([row[schema.vector] for row in rows], schema.dim),
+            as_columns([{name: row[name] for name in row if name not in hidden} for row in rows]),
         )
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
@@ -176,12 +177,12 @@ class MilvusStore(Store):
         if k < 1:
             return Found([[] for _ in query], [[] for _ in query])
         graph = "HNSW" in index or (index == "AUTOINDEX" and not self._uri.host)
-        asked = unit(query)
-        for first in range(0, len(asked), QUERIES):
-            for hits in self._ask(
+        vectors = unit(query)
+        for first in range(0, len(vectors), QUERIES):
+            for hits in self._call(
                 self.client.search,
                 collection,
-                data=list(asked[first : first + QUERIES]),
+                data=list(vectors[first : first + QUERIES]),
                 anns_field=schema.vector,
                 limit=k,
                 output_fields=[schema.key],
@@ -190,11 +191,7 @@ class MilvusStore(Store):
             ):
                 ids.append([str(hit[schema.key]) for hit in hits])
                 scores = [float(hit["distance"]) for hit in hits]
-                cosines.append(
-                    [squared_distance_as_cosine(score) for score in scores]
-                    if metric == "L2"
-                    else scores
-                )
+                cosines.append(cosines_from(scores, squared_distances=metric == "L2"))
         return Found(ids, cosines)
 
     def create(self, collection: str, dim: int) -> None:
@@ -208,46 +205,46 @@ class MilvusStore(Store):
         else:
             schema.add_field("id", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
-        self._make(collection, schema)
+        self._create(collection, schema)
 
     @property
-    def _ours(self) -> str:
-        """The kind of index that our collections are made with."""
+    def _new_kind(self) -> str:
+        """Kind of index with which new collections are created."""
         return "AUTOINDEX" if self._uri.host else "FLAT"
 
-    def _make(self, collection: str, schema: Any) -> None:
-        """Makes a collection and its index, also where a kill came before or between the two."""
+    def _create(self, collection: str, schema: Any) -> None:
+        """Creates a collection and its index, also after an interrupted creation."""
         index = self.client.prepare_index_params()
-        index.add_index("vector", index_type=self._ours, metric_type="COSINE")
+        index.add_index("vector", index_type=self._new_kind, metric_type="COSINE")
         if not self.exists(collection):
-            remove_wreck(self._uri, collection)
-            self._ask(self.client.create_collection, collection, schema=schema, **STRONG)
-        if not self._ask(self.client.list_indexes, collection):
-            self._ask(self.client.create_index, collection, index)
+            remove_incomplete(self._uri, collection)
+            self._call(self.client.create_collection, collection, schema=schema, **STRONG)
+        if not self._call(self.client.list_indexes, collection):
+            self._call(self.client.create_index, collection, index)
 
     def index_of(self, collection: str) -> Index | None:
-        """See `Store`; ours are made with an index, which Milvus keeps."""
-        kind = self.kind if collection == self.main else self._ours
+        """See `Store`; new collections are created with an index."""
+        kind = self.kind if collection == self.main else self._new_kind
         return None if kind in EXACT else Index(kind)
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """See `Store`; items that the owner has removed meanwhile are left out."""
+        """See `Store`; items that the owner has removed are left out."""
         self.check_writable(collection)
         schema = self._schema(collection)
         check_dim(vectors, schema.dim, collection)
-        wanted = dict(zip((need_key(one, schema) for one in ids), vectors, strict=True))
-        for some in batches(list(wanted), schema.dim):
-            there = self._there(self.main, some)
-            rows = [{schema.key: key, schema.vector: wanted[key]} for key in there]
+        vector_of = dict(zip((require_key(id, schema) for id in ids), vectors, strict=True))
+        for keys in batches(list(vector_of), schema.dim):
+            present = self._present(self.main, keys)
+            rows = [{schema.key: key, schema.vector: vector_of[key]} for key in present]
             if rows:
-                self._ask(self.client.upsert, collection, data=rows)
+                self._call(self.client.upsert, collection, data=rows)
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
         """See `Store`."""
         self.check_writable(collection)
         schema = self._schema(collection)
-        for some in batches(self._keys(ids, schema), 1):
-            self._ask(self.client.delete, collection, filter=among(schema.key, some))
+        for keys in batches(self._keys(ids, schema), 1):
+            self._call(self.client.delete, collection, filter=among(schema.key, keys))
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
@@ -255,29 +252,29 @@ class MilvusStore(Store):
         self._schemas.pop(collection, None)
         self._loaded.discard(collection)
         if self.exists(collection):
-            self._ask(self.client.drop_collection, collection)
+            self._call(self.client.drop_collection, collection)
 
     def notes(self) -> dict[str, str]:
         """See `Store`; at most 16,384."""
-        collection = f"{self.main}{MARK}{NOTES}"
+        collection = notes_of(self.main)
         if not self.exists(collection):
             return {}
-        found = self._query(collection, filter="", output_fields=["key", "text"], limit=MOST)
-        return {row["key"]: row["text"] for row in found}
+        rows = self._query(collection, filter="", output_fields=["key", "text"], limit=MOST)
+        return {row["key"]: row["text"] for row in rows}
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`; a text has at most 65,535 bytes."""
         self.check_may_write()
-        collection = f"{self.main}{MARK}{NOTES}"
+        collection = notes_of(self.main)
         if text is not None:
             size = len(text.encode())
             if size > TEXT:
-                raise GalleryError(f"wanted a note of at most {TEXT} bytes, but got {size}.")
-            self._make(collection, _notes_schema())
+                raise GalleryError(f"A note has {size} bytes; Milvus stores at most {TEXT}.")
+            self._create(collection, _notes_schema())
             row = {"key": key, "text": text, "vector": [1.0, 0.0]}
-            self._ask(self.client.upsert, collection, data=[row])
+            self._call(self.client.upsert, collection, data=[row])
         elif self.exists(collection):
-            self._ask(self.client.delete, collection, filter=among("key", [key]))
+            self._call(self.client.delete, collection, filter=among("key", [key]))
 
     def close(self) -> None:
         """See `Store`."""
@@ -287,7 +284,7 @@ class MilvusStore(Store):
 
 
 def _notes_schema() -> Any:
-    """A key, a text, and a vector, without which Milvus makes no collection."""
+    """Key, text, and a vector, which Milvus requires in every collection."""
     schema = MilvusClient.create_schema(enable_dynamic_field=False)
     schema.add_field("key", DataType.VARCHAR, is_primary=True, max_length=1024)
     schema.add_field("text", DataType.VARCHAR, max_length=TEXT)

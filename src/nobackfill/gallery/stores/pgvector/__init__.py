@@ -1,1 +1,1 @@
-"""A gallery in PostgreSQL with pgvector."""
+"""Galleries in PostgreSQL with pgvector."""

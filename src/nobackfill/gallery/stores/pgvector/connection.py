@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL that is made again when it is lost, and what its errors mean.
+"""A connection to PostgreSQL that reconnects, retries and explains errors.
 
-PostgreSQL keeps every statement whole: one that a lost connection cuts short has done all or
-nothing. So whatever may be done twice without harm is simply done again.
+Statements are atomic in PostgreSQL, even where the connection is lost. Work that is safe to repeat
+is therefore retried.
 """
 
 import threading
@@ -23,14 +23,14 @@ from nobackfill.gallery.stores.uri import HIDDEN
 Answer = TypeVar("Answer")
 Link = psycopg.Connection[tuple[Any, ...]]
 
-PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)  # seconds before each further try
-USUAL = {  # of the connection, where the line does not say otherwise
+PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)  # seconds before each retry
+DEFAULTS = {  # connection parameters that the URI may override
     "application_name": "nobackfill",
     "connect_timeout": "10",
     "keepalives_idle": "30",
     "tcp_user_timeout": "60000",
 }
-PASSING = (  # all undone by the server, and worth another try
+TEMPORARY = (  # rolled back by the server, worth a retry
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
@@ -38,67 +38,67 @@ PASSING = (  # all undone by the server, and worth another try
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.LockNotAvailable,
-    errors.ForeignKeyViolation,  # the owner deleted the item this very moment
-    errors.DuplicateTable,  # somebody made the same table this very moment
-    errors.UniqueViolation,  # the same, seen in the catalog
-    errors.DuplicateObject,  # the same, seen in its type
+    errors.ForeignKeyViolation,  # the owner has just deleted the item
+    errors.DuplicateTable,  # another process has just created the table
+    errors.UniqueViolation,  # the same, in the catalog
+    errors.DuplicateObject,  # the same, for its type
 )
 REMEDIES: dict[type[psycopg.Error], str] = {
-    errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user; what is "
-    "only read wants SELECT on the table, what is written CREATE on its schema.",
+    errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user: reading "
+    "requires SELECT on the table, writing CREATE on its schema.",
     errors.ReadOnlySqlTransaction: "The connection or the server is read only: connect to the "
-    "primary server, opened for writing.",
-    errors.UndefinedTable: "Somebody removed it; look which tables there are.",
-    errors.UndefinedColumn: "Somebody changed the table; open it again.",
-    errors.DiskFull: "What was written before is whole; make room, and go on.",
-    errors.DependentObjectsStillExist: "Remove or change first what depends on it.",
+    "primary server, and open it for writing.",
+    errors.UndefinedTable: "Somebody removed it: check which tables exist.",
+    errors.UndefinedColumn: "Somebody changed the table: open it again.",
+    errors.DiskFull: "Earlier writes are kept: make room and run the command again.",
+    errors.DependentObjectsStillExist: "First remove or change what depends on it.",
 }
-# Milliseconds to wait for what somebody else has locked, before another try: less than the second
-# after which PostgreSQL ends one of two that wait for each other, which could be the owner's.
+# Milliseconds to wait for a lock before a retry. After a second PostgreSQL cancels one of two
+# transactions in a deadlock, which could be the owner's.
 LOCK = 500
 IDLE = TransactionStatus.IDLE
-LATER = "What was written before is whole; go on once it can be reached again."
+LATER = "Earlier writes are kept: run the command again once the server can be reached."
 
 
 class Database:
-    """One connection to PostgreSQL, for one thread at a time, made again when it is lost.
+    """A connection to PostgreSQL that reconnects; used by one thread at a time.
 
     Args:
-        parameters: As libpq knows them.
-        shown: Where it is, without credentials.
-        read_only: Whether the server shall refuse every write of this connection.
+        parameters: Connection parameters of libpq.
+        shown: URI without credentials.
+        read_only: Whether the server refuses every write of this connection.
     """
 
     def __init__(self, parameters: Mapping[str, str], shown: str, *, read_only: bool):
         self.shown, self.read_only = shown, read_only
-        self._parameters = USUAL | dict(parameters)
+        self._parameters = DEFAULTS | dict(parameters)
         self._link: Link | None = None
         self._lock = threading.Lock()
-        self.iterates = False  # whether pgvector's indexes can go on beyond their first items
+        self.iterates = False  # whether pgvector's indexes support iterative scans
 
-    def ask(self, wanted: str, work: Callable[[Link], Answer], *, again: bool = True) -> Answer:
-        """Does something, and does it again a few times where the connection was lost.
+    def run(self, action: str, work: Callable[[Link], Answer], *, retry: bool = True) -> Answer:
+        """Runs `work` with the connection, and retries it after temporary errors.
 
         Args:
-            wanted: What it is, for an error.
-            work: What is done with the connection.
-            again: Whether it may be done twice without harm.
+            action: Description of the work, for errors: "Could not ACTION at ...".
+            work: Function of the connection.
+            retry: Whether the work is safe to repeat.
         """
-        pauses = iter(PAUSES if again else ())
+        pauses = iter(PAUSES if retry else ())
         while True:
             try:
                 with self._lock:
                     return work(self.link())
             except psycopg.Error as error:
                 self._close_if_stuck()
-                passing = self._is_passing(error)
-                pause = next(pauses, None) if passing else None
+                temporary = self._is_temporary(error)
+                pause = next(pauses, None) if temporary else None
                 if pause is None:
-                    raise self._told(wanted, error, passing=passing) from None
+                    raise self._explain(action, error, temporary=temporary) from None
             time.sleep(pause)
 
     def link(self) -> Link:
-        """The connection, made if there is none."""
+        """Returns the connection; connects if there is none."""
         if self._link is None or self._link.closed:
             self._link = None
             link = psycopg.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
@@ -114,17 +114,17 @@ class Database:
         link.execute(f"set lock_timeout = {LOCK}")
         if self.read_only:
             link.execute("set default_transaction_read_only = on")
-        found = link.execute(
+        extension = link.execute(
             "select n.nspname, e.extversion from pg_extension e "
             "join pg_namespace n on n.oid = e.extnamespace where e.extname = 'vector'"
         ).fetchone()
-        if found is None:
+        if extension is None:
             raise GalleryError(
-                f"wanted the extension pgvector in the database of {self.shown}, but it is not "
-                f"there. Run `create extension vector` in it, as an administrator."
+                f"The database of {self.shown} does not have the extension pgvector. Run `create "
+                f"extension vector` in it as an administrator."
             )
-        schema, version = found
-        link.execute(  # wherever the extension is, its type and operators are found
+        schema, version = extension
+        link.execute(  # makes the type and the operators visible, whatever schema they are in
             "select set_config('search_path', "
             "current_setting('search_path') || ', ' || quote_ident(%s), false)",
             (schema,),
@@ -133,34 +133,34 @@ class Database:
         register_vector_info(link, TypeInfo.fetch(link, sql.Identifier(schema, "vector")))
         for kind in ("vector", "halfvec"):
             info = TypeInfo.fetch(link, sql.Identifier(schema, kind))
-            if info is not None:  # read as bytes: a whole page becomes one matrix at once
+            if info is not None:  # read as bytes, to convert a whole page at once
                 link.adapters.register_loader(info.oid, ByteaBinaryLoader)
 
-    def another(self) -> "Database":
-        """A connection to the same, of its own."""
+    def duplicate(self) -> "Database":
+        """Returns a second connection to the same database."""
         return Database(self._parameters, self.shown, read_only=self.read_only)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._link is not None:
             self._link.close()
 
     def _close_if_stuck(self) -> None:
-        """A connection that was lost between several queries may not know it yet."""
+        """Closes a connection that was lost inside a transaction."""
         if self._link is not None and self._link.info.transaction_status != IDLE:
             self._link.close()
 
-    def _is_passing(self, error: psycopg.Error) -> bool:
+    def _is_temporary(self, error: psycopg.Error) -> bool:
         lost = self._link is None or self._link.closed
         kinds = (psycopg.OperationalError, psycopg.InterfaceError)
-        return isinstance(error, PASSING) or (lost and isinstance(error, kinds))
+        return isinstance(error, TEMPORARY) or (lost and isinstance(error, kinds))
 
-    def _told(self, wanted: str, error: psycopg.Error, *, passing: bool) -> GalleryError:
-        remedy = next((told for kind, told in REMEDIES.items() if isinstance(error, kind)), "")
-        why = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".?")
+    def _explain(self, action: str, error: psycopg.Error, *, temporary: bool) -> GalleryError:
+        remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "")
+        reason = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".?")
         return GalleryError(
-            f"wanted to {wanted} at {self.shown}, but {self._without_secrets(why)}. "
-            f"{LATER if passing else remedy}".rstrip()
+            f"Could not {action} at {self.shown}: {self._without_secrets(reason)}. "
+            f"{LATER if temporary else remedy}".rstrip()
         )
 
     def _without_secrets(self, text: str) -> str:

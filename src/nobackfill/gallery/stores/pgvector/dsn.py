@@ -1,18 +1,19 @@
-"""What a line such as pgvector://ann@db/shop/items says: the table, and how to connect."""
+"""Reads the table and the connection parameters from a URI such as pgvector://ann@db/shop/items."""
 
 from urllib.parse import unquote
 
 from nobackfill.errors import ConfigError
-from nobackfill.gallery.stores.uri import FORMS, Uri
+from nobackfill.gallery.stores import STORES
+from nobackfill.gallery.stores.uri import Uri
 
-LIBPQ = (  # options that the connection is given as they are
+LIBPQ = (  # options that are passed to libpq
     "sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "connect_timeout",
     "application_name", "passfile", "service", "target_session_attrs",
 )  # fmt: skip
 
 
 def read_place(uri: Uri) -> tuple[str, str | None, str]:
-    """Database, schema if it is said, and table of a line.
+    """Returns database, schema (None if absent) and table of a URI.
 
     Example:
         >>> from nobackfill.gallery.stores.uri import read_uri
@@ -23,13 +24,13 @@ def read_place(uri: Uri) -> tuple[str, str | None, str]:
     """
     parts = uri.path.split("/")
     if len(parts) != 3 or not all(parts[1:]):
-        raise ConfigError(f"wanted {FORMS['pgvector']}, but got {uri.shown}.")
+        raise ConfigError(f"{uri.shown} is not of the form {STORES['pgvector'].form}.")
     schema, dot, table = parts[2].rpartition(".")
     return unquote(parts[1]), unquote(schema) if dot else None, unquote(table)
 
 
 def read_parameters(uri: Uri) -> dict[str, str]:
-    """What libpq is given of a line, other than the database.
+    """Returns the connection parameters of a URI, except for the database.
 
     Example:
         >>> from nobackfill.gallery.stores.uri import read_uri
@@ -39,9 +40,9 @@ def read_parameters(uri: Uri) -> dict[str, str]:
     host, _, port = uri.host.partition(":")
     if ":" in port:
         raise ConfigError(
-            f"wanted a host and maybe a port, but got {uri.host}. Write an address of IPv6 behind "
-            f"the question mark, as ?host=::1&port=5432."
+            f"{uri.host} is not a host with an optional port. Write an address of IPv6 as options, "
+            f"such as ?host=::1&port=5432."
         )
-    said = {"host": host, "port": port, "user": uri.user, "password": uri.password}
+    parts = {"host": host, "port": port, "user": uri.user, "password": uri.password}
     options = {key: value for key, value in uri.options.items() if key in LIBPQ}
-    return {key: value for key, value in said.items() if value} | options
+    return {key: value for key, value in parts.items() if value} | options

@@ -1,4 +1,4 @@
-"""Indexes of pgvector: what a table has, and how the same is built beside readers and writers."""
+"""Indexes of pgvector: reads them from the catalog and builds them without blocking others."""
 
 import threading
 import time
@@ -25,26 +25,26 @@ order by o.opcname like '%%cosine%%' desc, i.indisvalid desc, c.relname
 """
 BUILD = sql.SQL("create index concurrently on {} using {} ({} {})")
 DROP = sql.SQL("drop index concurrently if exists {}")
-TURN = "select pg_try_advisory_lock(%s)"
-FAR = """
+LOCK = "select pg_try_advisory_lock(%s)"
+PROGRESS = """
 select phase, round(100.0 * blocks_done / nullif(blocks_total, 0))
 from pg_stat_progress_create_index where relid = %s
 """
-OURS = 0x6E6F6266 << 32  # with a table's number: who builds on it, among all of PostgreSQL's locks
-PAUSE = 0.2  # seconds between two looks at who builds
-SECOND = 1.0  # between two looks at how far it is
+LOCK_SPACE = 0x6E6F6266 << 32  # plus the oid of a table: key of the advisory lock for builds
+PAUSE = 0.2  # seconds between two checks for other builds
+INTERVAL = 1.0  # seconds between two progress messages
 
 
 @dataclass(frozen=True)
 class PostgresIndex:
-    """An index of pgvector on one whole column.
+    """A pgvector index on one column, without a condition.
 
     Attributes:
-        name: In the schema of its table.
-        method: Such as `hnsw`.
-        operators: The operator class, behind its schema.
-        options: Such as `m=16`.
-        valid: Whether it was built to its end.
+        name: Name, in the schema of its table.
+        method: Access method, such as `hnsw`.
+        operators: Schema and name of the operator class.
+        options: Storage parameters, such as `m=16`.
+        valid: Whether the build was completed.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PostgresIndex:
     valid: bool
 
     def like(self, other: "PostgresIndex") -> bool:
-        """Whether it is of the kind of another one."""
+        """Whether both have the same method, operators and options."""
         return (self.method, self.operators, sorted(self.options)) == (
             other.method,
             other.operators,
@@ -66,7 +66,7 @@ class PostgresIndex:
 
 
 def read_indexes(link: Link, table: Table, column: Column) -> list[PostgresIndex]:
-    """Those of a column of vectors: of cosines first, and whole ones first."""
+    """Returns the indexes of a column: those for cosines first, then valid ones first."""
     return [
         PostgresIndex(name, method, (schema, operators), tuple(options), valid)
         for name, method, schema, operators, options, valid in link.execute(
@@ -75,91 +75,93 @@ def read_indexes(link: Link, table: Table, column: Column) -> list[PostgresIndex
     ]
 
 
-def of_vectors(index: PostgresIndex) -> PostgresIndex:
-    """The same index for a column of the type vector, which ours are, where it is of halves."""
+def for_vectors(index: PostgresIndex) -> PostgresIndex:
+    """Returns the same index for a column of the type vector, also where it is on halfvec."""
     schema, operators = index.operators
-    named = "vector_" + operators.removeprefix("halfvec_").removeprefix("vector_")
-    return PostgresIndex(index.name, index.method, (schema, named), index.options, index.valid)
+    name = "vector_" + operators.removeprefix("halfvec_").removeprefix("vector_")
+    return PostgresIndex(index.name, index.method, (schema, name), index.options, index.valid)
 
 
-def build(link: Link, table: Table, column: Column, wanted: PostgresIndex) -> None:
-    """Builds an index while others read and write the table; nothing where it is there.
+def build(link: Link, table: Table, column: Column, target: PostgresIndex) -> None:
+    """Builds an index concurrently, unless it exists.
 
-    PostgreSQL leaves one that was interrupted, not valid and of no use: it is removed. Where the
-    process that began one was killed its server builds on, and is waited for.
+    An interrupted build leaves an invalid index, which is removed first. After a killed process
+    the server may continue its build, which is waited for.
 
     Args:
-        link: Of its own, as it is told to wait for others as long as that takes.
-        table: Of ours.
-        column: Of its vectors.
-        wanted: Of which kind.
+        link: Connection of its own, as its timeouts are disabled.
+        table: Table of new vectors.
+        column: Its column of vectors.
+        target: Index to build.
     """
     for limit in ("lock_timeout", "statement_timeout"):
         link.execute(f"set {limit} = 0")
-    await_others(link, table)
+    wait_for_other_builds(link, table)
     drop_broken(link, table, column)
-    if any(one.like(wanted) for one in read_indexes(link, table, column)):
+    if any(index.like(target) for index in read_indexes(link, table, column)):
         return
-    order = BUILD.format(
-        table.quoted, quoted(wanted.method), column.quoted, quoted(*wanted.operators)
+    create = BUILD.format(
+        table.quoted, quoted(target.method), column.quoted, quoted(*target.operators)
     )
-    if wanted.options:
-        options = (one.partition("=") for one in wanted.options)
-        told = (sql.SQL("{} = {}").format(quoted(k), sql.Literal(v)) for k, _, v in options)
-        order = sql.SQL("{} with ({})").format(order, sql.SQL(", ").join(told))
+    if target.options:
+        options = (option.partition("=") for option in target.options)
+        settings = (sql.SQL("{} = {}").format(quoted(k), sql.Literal(v)) for k, _, v in options)
+        create = sql.SQL("{} with ({})").format(create, sql.SQL(", ").join(settings))
     try:
-        link.execute(order, ())
+        link.execute(create, ())
     except BaseException:
-        with suppress(psycopg.Error):  # else whoever builds next does it
+        with suppress(psycopg.Error):  # else the next build removes it
             drop_broken(link, table, column)
         raise
 
 
-def await_others(link: Link, table: Table) -> None:
-    """Waits until nobody else builds an index on a table; others like us wait from now on.
+def wait_for_other_builds(link: Link, table: Table) -> None:
+    """Waits until no other process builds an index on a table, and locks further builds.
 
-    By asking now and then: a session that waits inside PostgreSQL would itself be waited for.
+    Polls, because a session that waits inside PostgreSQL blocks concurrent builds.
     """
-    found = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
-    while found and link.execute(TURN, (OURS | found[0],)).fetchone() == (False,):
+    row = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
+    while row and link.execute(LOCK, (LOCK_SPACE | row[0],)).fetchone() == (False,):
         time.sleep(PAUSE)
-    while found and link.execute(FAR, (found[0],)).fetchone() is not None:
+    while row and link.execute(PROGRESS, (row[0],)).fetchone() is not None:
         time.sleep(PAUSE)
 
 
 def drop_broken(link: Link, table: Table, column: Column) -> None:
-    """Removes those of a table of ours that were not built to their end."""
-    for one in read_indexes(link, table, column):
-        if not one.valid:
-            link.execute(DROP.format(quoted(table.schema, one.name)), ())
+    """Removes the indexes of a table whose build was not completed."""
+    for index in read_indexes(link, table, column):
+        if not index.valid:
+            link.execute(DROP.format(quoted(table.schema, index.name)), ())
 
 
 @contextmanager
-def telling(database: Database, table: Table, watch: Callable[[str], None]) -> Iterator[None]:
-    """Tells how far the server is, meanwhile.
+def reporting_progress(
+    database: Database, table: Table, watch: Callable[[str], None]
+) -> Iterator[None]:
+    """Reports the progress of a build on another connection.
 
     Args:
-        database: Not the connection that builds.
-        table: On which an index is built.
-        watch: Is told.
+        database: Connection that does not build.
+        table: Table on which an index is built.
+        watch: Callback that receives progress messages.
     """
     done = threading.Event()
 
-    def look(link: Link) -> None:
-        found = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
-        row = link.execute(FAR, (found[0],)).fetchone() if found else None
+    def report(link: Link) -> None:
+        place = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
+        row = link.execute(PROGRESS, (place[0],)).fetchone() if place else None
         if row is not None:
             watch(row[0] if row[1] is None else f"{row[0]}, {row[1]} % of the table")
 
-    def tell() -> None:
-        while not done.wait(SECOND):
-            with suppress(GalleryError):  # the build itself tells what is wrong
-                database.ask("look how far the index is", look, again=False)
+    def poll() -> None:
+        while not done.wait(INTERVAL):
+            with suppress(GalleryError):  # the build itself raises what is wrong
+                database.run("read the progress", report, retry=False)
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=poll, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        reporter.join()

@@ -1,4 +1,4 @@
-"""What is asked of PostgreSQL. Names are always quoted, and values are always parameters."""
+"""SQL statements. Names are always quoted, and values are always parameters."""
 
 from functools import lru_cache
 from typing import LiteralString
@@ -22,9 +22,9 @@ COUNT = "select count(*) from {source} where {vector} is not null"
 DIM = "select vector_dims({vector}) from {source} where {vector} is not null limit 1"
 SEARCH = (
     "select {id}, {vector} <=> %b::{kind} as distance from {source} "
-    "where {vector} is not null order by distance limit {limit}"  # known, so planned only once
+    "where {vector} is not null order by distance limit {limit}"  # a literal: one plan
 )
-MANY = 40  # items that an index finds at most, unless told
+MANY = 40  # items that an index returns at most by default
 FIND_MORE = (
     "set local hnsw.iterative_scan = strict_order; set local ivfflat.iterative_scan = relaxed_order"
 )
@@ -33,7 +33,7 @@ UPSERT = (
     "insert into {table} (id, vector) select new.id, new.vector "
     "from unnest(%s::{keys}[], %b::vector[]) as new (id, vector) "
     "where exists (select from {owner} as o where o.{owner_id} = new.id) "
-    "order by new.id "  # two writers take the same items in the same order, and never block
+    "order by new.id "  # two writers lock items in the same order and never deadlock
     "on conflict (id) do update set vector = excluded.vector"
 )
 REMOVE = "delete from {table} where id = any(%s::{keys}[])"
@@ -58,13 +58,13 @@ and n.nspname <> 'information_schema' order by 1
 
 @lru_cache(maxsize=256)
 def statement(template: LiteralString, table: Table, limit: int = 0) -> bytes:
-    """A statement about a table, with its names quoted.
+    """Fills the names of a table into a statement.
 
     Args:
-        template: With {table}, {source}, {id}, {keys} (the type of ids as parameters), {vector},
-            {kind} (its type), {others}, {owner}, {owner_id}, {limit}.
-        table: To put in.
-        limit: How many rows, for {limit}.
+        template: Statement with {table}, {source}, {id}, {keys} (type of ids as parameters),
+            {vector}, {kind} (its type), {others}, {owner}, {owner_id}, {limit}.
+        table: Table to fill in.
+        limit: Number of rows, for {limit}.
     """
     owner = table.owner or table
     vector = table.vector or table.id
@@ -78,8 +78,8 @@ def statement(template: LiteralString, table: Table, limit: int = 0) -> bytes:
             vector=vector.quoted,
             kind=sql.SQL(vector.kind),
             others=sql.SQL("").join(
-                sql.SQL(", {}" if one.kind in PLAIN else ", {}::text").format(one.quoted)
-                for one in table.others
+                sql.SQL(", {}" if column.kind in PLAIN else ", {}::text").format(column.quoted)
+                for column in table.others
             ),
             owner=owner.quoted,
             owner_id=owner.id.quoted,

@@ -1,61 +1,33 @@
-"""A gallery in PostgreSQL with pgvector: new vectors go into tables beside the owner's.
+"""A gallery in PostgreSQL with pgvector; new vectors go into separate tables.
 
-An item that its owner deletes vanishes from ours as well, and none is ever written for an item
-that is not in the owner's table.
+An item that the owner deletes disappears from the new tables too, and no vector is written for an
+item that is not in the owner's table.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import isnan
 from typing import Any
 
 import numpy as np
-from psycopg import Cursor, errors, sql
+from psycopg import Cursor, errors
+from psycopg.sql import SQL, Identifier, Literal
 
-from nobackfill.core.config import suggest
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK, Found, Index, Matrix, Rows, Store
-from nobackfill.gallery.stores.client import no_index
-from nobackfill.gallery.stores.pgvector.connection import Answer, Database, Link
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.stores.client import check_dim, no_index, notes_of
+from nobackfill.gallery.stores.pgvector import sql
+from nobackfill.gallery.stores.pgvector.catalog import Catalog
+from nobackfill.gallery.stores.pgvector.connection import Database, Link
 from nobackfill.gallery.stores.pgvector.dsn import LIBPQ, read_parameters, read_place
 from nobackfill.gallery.stores.pgvector.index import (
     PostgresIndex,
     build,
-    of_vectors,
+    for_vectors,
     read_indexes,
-    telling,
+    reporting_progress,
 )
-from nobackfill.gallery.stores.pgvector.sql import (
-    COUNT,
-    CREATE,
-    DIM,
-    FIND_1000,
-    FIND_MORE,
-    FIRST,
-    GET,
-    KEYED,
-    MANY,
-    NEXT,
-    NOTE,
-    NOTES,
-    REFER,
-    REMOVE,
-    SEARCH,
-    TABLES,
-    UPSERT,
-    statement,
-)
-from nobackfill.gallery.stores.pgvector.table import (
-    TABLE,
-    Column,
-    Key,
-    Table,
-    as_key,
-    check_name,
-    notes_of,
-    quoted,
-    read_table,
-)
+from nobackfill.gallery.stores.pgvector.sql import statement
+from nobackfill.gallery.stores.pgvector.table import TABLE, Key, Table, as_key, check_name, quoted
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 PAGE = 4096  # vectors written by one statement
@@ -64,320 +36,271 @@ PAGE = 4096  # vectors written by one statement
 class PgvectorStore(Store):
     """A table with a column of vectors, in PostgreSQL with pgvector.
 
-    Items without a vector are left out. Ids must be unique, or pages lose some; where no unique
-    index says so, or we may not refer to the owner's table, ours do not refer to it.
+    Items without a vector are left out. Ids must be unique, or pages lose items. New tables refer
+    to the owner's table where a unique index on its ids and the privileges allow it.
 
     Args:
-        uri: Such as `pgvector://ann@db/shop/items?sslmode=require&vector=embedding`.
+        uri: URI such as `pgvector://ann@db/shop/items?sslmode=require&vector=embedding`.
         read_only: Whether every write is refused, by the server as well.
     """
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
         check_options(uri, "id", "vector", *LIBPQ)
-        database, self.schema, self.table = read_place(uri)
-        main = f"{self.schema}.{self.table}" if self.schema else self.table
-        super().__init__(main, uri.shown, read_only=read_only)
-        self.columns = uri.options.get("id", "id"), uri.options.get("vector", "vector")
-        parameters = read_parameters(uri) | {"dbname": database}
+        name, schema, table = read_place(uri)
+        parameters = read_parameters(uri) | {"dbname": name}
+        columns = uri.options.get("id", "id"), uri.options.get("vector", "vector")
         self.database = Database(parameters, uri.shown, read_only=read_only)
-        self._known: dict[str, Table] = {}
         try:
-            self.owner = self._open()
+            self._catalog = Catalog(self.database, schema, table, columns)
         except BaseException:
             self.close()
             raise
-        self.schema = self.owner.schema
+        super().__init__(self._catalog.main, uri.shown, read_only=read_only)
+        self.owner = self._catalog.owner
         self.exact = not (self.owner.vector and self.owner.vector.indexed)
 
-    def _open(self) -> Table:
-        self._ask("connect", lambda link: None, again=False)
-        table = self._find(self.main)
-        if table is not None and table.vector is not None:
-            return table
-        names = self._ask("list the tables", lambda link: [row[0] for row in link.execute(TABLES)])
-        if table is None:
-            others = [name for name in names if MARK not in name]
-            raise GalleryError(
-                f"wanted the table `{self.main}` at {self.shown}, but there is none. "
-                f"{suggest(self.main, others)[:300]}"
-            )
-        mine = {name.removeprefix(f"{self.schema}.") for name in names} - {notes_of(self.table)}
-        if not any(name.startswith(f"{self.table}{MARK}") for name in mine):
-            raise GalleryError(
-                f"wanted a column `{self.columns[1]}` of vectors in `{self.main}` at {self.shown}, "
-                f"but there is none. Name the column behind ?vector=."
-            )
-        return table  # its old vectors were removed, and ours are in use
-
-    def _ask(self, wanted: str, work: Callable[[Link], Answer], *, again: bool = True) -> Answer:
-        try:
-            return self.database.ask(wanted, work, again=again)
-        except GalleryError:
-            self._known.clear()  # somebody may have changed the tables
-            raise
-
-    def _find(self, collection: str) -> Table | None:
-        """A table of vectors, as it was when first asked for; None where there is none."""
-        mine = collection.startswith(f"{self.main}{MARK}") and collection != notes_of(self.main)
-        if collection in self._known or not (mine or collection == self.main):
-            return self._known.get(collection)
-        columns = ("id", "vector") if mine else self.columns
-        table = self._ask(
-            "look at the table",
-            lambda link: read_table(link, self.schema, self._name(collection), *columns),
-        )
-        if table is not None:
-            self._known[collection] = replace(table, owner=self.owner) if mine else table
-        return self._known.get(collection)
-
-    def _name(self, collection: str) -> str:
-        return f"{self.table}{collection.removeprefix(self.main)}"
-
-    def _table(self, collection: str) -> tuple[Table, Column]:
-        """A table that must be there, and its column of vectors."""
-        table = self._find(collection)
-        if table is None or table.vector is None:
-            raise GalleryError(
-                f"wanted the vectors of `{collection}` at {self.shown}; there are none. "
-                f"They were removed, or never made."
-            )
-        return table, table.vector
+    # Reading.
 
     def exists(self, collection: str) -> bool:
-        """See `Store`; not where old vectors were removed."""
-        self._known.pop(collection, None)
-        table = self._find(collection)
+        """See `Store`; False for a table whose old vectors were removed."""
+        self._catalog.forget(collection)
+        table = self._catalog.find(collection)
         return table is not None and table.vector is not None
 
     def count(self, collection: str) -> int:
         """See `Store`."""
-        question = statement(COUNT, self._table(collection)[0])
-        return self._ask("count", lambda link: int(one(link.execute(question, ()))))
+        query = statement(sql.COUNT, self._catalog.get(collection)[0])
+        return self._catalog.run("count", lambda link: int(scalar(link.execute(query, ()))))
 
     def dim(self, collection: str) -> int:
         """See `Store`."""
-        table, vector = self._table(collection)
-        if vector.size < 0:  # the column does not say: its first vector does
-            question = statement(DIM, table)
-            found = self._ask("look at a vector", lambda link: one(link.execute(question, ())))
-            if found is None:
-                raise GalleryError(
-                    f"wanted vectors in `{collection}` at {self.shown}; there are none yet, and "
-                    f"the column does not say of how many dimensions."
-                )
-            vector = replace(vector, size=found)
-            self._known[collection] = replace(table, vector=vector)
-        return vector.size
+        table, vector = self._catalog.get(collection)
+        if vector.size >= 0:
+            return vector.size
+        # The column does not declare its dimensions: take those of the first vector.
+        query = statement(sql.DIM, table)
+        dim = self._catalog.run("read a vector", lambda link: scalar(link.execute(query, ())))
+        if dim is None:
+            raise GalleryError(
+                f"`{collection}` at {self.shown} has no vectors yet, and its column does not "
+                f"declare its dimensions. Write vectors first."
+            )
+        self._catalog.remember_dim(collection, dim)
+        return int(dim)
 
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`."""
-        table, _ = self._table(collection)
+        table, _ = self._catalog.get(collection)
         if after is None:
-            return self._rows(collection, statement(FIRST, table), (limit,))
+            return self._rows(collection, statement(sql.FIRST, table), (limit,))
         key = as_key(table.id.kind, after)
         if key is None:
             raise GalleryError(
-                f"wanted to go on after an id of type {table.id.kind} in `{collection}`, but got "
-                f"{after!r}. Begin again without one."
+                f"Cannot continue after the id {after!r}: ids of `{collection}` have the type "
+                f"{table.id.kind}. Start again without an id."
             )
-        return self._rows(collection, statement(NEXT, table), (key, limit))
+        return self._rows(collection, statement(sql.NEXT, table), (key, limit))
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
-        table, _ = self._table(collection)
-        return self._rows(collection, statement(GET, table), (keys_of(table, ids),))
+        table, _ = self._catalog.get(collection)
+        return self._rows(collection, statement(sql.GET, table), (keys_of(table, ids),))
 
-    def _rows(self, collection: str, question: bytes, values: tuple[Any, ...]) -> Rows:
-        table, vector = self._table(collection)
-        found = self._ask(
-            "read", lambda link: link.execute(question, values, binary=True).fetchall()
+    def _rows(self, collection: str, query: bytes, values: tuple[Any, ...]) -> Rows:
+        table, vector = self._catalog.get(collection)
+        rows = self._catalog.run(
+            "read", lambda link: link.execute(query, values, binary=True).fetchall()
         )
-        if not found:
+        if not rows:
             return Rows([], np.empty((0, self.dim(collection)), np.float32), {})
-        ids, vectors, *others = zip(*found, strict=True)
+        ids, vectors, *others = zip(*rows, strict=True)
         columns = {
             column.name: list(values) for column, values in zip(table.others, others, strict=True)
         }
-        return Rows(
-            [str(key) for key in ids], unpack(vectors, half=vector.kind == "halfvec"), columns
-        )
+        matrix = unpack(vectors, half=vector.kind == "halfvec")
+        return Rows([str(key) for key in ids], matrix, columns)
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
         """See `Store`; several queries go in one round trip."""
-        table, vector = self._table(collection)
-        self._check_dim(collection, query)
-        question = statement(SEARCH, table, k)
+        table, vector = self._catalog.get(collection)
+        check_dim(query, self.dim(collection), collection)
+        select = statement(sql.SEARCH, table, k)
 
-        def ask_all(link: Link) -> list[list[tuple[Any, ...]]]:
+        def search_all(link: Link) -> list[list[tuple[Any, ...]]]:
             if len(query) == 1:
-                return [link.execute(question, (query[0],), binary=True).fetchall()]
+                return [link.execute(select, (query[0],), binary=True).fetchall()]
             with link.pipeline():
-                cursors = [link.execute(question, (row,), binary=True) for row in query]
+                cursors = [link.execute(select, (row,), binary=True) for row in query]
                 return [cursor.fetchall() for cursor in cursors]
 
-        def ask_for_many(link: Link) -> list[list[tuple[Any, ...]]]:
+        def search_deep(link: Link) -> list[list[tuple[Any, ...]]]:
             with link.transaction():
-                link.execute(FIND_MORE if self.database.iterates else FIND_1000)
-                return ask_all(link)
+                link.execute(sql.FIND_MORE if self.database.iterates else sql.FIND_1000)
+                return search_all(link)
 
-        found = self._ask("search", ask_for_many if vector.indexed and k > MANY else ask_all)
-        if k > MANY and not vector.indexed and any(len(rows) < k for rows in found):
-            self._known.pop(collection, None)  # somebody may have built an index meanwhile
-            if self._table(collection)[1].indexed:
+        # An index returns at most MANY items unless it is told to search deeper.
+        deep = vector.indexed and k > sql.MANY
+        results = self._catalog.run("search", search_deep if deep else search_all)
+
+        # Too few results may come from an index that was built meanwhile.
+        if k > sql.MANY and not vector.indexed and any(len(rows) < k for rows in results):
+            self._catalog.forget(collection)
+            if self._catalog.get(collection)[1].indexed:
                 return self.search(collection, query, k)
-        if vector.indexed:  # which may have them nearly in order
-            found = [sorted(rows, key=lambda row: row[1]) for rows in found]
-        return Found(
-            [[str(key) for key, _ in rows] for rows in found],
-            [[0.0 if isnan(away) else 1.0 - away for _, away in rows] for rows in found],
-        )
 
-    def _check_dim(self, collection: str, vectors: Matrix) -> None:
-        dim = self.dim(collection)
-        if vectors.shape[1] != dim:
-            raise GalleryError(
-                f"wanted vectors of {dim} dimensions, as `{collection}` at {self.shown} has them, "
-                f"but got {vectors.shape[1]}. Use the model that its vectors are of."
-            )
+        if vector.indexed:  # indexes return nearly sorted results
+            results = [sorted(rows, key=lambda row: row[1]) for rows in results]
+        return Found(
+            [[str(key) for key, _ in rows] for rows in results],
+            [[0.0 if isnan(away) else 1.0 - away for _, away in rows] for rows in results],
+        )
 
     # Writing.
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        name = self._name(collection)
-        check_name(name, self.table)
-        mine, owner = quoted(self.owner.schema, name), self.owner
-        where = {"table": name, "schema": owner.schema}
+        name = self._catalog.name_of(collection)
+        check_name(name, self._catalog.table)
+        table, owner = quoted(self.owner.schema, name), self.owner
 
-        def work(link: Link) -> None:
+        def create(link: Link) -> None:
             with link.transaction():
-                if link.execute(TABLE, where).fetchone() is not None:
+                if self._table_exists(link, name):
                     return
-                made = CREATE.format(mine, owner.id.quoted, sql.Literal(dim), owner.quoted)
-                link.execute(made, ())
-                link.execute(KEYED.format(mine), ())
+                columns = owner.id.quoted, Literal(dim), owner.quoted
+                link.execute(sql.CREATE.format(table, *columns), ())
+                link.execute(sql.KEYED.format(table), ())
                 if owner.id.referable:
-                    link.execute(REFER.format(mine, owner.quoted, owner.id.quoted), ())
+                    link.execute(sql.REFER.format(table, owner.quoted, owner.id.quoted), ())
 
-        self._ask(f"make the table `{name}`", work)
-        self._known.pop(collection, None)
+        self._catalog.run(f"create the table `{name}`", create)
+        self._catalog.forget(collection)
+
+    def _table_exists(self, link: Link, name: str) -> bool:
+        place = {"table": name, "schema": self.owner.schema}
+        return link.execute(TABLE, place).fetchone() is not None
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
         """See `Store`; items that are not in the owner's table are left out."""
         self.check_writable(collection)
-        self._check_dim(collection, vectors)
-        table, _ = self._table(collection)
-        place_of = {as_key(table.id.kind, one): place for place, one in enumerate(ids)}
-        place_of.pop(None, None)
-        keys, places = list(place_of), list(place_of.values())
-        order = statement(UPSERT, table)
+        check_dim(vectors, self.dim(collection), collection)
+        table, _ = self._catalog.get(collection)
+        row_of = {as_key(table.id.kind, id): row for row, id in enumerate(ids)}
+        row_of.pop(None, None)
+        keys, rows = list(row_of), list(row_of.values())
+        insert = statement(sql.UPSERT, table)
 
-        def work(link: Link) -> None:
+        def write(link: Link) -> None:
             with link.transaction():
                 for first in range(0, len(keys), PAGE):
-                    some = slice(first, first + PAGE)
-                    link.execute(order, (keys[some], list(vectors[places[some]])))
+                    page = slice(first, first + PAGE)
+                    link.execute(insert, (keys[page], list(vectors[rows[page]])))
 
-        self._ask("write vectors", work)
+        self._catalog.run("write vectors", write)
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        table, _ = self._table(collection)
-        order, keys = statement(REMOVE, table), keys_of(table, ids)
-        self._ask("remove vectors", lambda link: link.execute(order, (keys,)))
+        table, _ = self._catalog.get(collection)
+        delete, keys = statement(sql.REMOVE, table), keys_of(table, ids)
+        self._catalog.run("remove vectors", lambda link: link.execute(delete, (keys,)))
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        name = self._name(collection)
-        check_name(name, self.table)
-        order = sql.SQL("drop table if exists {}").format(quoted(self.owner.schema, name))
-        self._ask(f"remove the table `{name}`", lambda link: link.execute(order, ()))
-        self._known.pop(collection, None)
-
-    # An index.
-
-    def index_of(self, collection: str) -> Index | None:
-        """See `Store`."""
-        whole = [one for one in self._indexes(collection) if one.valid]
-        return Index(str(whole[0])) if whole else None
-
-    def _indexes(self, collection: str) -> list[PostgresIndex]:
-        table = self._find(collection)
-        if table is None or table.vector is None:
-            return []
-        vector = table.vector
-        return self._ask("look at the indexes", lambda link: read_indexes(link, table, vector))
-
-    def wanted_index(self, collection: str) -> Index | None:
-        """See `Store`."""
-        wanted = self._like_owners()
-        built = any(one.valid and one.like(wanted) for one in self._indexes(collection))
-        return Index(str(wanted), 0 if built else self.count(collection))
-
-    def _like_owners(self) -> PostgresIndex:
-        whole = [one for one in self._indexes(self.main) if one.valid]
-        if not whole:
-            raise no_index(self.main, self.shown)
-        return of_vectors(whole[0])
-
-    def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
-        """See `Store`; others read and write meanwhile."""
-        self.check_writable(collection)
-        wanted, (table, vector) = self._like_owners(), self._table(collection)
-        watch(f"building {wanted}")
-        building = self.database.another()
-        try:
-            with telling(self.database, table, watch):
-                building.ask("build the index", lambda link: build(link, table, vector, wanted))
-        finally:
-            building.close()
-            self._known.pop(collection, None)
+        name = self._catalog.name_of(collection)
+        check_name(name, self._catalog.table)
+        drop = SQL("drop table if exists {}").format(quoted(self.owner.schema, name))
+        self._catalog.run(f"remove the table `{name}`", lambda link: link.execute(drop, ()))
+        self._catalog.forget(collection)
 
     def retire(self) -> None:
         """See `Store`."""
         self.check_may_write()
-        table, vector = self._table(self.main)
-        order = sql.SQL("alter table {} drop column {}").format(table.quoted, vector.quoted)
-        self._ask("remove the old vectors", lambda link: link.execute(order, ()), again=False)
-        self._known.clear()
+        table, vector = self._catalog.get(self.main)
+        drop = SQL("alter table {} drop column {}").format(table.quoted, vector.quoted)
+        self._catalog.run(
+            "remove the old vectors", lambda link: link.execute(drop, ()), retry=False
+        )
+        self._catalog.forget(self.main)
+
+    # Index.
+
+    def index_of(self, collection: str) -> Index | None:
+        """See `Store`."""
+        indexes = self._valid_indexes(collection)
+        return Index(str(indexes[0])) if indexes else None
+
+    def _valid_indexes(self, collection: str) -> list[PostgresIndex]:
+        table = self._catalog.find(collection)
+        if table is None or table.vector is None:
+            return []
+        vector = table.vector
+        indexes = self._catalog.run(
+            "read the indexes", lambda link: read_indexes(link, table, vector)
+        )
+        return [index for index in indexes if index.valid]
+
+    def wanted_index(self, collection: str) -> Index | None:
+        """See `Store`."""
+        target = self._target_index()
+        built = any(index.like(target) for index in self._valid_indexes(collection))
+        return Index(str(target), 0 if built else self.count(collection))
+
+    def _target_index(self) -> PostgresIndex:
+        """Returns the owner's index, for a column of the type vector."""
+        indexes = self._valid_indexes(self.main)
+        if not indexes:
+            raise no_index(self.main, self.shown)
+        return for_vectors(indexes[0])
+
+    def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
+        """See `Store`; others can read and write meanwhile."""
+        self.check_writable(collection)
+        target, (table, vector) = self._target_index(), self._catalog.get(collection)
+        watch(f"building {target}")
+        builder = self.database.duplicate()
+        try:
+            with reporting_progress(self.database, table, watch):
+                builder.run("build the index", lambda link: build(link, table, vector, target))
+        finally:
+            builder.close()
+            self._catalog.forget(collection)
 
     # Notes.
 
     def notes(self) -> dict[str, str]:
-        """See `Store`; none where we may not read them."""
-        question = sql.SQL("select key, text from {}").format(self._notes())
+        """See `Store`; empty where the user may not read them."""
+        query = SQL("select key, text from {}").format(self._notes)
 
-        def work(link: Link) -> dict[str, str]:
+        def read(link: Link) -> dict[str, str]:
             try:
-                return dict(link.execute(question, ()).fetchall())
+                return dict(link.execute(query, ()).fetchall())
             except (errors.UndefinedTable, errors.InsufficientPrivilege):
                 return {}
 
-        return self._ask("read the notes", work)
+        return self._catalog.run("read the notes", read)
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
         self.check_may_write()
-        check_name("", self.table)
-        notes = self._notes()
-        where = {"table": notes_of(self.table), "schema": self.owner.schema}
+        check_name("", self._catalog.table)
 
-        def work(link: Link) -> None:
+        def write(link: Link) -> None:
             with link.transaction():
-                if link.execute(TABLE, where).fetchone() is None:
-                    link.execute(NOTES.format(notes), ())
+                if not self._table_exists(link, notes_of(self._catalog.table)):
+                    link.execute(sql.NOTES.format(self._notes), ())
                 if text is None:
-                    link.execute(sql.SQL("delete from {} where key = %s").format(notes), (key,))
+                    link.execute(SQL("delete from {} where key = %s").format(self._notes), (key,))
                 else:
-                    link.execute(NOTE.format(notes), (key, text))
+                    link.execute(sql.NOTE.format(self._notes), (key, text))
 
-        self._ask("write a note", work)
+        self._catalog.run("write a note", write)
 
-    def _notes(self) -> sql.Identifier:
-        return quoted(self.owner.schema, notes_of(self.table))
+    @property
+    def _notes(self) -> Identifier:
+        return quoted(self.owner.schema, notes_of(self._catalog.table))
 
     def close(self) -> None:
         """See `Store`."""
@@ -385,22 +308,22 @@ class PgvectorStore(Store):
 
 
 def keys_of(table: Table, ids: Sequence[str]) -> list[Key]:
-    """Those ids that the table's column can have."""
-    keys = (as_key(table.id.kind, one) for one in ids)
+    """Returns the ids that the table's column can store, as keys."""
+    keys = (as_key(table.id.kind, id) for id in ids)
     return [key for key in keys if key is not None]
 
 
 def unpack(vectors: Sequence[bytes], *, half: bool) -> Matrix:
-    """Vectors as pgvector sends them, as one matrix: 4 bytes of header, then big-endian numbers."""
+    """Converts pgvector's binary format to a matrix: 4 header bytes, then big-endian numbers."""
     length = len(vectors[0])
     if any(len(vector) != length for vector in vectors):
-        raise GalleryError("wanted vectors of one length, but the column has several.")
+        raise GalleryError("The column has vectors of several lengths; they must be of one length.")
     kind, size = (">f2", 2) if half else (">f4", 4)
     layout = np.dtype([("header", ">u4"), ("numbers", kind, ((length - 4) // size,))])
     return np.frombuffer(b"".join(vectors), layout)["numbers"].astype(np.float32)
 
 
-def one(cursor: Cursor[tuple[Any, ...]]) -> Any:
-    """The only value of an answer; None where there is none."""
+def scalar(cursor: Cursor[tuple[Any, ...]]) -> Any:
+    """Returns the single value of a result; None if there is no row."""
     row = cursor.fetchone()
     return None if row is None else row[0]

@@ -1,4 +1,4 @@
-"""What a table of vectors looks like, read from PostgreSQL's own catalog."""
+"""Tables of vectors as described by PostgreSQL's catalog, and ids as keys of their columns."""
 
 import re
 import uuid
@@ -8,17 +8,18 @@ from psycopg import sql
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import MARK
+from nobackfill.gallery.stores.client import notes_of
 from nobackfill.gallery.stores.pgvector.connection import Link
 
-INTEGERS = {"int2": 15, "int4": 31, "int8": 63}  # with their bits, without the sign
+INTEGERS = {"int2": 15, "int4": 31, "int8": 63}  # number of bits, without the sign
 KEYS = {**dict.fromkeys(INTEGERS, "int8"), "text": "text", "varchar": "text", "uuid": "uuid"}
-# what JSON knows is told as it is, and anything else as text
+# types that JSON supports; all others are read as text
 PLAIN = (
     "bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "json", "jsonb",
     "_int4", "_int8", "_text", "_varchar",
 )  # fmt: skip
-LARGE = ("vector", "halfvec", "sparsevec", "bytea")  # not told at all
-LONGEST = 63  # bytes of a name; PostgreSQL cuts longer ones without a word
+LARGE = ("vector", "halfvec", "sparsevec", "bytea")  # not read
+LONGEST = 63  # bytes of a name; PostgreSQL silently truncates longer ones
 
 Key = int | str | uuid.UUID
 
@@ -53,13 +54,13 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: As it is written, without quotes.
-        kind: PostgreSQL's name of the type.
-        size: Dimensions of a vector; -1 where the column does not say.
-        readable: Whether we may read it.
-        referable: Whether a column of ours may refer to it.
-        indexed: Whether an index that is not exact answers searches by cosine.
-        refers: Whether it refers to another table, which removes items from this one.
+        name: Name without quotes.
+        kind: Name of the type in PostgreSQL.
+        size: Number of dimensions; -1 where the column does not declare it.
+        readable: Whether the user may read it.
+        referable: Whether a foreign key may refer to it.
+        indexed: Whether an approximate index serves searches by cosine.
+        refers: Whether it is a foreign key, so that deletions cascade to this table.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Column:
 
     @property
     def quoted(self) -> sql.Identifier:
-        """For a statement."""
+        """Identifier for statements."""
         return quoted(self.name)
 
 
@@ -81,12 +82,12 @@ class Table:
     """A table of vectors.
 
     Attributes:
-        schema: In which it is.
-        name: Without the schema.
-        id: The column of ids.
-        vector: The column of vectors; None where they were removed.
-        others: What else is stored.
-        owner: For a table of ours, the owner's.
+        schema: Name of the schema.
+        name: Name without the schema.
+        id: Column of ids.
+        vector: Column of vectors; None where it was removed.
+        others: Other columns.
+        owner: The owner's table, for a table of new vectors.
     """
 
     schema: str
@@ -98,12 +99,12 @@ class Table:
 
     @property
     def quoted(self) -> sql.Identifier:
-        """For a statement."""
+        """Identifier for statements."""
         return quoted(self.schema, self.name)
 
     @property
     def source(self) -> sql.Composable:
-        """What is read: never an item that its owner has deleted."""
+        """Rows to read, without items that the owner has deleted."""
         if self.owner is None or self.id.refers:
             return self.quoted
         return sql.SQL(
@@ -112,35 +113,34 @@ class Table:
 
 
 def quoted(*names: str) -> sql.Identifier:
-    """A name for a statement that is given values, where % would stand for one."""
+    """Returns an identifier for statements with parameters, in which % must be doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
 def read_table(link: Link, schema: str | None, name: str, id: str, vector: str) -> Table | None:
-    """A table as the catalog has it; None where there is none.
+    """Reads a table from the catalog; None if it does not exist.
 
     Args:
-        link: To the database.
-        schema: None for wherever the connection finds it.
-        name: Of the table.
-        id: The column of ids.
-        vector: The column of vectors.
+        link: Connection.
+        schema: Schema; None for the search path.
+        name: Name of the table.
+        id: Name of the column of ids.
+        vector: Name of the column of vectors.
     """
-    found = link.execute(TABLE, {"table": name, "schema": schema}).fetchone()
-    if found is None:
+    place = link.execute(TABLE, {"table": name, "schema": schema}).fetchone()
+    if place is None:
         return None
-    columns = {row[0]: Column(*row) for row in link.execute(COLUMNS, (found[0],))}
+    columns = {row[0]: Column(*row) for row in link.execute(COLUMNS, (place[0],))}
     if id not in columns or columns[id].kind not in KEYS:
-        kind = f"is of type {columns[id].kind}" if id in columns else "is not there"
+        problem = f"has the type {columns[id].kind}" if id in columns else "does not exist"
         raise GalleryError(
-            f"wanted ids that are whole numbers, text or uuid in the column `{id}` of "
-            f"`{found[1]}.{name}`, but it {kind}. Name the column behind ?id=; there are: "
-            f"{', '.join(columns)}."
+            f"The column `{id}` of `{place[1]}.{name}` {problem}, but ids must be whole numbers, "
+            f"text or uuid. Set the column with ?id=; the table has: {', '.join(columns)}."
         )
     if vector in columns and columns[vector].kind not in ("vector", "halfvec"):
         raise GalleryError(
-            f"wanted a column of type vector or halfvec, but `{vector}` of `{found[1]}.{name}` is "
-            f"of type {columns[vector].kind}. Name the column behind ?vector=; there are: "
+            f"The column `{vector}` of `{place[1]}.{name}` has the type {columns[vector].kind}, "
+            f"not vector or halfvec. Set the column with ?vector=; the table has: "
             f"{', '.join(columns)}."
         )
     others = tuple(
@@ -148,11 +148,11 @@ def read_table(link: Link, schema: str | None, name: str, id: str, vector: str) 
         for column in columns.values()
         if column.name not in (id, vector) and column.kind not in LARGE and column.readable
     )
-    return Table(found[1], name, columns[id], columns.get(vector), others)
+    return Table(place[1], name, columns[id], columns.get(vector), others)
 
 
 def as_key(kind: str, text: str) -> Key | None:
-    """An id as a column has it; None where the column cannot have such a one.
+    """Converts an id to the type of the column; None if the column cannot store it.
 
     Example:
         >>> as_key("int4", "12"), as_key("int4", "012"), as_key("int4", "3000000000")
@@ -161,8 +161,8 @@ def as_key(kind: str, text: str) -> Key | None:
         (None, 'abc')
     """
     if kind in INTEGERS:
-        most = 2 ** INTEGERS[kind]
-        fits = re.fullmatch("0|-?[1-9][0-9]{0,18}", text) and -most <= int(text) < most
+        limit = 2 ** INTEGERS[kind]
+        fits = re.fullmatch("0|-?[1-9][0-9]{0,18}", text) and -limit <= int(text) < limit
         return int(text) if fits else None
     try:
         if kind == "uuid":
@@ -175,29 +175,24 @@ def as_key(kind: str, text: str) -> Key | None:
 
 
 def check_name(name: str, main: str) -> None:
-    """Refuses names for tables of ours that PostgreSQL would cut, or that are taken.
+    """Raises if a table name is reserved, or so long that PostgreSQL would truncate it.
 
     Args:
-        name: Of the table for new vectors.
-        main: Of the owner's.
+        name: Name of the table of new vectors.
+        main: Name of the owner's table.
     """
     notes = notes_of(main)
     if name == notes:
         raise GalleryError(
-            "wanted a name for the new vectors other than `notes`, which our notes have already."
+            "New vectors cannot be named `notes`: that table stores notes. Choose another name."
         )
     room = LONGEST - len(f"{main}{MARK}".encode())
-    for ours, remedy in (
-        (notes, "Make a view of the table with a shorter name, and open that."),
+    for table, remedy in (
+        (notes, "Create a view of the table with a shorter name, and open that."),
         (name, f"Choose a name of at most {room} letters for the new vectors."),
     ):
-        if len(ours.encode()) > LONGEST:
+        if len(table.encode()) > LONGEST:
             raise GalleryError(
-                f"wanted a table of ours named `{ours}`, but PostgreSQL cuts names at {LONGEST} "
-                f"bytes and this has {len(ours.encode())}. {remedy}"
+                f"Cannot create the table `{table}`: its name has {len(table.encode())} bytes, and "
+                f"PostgreSQL truncates names at {LONGEST}. {remedy}"
             )
-
-
-def notes_of(main: str) -> str:
-    """The table of our notes."""
-    return f"{main}{MARK}notes"

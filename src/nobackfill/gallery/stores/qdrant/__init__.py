@@ -1,1 +1,1 @@
-"""A gallery in Qdrant."""
+"""Galleries in Qdrant."""

@@ -1,4 +1,4 @@
-"""Qdrant's own forms: a client at a line, points by text ids, and what is stored of them."""
+"""Clients, point ids and vectors of Qdrant."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ from nobackfill.gallery.stores.base import Matrix, as_matrix, unit
 from nobackfill.gallery.stores.client import check_free, flag, seconds
 from nobackfill.gallery.stores.uri import Uri
 
-LENGTH = "length"  # of a vector of ours, where it is not 1: Qdrant keeps directions only
+LENGTH = "length"  # payload key of the length of a new vector: Qdrant stores directions only
 LARGEST = 2**64 - 1
 
 
 def open_client(uri: Uri) -> Any:
-    """A client for a server, or the engine itself on a folder."""
+    """Opens a client for a server, or the embedded engine on a folder."""
     if not hasattr(QdrantClient, "query_batch_points"):
         raise ConfigError(
-            f"wanted qdrant-client 1.10 or later, but {version('qdrant-client')} is installed. "
+            f"qdrant-client {version('qdrant-client')} is too old: 1.10 or later is required. Run "
             f"`pip install -U qdrant-client`."
         )
     if not uri.host:
@@ -37,14 +37,14 @@ def open_client(uri: Uri) -> Any:
         https=flag(uri, "https"),
         prefer_grpc=bool(flag(uri, "prefer_grpc")),
         timeout=seconds(uri),
-        check_compatibility=False,  # asks in a thread, and warns where nobody reads it
+        check_compatibility=False,  # it queries in a thread and warns
     )
 
 
 def _open_folder(folder: Path, shown: str) -> Any:
     if not (folder / "meta.json").is_file():
-        what = "is no folder that Qdrant wrote" if folder.exists() else "there is no such folder"
-        raise DataError(f"wanted a Qdrant gallery at {folder}, but {what}.")
+        problem = "Qdrant did not write it" if folder.exists() else "no such folder"
+        raise DataError(f"No Qdrant gallery at {folder}: {problem}.")
     check_free(folder / ".lock", shown)
     with without_size_warning():
         return QdrantClient(path=str(folder))
@@ -52,14 +52,14 @@ def _open_folder(folder: Path, shown: str) -> Any:
 
 @contextmanager
 def without_size_warning() -> Iterator[None]:
-    """Above 20,000 points the embedded engine warns that a server is faster; its owner knows."""
+    """Suppresses the warning that a server is faster than the embedded engine."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Local mode is not recommended")
         yield
 
 
 def point_id(text: str) -> int | str | None:
-    """An id of Qdrant: a whole number or a UUID; None for any other text.
+    """Converts an id to Qdrant's type, a whole number or a UUID; None for any other text.
 
     Example:
         >>> point_id("17"), point_id("017"), point_id("shoe")
@@ -76,38 +76,38 @@ def point_id(text: str) -> int | str | None:
     return uuid if uuid == text.lower() else None
 
 
-def need_id(text: str) -> int | str:
-    """The same, or an error."""
-    one = point_id(text)
-    if one is None:
+def require_id(text: str) -> int | str:
+    """Converts an id to Qdrant's type; raises if it is neither a whole number nor a UUID."""
+    id = point_id(text)
+    if id is None:
         raise GalleryError(
-            f"wanted an id as Qdrant has them, a whole number or a UUID, not {text}."
+            f"The id {text} cannot be stored: Qdrant requires a whole number or a UUID."
         )
-    return one
+    return id
 
 
 def vectors_of(points: Sequence[Any], name: str, dim: int) -> Matrix:
-    """One row for each point; NaN where it has no vector of that name.
+    """Returns one row per point; NaN for points without a vector of that name.
 
     Args:
-        points: With vectors.
-        name: Of the vector; empty for the unnamed one.
-        dim: Of the vectors.
+        points: Points with vectors.
+        name: Name of the vector; empty for the unnamed one.
+        dim: Number of dimensions.
     """
-    found = [
+    rows = [
         point.vector.get(name) if isinstance(point.vector, dict) else point.vector
         for point in points
     ]
-    return as_matrix([np.full(dim, np.nan) if one is None else one for one in found], dim)
+    return as_matrix([np.full(dim, np.nan) if row is None else row for row in rows], dim)
 
 
 def with_length(vectors: Matrix, payloads: Sequence[dict[str, Any]]) -> Matrix:
-    """What we wrote, from what Qdrant keeps: directions, but embedded and reopened the vectors."""
+    """Restores the written vectors from the directions that Qdrant stores."""
     length = [payload.get(LENGTH, 1.0) for payload in payloads]
     return np.asarray(unit(vectors) * np.array(length, np.float32).reshape(-1, 1), np.float32)
 
 
 def length_of(vector: Matrix) -> dict[str, float] | None:
-    """What to keep of a vector beside its direction; nothing where it is of unit length."""
+    """Returns the payload that stores the length of a vector; None for unit length."""
     length = float(np.linalg.norm(vector))
     return None if abs(length - 1) < 1e-6 else {LENGTH: length}

@@ -1,4 +1,4 @@
-"""A gallery in Qdrant, on a server or embedded in a folder."""
+"""Galleries in Qdrant, on a server or embedded in a folder."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -8,24 +8,24 @@ from uuid import NAMESPACE_URL, uuid5
 from qdrant_client import models
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK, Found, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.base import Found, Matrix, Rows, Store, unit
 from nobackfill.gallery.stores.client import (
-    NOTES,
-    Asking,
+    ClientCalls,
     as_columns,
     batches,
     check_dim,
     check_not_notes,
     check_unit_length,
-    owners,
-    squared_distance_as_cosine,
-    the_only,
+    choose_name,
+    cosines_from,
+    notes_of,
+    owner_collections,
 )
 from nobackfill.gallery.stores.qdrant.points import (
     length_of,
-    need_id,
     open_client,
     point_id,
+    require_id,
     vectors_of,
     with_length,
     without_size_warning,
@@ -33,30 +33,29 @@ from nobackfill.gallery.stores.qdrant.points import (
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 OPTIONS = ("collection", "vector", "api_key", "https", "prefer_grpc", "timeout")
-SAMPLE = 100  # vectors whose lengths are looked at
+SAMPLE = 100  # vectors whose lengths are checked
 QUERIES = 100  # in one message
 
 
 class QdrantStore(Store):
-    """A collection of Qdrant; embedded it is searched exactly, on a server as its index does.
+    """A Qdrant collection; search is exact when embedded, and uses the index on a server.
 
-    Qdrant keeps vectors of a cosine collection with unit length: `scan` and `get` return them so,
-    also where an embedded one, reopened, has them as its owner wrote them. Ours come back as they
-    were written: their lengths are kept beside. An item that lacks the vector (after `retire`, or
-    where its owner gave none) has a row of NaN.
+    Qdrant stores vectors of a cosine collection with unit length. `scan` and `get` return the
+    owner's vectors so, and new vectors as written: their lengths are stored in the payload. An
+    item without a vector has a row of NaN.
 
     Args:
-        uri: Such as `qdrant:FOLDER?collection=photos` or `qdrant://db:6333/photos?api_key=…`.
+        uri: URI such as `qdrant:FOLDER?collection=photos` or `qdrant://db:6333/photos?api_key=…`.
         read_only: Whether every write is refused.
     """
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
         check_options(uri, *OPTIONS)
-        self._ask = Asking(uri, f"qdrant-client {version('qdrant-client')}")
-        self.client = self._ask(open_client, uri)
+        self._call = ClientCalls(uri, f"qdrant-client {version('qdrant-client')}")
+        self.client = self._call(open_client, uri)
         try:
-            asked = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
-            main = the_only("collection", "collection", asked, self._known(asked), uri.shown)
+            name = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
+            main = choose_name("collection", "collection", name, self._collections(name), uri.shown)
             super().__init__(main, uri.shown, read_only=read_only)
             self.exact = not uri.host
             self.vector, self.metric = self._choose_vector(uri.options.get("vector", ""))
@@ -66,32 +65,33 @@ class QdrantStore(Store):
             self.client.close()
             raise
 
-    def _known(self, asked: str) -> list[str]:
-        """The owner's collections, and what was asked for where it is another name of one."""
-        known = owners([one.name for one in self._ask(self.client.get_collections).collections])
-        aliases = self._ask(self.client.get_aliases).aliases
-        return [*known, *(one.alias_name for one in aliases if one.alias_name == asked)]
+    def _collections(self, name: str) -> list[str]:
+        """Returns the owner's collections, and `name` if it is an alias."""
+        collections = self._call(self.client.get_collections).collections
+        names = owner_collections([collection.name for collection in collections])
+        aliases = self._call(self.client.get_aliases).aliases
+        return [*names, *(alias.alias_name for alias in aliases if alias.alias_name == name)]
 
-    def _choose_vector(self, asked: str) -> tuple[str, Any]:
-        """The name of the owner's vector, empty for the unnamed one, and its metric."""
+    def _choose_vector(self, name: str) -> tuple[str, Any]:
+        """Returns name (empty for the unnamed one) and metric of the owner's vector."""
         vectors = self._vectors(self.main)
-        name = the_only("vector", "vector", asked, sorted(vectors), f"{self.shown} ({self.main})")
+        name = choose_name("vector", "vector", name, sorted(vectors), f"{self.shown} ({self.main})")
         metric = vectors[name].distance
-        known = (models.Distance.COSINE, models.Distance.DOT, models.Distance.EUCLID)
-        if metric not in known or vectors[name].multivector_config is not None:
+        supported = (models.Distance.COSINE, models.Distance.DOT, models.Distance.EUCLID)
+        if metric not in supported or vectors[name].multivector_config is not None:
             raise GalleryError(
-                f"wanted cosines of one vector for each item, but `{self.main}` in {self.shown} "
-                f"has the metric {metric.value}, or several vectors for each."
+                f"Cannot compute cosines of one vector per item: `{self.main}` in {self.shown} has "
+                f"the metric {metric.value}, or several vectors per item."
             )
         return name, metric
 
     def _vectors(self, collection: str) -> dict[str, Any]:
-        """What vectors a collection has, by name; the unnamed one by the empty name."""
-        told = self._ask(self.client.get_collection, collection).config.params.vectors or {}
-        return told if isinstance(told, dict) else {"": told}
+        """Returns the vectors of a collection by name; the unnamed one has an empty name."""
+        vectors = self._call(self.client.get_collection, collection).config.params.vectors or {}
+        return vectors if isinstance(vectors, dict) else {"": vectors}
 
     def _check_cosines(self) -> None:
-        """Whether scores of the owner's vectors can be told as cosines."""
+        """Raises if the scores of the owner's vectors do not give cosines."""
         if not self._checked:
             sample = self.scan(self.main, limit=SAMPLE)
             check_unit_length(sample.vectors, f"the metric {self.metric.value}", self.shown)
@@ -99,27 +99,27 @@ class QdrantStore(Store):
 
     def exists(self, collection: str) -> bool:
         """See `Store`."""
-        return bool(self._ask(self.client.collection_exists, collection))
+        return bool(self._call(self.client.collection_exists, collection))
 
     def count(self, collection: str) -> int:
         """See `Store`."""
-        return int(self._ask(self.client.count, collection, exact=True).count)
+        return int(self._call(self.client.count, collection, exact=True).count)
 
     def dim(self, collection: str) -> int:
         """See `Store`."""
         return int(self._vectors(collection)[self._name(collection)].size)
 
     def _name(self, collection: str) -> str:
-        """Of the vector; ours have none."""
+        """Returns the name of the vector; new collections have an unnamed one."""
         return self.vector if collection == self.main else ""
 
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`; numbers come before UUIDs, each in ascending order."""
-        first = None if after is None else need_id(after)
-        points, _ = self._ask(
+        first = None if after is None else require_id(after)
+        points, _ = self._call(
             self.client.scroll,
             collection,
-            limit=limit if first is None else limit + 1,  # it begins with `after` itself
+            limit=limit if first is None else limit + 1,  # the result starts with `after` itself
             offset=first,
             with_payload=True,
             with_vectors=self._with_vectors(collection),
@@ -129,12 +129,12 @@ class QdrantStore(Store):
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
         dim, points = self.dim(collection), []
-        wanted = [one for one in map(point_id, ids) if one is not None]
-        for some in batches(wanted, dim):
-            points += self._ask(
+        point_ids = [id for id in map(point_id, ids) if id is not None]
+        for batch in batches(point_ids, dim):
+            points += self._call(
                 self.client.retrieve,
                 collection,
-                ids=some,
+                ids=batch,
                 with_payload=True,
                 with_vectors=self._with_vectors(collection),
             )
@@ -142,19 +142,19 @@ class QdrantStore(Store):
 
     def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
         """See `Store`."""
-        wanted = {one: point_id(one) for one in ids}
-        there = self._there(collection, [one for one in wanted.values() if one is not None])
-        return {one for one, point in wanted.items() if point in there}
+        point_of = {id: point_id(id) for id in ids}
+        present = self._present(collection, [id for id in point_of.values() if id is not None])
+        return {id for id, point in point_of.items() if point in present}
 
-    def _there(self, collection: str, points: Sequence[int | str]) -> set[int | str]:
-        """The same for ids of Qdrant; nothing but ids is sent."""
-        there: set[int | str] = set()
-        for some in batches(points, 1):
-            told = self._ask(
-                self.client.retrieve, collection, ids=some, with_payload=False, with_vectors=False
+    def _present(self, collection: str, ids: Sequence[int | str]) -> set[int | str]:
+        """Returns those of Qdrant's ids that exist, without reading vectors."""
+        present: set[int | str] = set()
+        for batch in batches(ids, 1):
+            points = self._call(
+                self.client.retrieve, collection, ids=batch, with_payload=False, with_vectors=False
             )
-            there |= {point.id for point in told}
-        return there
+            present |= {point.id for point in points}
+        return present
 
     def _with_vectors(self, collection: str) -> list[str] | bool:
         name = self._name(collection)
@@ -175,108 +175,106 @@ class QdrantStore(Store):
             self._check_cosines()
         name, ids, cosines = self._name(collection) or None, [], []
         euclidean = collection == self.main and self.metric == models.Distance.EUCLID
-        asked = [
+        requests = [
             models.QueryRequest(query=row.tolist(), using=name, limit=max(k, 1))
             for row in unit(query)
         ]
-        for first in range(0, len(asked), QUERIES):
-            some = asked[first : first + QUERIES]
-            for told in self._ask(self.client.query_batch_points, collection, requests=some):
-                ids.append([str(point.id) for point in told.points[:k]])
-                scores = [float(point.score) for point in told.points[:k]]
-                cosines.append(
-                    [squared_distance_as_cosine(score**2) for score in scores]
-                    if euclidean
-                    else scores
-                )
+        for first in range(0, len(requests), QUERIES):
+            batch = requests[first : first + QUERIES]
+            for result in self._call(self.client.query_batch_points, collection, requests=batch):
+                ids.append([str(point.id) for point in result.points[:k]])
+                scores = [float(point.score) for point in result.points[:k]]
+                if euclidean:
+                    scores = cosines_from([s**2 for s in scores], squared_distances=True)
+                cosines.append(scores)
         return Found(ids, cosines)
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
         check_not_notes(collection)
-        self._make(collection, dim)
+        self._create(collection, dim)
 
-    def _make(self, collection: str, dim: int) -> None:
+    def _create(self, collection: str, dim: int) -> None:
         if self.exists(collection):
             return
         config = models.VectorParams(size=dim, distance=models.Distance.COSINE)
         try:
-            self._ask(self.client.create_collection, collection, vectors_config=config)
+            self._call(self.client.create_collection, collection, vectors_config=config)
         except GalleryError:
-            if not self.exists(collection):  # else another process was faster
+            if not self.exists(collection):  # else another process has created it
                 raise
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """See `Store`; items that the owner has removed meanwhile are left out."""
+        """See `Store`; items that the owner has removed are left out."""
         self.check_writable(collection)
         dim = self.dim(collection)
         check_dim(vectors, dim, collection)
-        wanted = dict(zip(map(need_id, ids), vectors, strict=True))
-        for some in batches(list(wanted), dim):
+        vector_of = dict(zip(map(require_id, ids), vectors, strict=True))
+        for batch in batches(list(vector_of), dim):
             points = [
                 models.PointStruct(
-                    id=one, vector=wanted[one].tolist(), payload=length_of(wanted[one])
+                    id=id, vector=vector_of[id].tolist(), payload=length_of(vector_of[id])
                 )
-                for one in self._there(self.main, some)
+                for id in self._present(self.main, batch)
             ]
             if points:
                 self._write(collection, points)
 
     def _write(self, collection: str, points: Sequence[Any]) -> None:
         with without_size_warning():
-            self._ask(self.client.upsert, collection, points=points, wait=True)
+            self._call(self.client.upsert, collection, points=points, wait=True)
 
     def remove(self, collection: str, ids: Sequence[str]) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        self._remove(collection, [one for one in map(point_id, ids) if one is not None])
+        self._remove(collection, [id for id in map(point_id, ids) if id is not None])
 
     def _remove(self, collection: str, points: Sequence[int | str]) -> None:
-        for some in batches(points, 1):
-            selector = models.PointIdsList(points=list(some))
-            self._ask(self.client.delete, collection, points_selector=selector, wait=True)
+        for batch in batches(points, 1):
+            selector = models.PointIdsList(points=list(batch))
+            self._call(self.client.delete, collection, points_selector=selector, wait=True)
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
         self.check_writable(collection)
         if self.exists(collection):
-            self._ask(self.client.delete_collection, collection)
+            self._call(self.client.delete_collection, collection)
 
     def notes(self) -> dict[str, str]:
         """See `Store`."""
-        collection, found, offset = f"{self.main}{MARK}{NOTES}", {}, None
+        collection, notes, offset = notes_of(self.main), {}, None
         if not self.exists(collection):
             return {}
         while True:
-            points, offset = self._ask(self.client.scroll, collection, limit=1000, offset=offset)
-            found.update({point.payload["key"]: point.payload["text"] for point in points})
+            points, offset = self._call(self.client.scroll, collection, limit=1000, offset=offset)
+            notes.update({point.payload["key"]: point.payload["text"] for point in points})
             if offset is None:
-                return found
+                return notes
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
         self.check_may_write()
-        collection, one = f"{self.main}{MARK}{NOTES}", str(uuid5(NAMESPACE_URL, key))
+        collection, id = notes_of(self.main), str(uuid5(NAMESPACE_URL, key))
         if text is not None:
-            self._make(collection, 1)
+            self._create(collection, 1)
             payload = {"key": key, "text": text}
-            self._write(collection, [models.PointStruct(id=one, vector=[1.0], payload=payload)])
+            self._write(collection, [models.PointStruct(id=id, vector=[1.0], payload=payload)])
         elif self.exists(collection):
-            self._remove(collection, [one])
+            self._remove(collection, [id])
 
     def retire(self) -> None:
-        """See `Store`; only where the owner's vector has a name, else Qdrant keeps it."""
+        """See `Store`; only named vectors can be removed."""
         self.check_may_write()
         if not self.vector:
             super().retire()
         after = None
         while ids := self.scan(self.main, after=after).ids:
-            self._ask(
+            self._call(
                 self.client.delete_vectors,
                 self.main,
                 vectors=[self.vector],
-                points=[need_id(one) for one in ids],
+                points=[require_id(id) for id in ids],
                 wait=True,
             )
             after = ids[-1]
