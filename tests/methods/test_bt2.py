@@ -182,7 +182,7 @@ def test_what_cannot_be_is_an_error_that_says_what_to_do():
         make(dim=None)[0](random(5, 3, seed=3), LABELS, items=ITEMS)
     with pytest.raises(DataError, match="`items=`"):
         make()[0](random(5, 10, seed=3), LABELS, old=random(5, 6, seed=4))
-    with pytest.raises(OldSpaceError, match="each of the 5 classes.*got 4"):
+    with pytest.raises(OldSpaceError, match="each of the 5 training classes.*got 4"):
         BT2(make()[1], 5)
 
 

@@ -95,5 +95,5 @@ def test_too_few_corners_are_an_error_that_says_how_many_dimensions_are_needed()
         CoReS(OldSpace(), 8, dim=6)
     with pytest.raises(ConfigError, match="6 dimensions has 7. Set embedding_dim to 7"):
         CoReS(OldSpace(), 8)(random(3, 6, seed=0), torch.tensor([0, 1, 2]))
-    with pytest.raises(SpaceMismatch, match="wanted new embeddings of 6 dimensions.*got 9"):
+    with pytest.raises(SpaceMismatch, match="needs new embeddings of 6 dimensions.*got 9"):
         CoReS(OldSpace(), 7, dim=6)(random(3, 9, seed=0), torch.tensor([0, 1, 2]))

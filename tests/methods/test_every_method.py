@@ -1,5 +1,6 @@
 """What holds for every method, so that a new one is tested the day it is written."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nobackfill.methods as methods
 from nobackfill.core.config import resolve_options
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
-from nobackfill.methods import METHODS
+from nobackfill.methods import METHODS, Method
 from nobackfill.methods.old_space import MEANING, OldSpace
 
 NUM_CLASSES, OLD_CLASSES, DIM, ITEMS = 7, 4, 6, 40
@@ -62,9 +63,22 @@ def batch(size=32, labels=None):
     return torch.randn(size, DIM, generator=generator), labels, items
 
 
+SHARED = {
+    "__init__", "base", "checks", "item_index", "losses", "old_space", "prototypes",
+}  # fmt: skip
+
+
 def test_every_file_is_in_the_table():
     files = {path.stem for path in Path(methods.__file__).parent.glob("*.py")}
-    assert files - {"__init__", "base"} == set(METHODS)
+    assert files - SHARED == {method.__module__.rpartition(".")[2] for method in METHODS.values()}
+
+
+def test_every_method_class_of_a_file_is_in_the_table():
+    for method in METHODS.values():
+        module = sys.modules[method.__module__]
+        classes = {value for value in vars(module).values() if isinstance(value, type)}
+        own = {c for c in classes if issubclass(c, Method) and c.__module__ == module.__name__}
+        assert own <= set(METHODS.values())
 
 
 @every_method
@@ -398,7 +412,7 @@ def test_an_old_vector_without_a_direction_is_refused():
     known = everything()
     known["embeddings"][2] = 0
     known["embeddings"][1, 0] = 0  # a single zero is no harm
-    with pytest.raises(OldSpaceError, match="row 2 of `embeddings` is all zeros .1 such rows"):
+    with pytest.raises(OldSpaceError, match="Row 2 of `embeddings` is all zeros .1 such rows"):
         METHODS["mimic"](OldSpace(**known), NUM_CLASSES)
 
 
@@ -407,7 +421,7 @@ def test_an_old_classifier_of_more_classes_than_there_are_is_refused(name):
     known = everything()
     METHODS[name](OldSpace(**known | {"classifier": torch.randn(NUM_CLASSES, DIM)}), NUM_CLASSES)
     known["classifier"] = torch.randn(NUM_CLASSES + 1, DIM)
-    with pytest.raises(OldSpaceError, match="at most 7 old classes.*got 8 rows"):
+    with pytest.raises(OldSpaceError, match="at most 7 classes.*got 8 rows"):
         METHODS[name](OldSpace(**known), NUM_CLASSES)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nobackfill.errors import OldSpaceError
-from nobackfill.methods.item_index import Index, ItemClasses
+from nobackfill.methods.item_index import ClassIndex, ItemClasses
 
 LABELS = torch.tensor([2, 0, 2, 1, 2, 0, 4])  # class 3 has no item, 1 and 4 have a single one
 EMBEDDINGS = torch.arange(14.0).reshape(7, 2) + 1
@@ -33,7 +33,7 @@ def drawn(classes, item, times=200):
 
 def test_the_index_puts_items_in_the_order_of_their_classes():
     known = torch.tensor([2, -1, 0, 2, -1, 0, 2])
-    index = Index.of(known, 4)
+    index = ClassIndex.of(known, 4)
     assert index.order.tolist() == [1, 4, 2, 5, 0, 3, 6]  # those without a class first
     assert index.count.tolist() == [2, 0, 3, 0]
     for item in range(7):
@@ -47,7 +47,7 @@ def test_the_index_puts_items_in_the_order_of_their_classes():
 
 @pytest.mark.parametrize("known", [[-1, -1], [0, 1], [1, 1]])
 def test_the_index_counts_classes_without_items(known):
-    index = Index.of(torch.tensor(known), 3)
+    index = ClassIndex.of(torch.tensor(known), 3)
     assert index.count.tolist() == [known.count(c) for c in range(3)]
     assert sorted(index.order.tolist()) == [0, 1]
 

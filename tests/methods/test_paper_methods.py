@@ -80,7 +80,7 @@ def test_the_new_model_pushes_each_epoch_after_its_warm_up(name):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_wants_a_prototype_of_every_class(name):
-    with pytest.raises(OldSpaceError, match="each of the 7 classes.*got 6"):
+    with pytest.raises(OldSpaceError, match="each of the 7 training classes.*got 6"):
         METHODS[name](OldSpace(prototypes=PROTOTYPES), 7)
 
 

@@ -81,5 +81,5 @@ def test_nothing_of_the_old_is_moved():
 def test_what_cannot_be_is_an_error_that_says_what_to_do():
     with pytest.raises(SpaceMismatch, match="4 dimensions.*got 3.*projection to 4"):
         make()(NEW[:, :3], LABELS, items=ITEMS)
-    with pytest.raises(OldSpaceError, match="each of the 7 classes.*got 6"):
+    with pytest.raises(OldSpaceError, match="each of the 7 training classes.*got 6"):
         PrototypeMimic(OldSpace(prototypes=PROTOTYPES, embeddings=OLD), 7)

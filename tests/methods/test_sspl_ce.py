@@ -5,8 +5,7 @@ import torch
 
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.methods.sspl import SSPL
-from nobackfill.methods.sspl_ce import SSPLCE
+from nobackfill.methods.sspl import SSPL, SSPLCE
 
 
 def random(*shape, seed):

@@ -1,4 +1,4 @@
-"""Every method by name. A new one is a file, a line here, a test and a recipe."""
+"""Table of all methods by name. A new method is a class, a line here, a test and a recipe."""
 
 from nobackfill.methods.advbct import AdvBCT
 from nobackfill.methods.base import ClassifyingMethod, Method, Sides
@@ -12,17 +12,14 @@ from nobackfill.methods.independent_contrastive import IndependentContrastive
 from nobackfill.methods.janus import Janus
 from nobackfill.methods.lwf import LwF
 from nobackfill.methods.mimic import Mimic
-from nobackfill.methods.ndpp import NDPP
-from nobackfill.methods.ndpp_old import NDPPOld
-from nobackfill.methods.odpp import ODPP
-from nobackfill.methods.odpp_old import ODPPOld
+from nobackfill.methods.ndpp import NDPP, NDPPOld
+from nobackfill.methods.odpp import ODPP, ODPPOld
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.methods.prototype_mimic import PrototypeMimic
 from nobackfill.methods.ract import RACT
 from nobackfill.methods.rbcl import RBCL
 from nobackfill.methods.rm import RM
-from nobackfill.methods.sspl import SSPL
-from nobackfill.methods.sspl_ce import SSPLCE
+from nobackfill.methods.sspl import SSPL, SSPLCE
 from nobackfill.methods.unibct import UniBCT
 from nobackfill.methods.unibct_spr import UniBCTSPR
 
@@ -31,13 +28,13 @@ METHODS: dict[str, type[Method]] = {
     "independent": Independent,
     "independent_contrastive": IndependentContrastive,
     "cores": CoReS,
-    # the paper's own
+    # Zhou et al. 2025
     "prototype_alignment": PrototypeAlignment,
     "ndpp_old": NDPPOld,
     "ndpp": NDPP,
     "odpp_old": ODPPOld,
     "odpp": ODPP,
-    # what it compares with
+    # methods of other papers
     "bct": BCT,
     "lwf": LwF,
     "unibct": UniBCT,

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import (
     ClassifyingMethod,
     Embeddings,
@@ -54,7 +55,7 @@ class CrossSupCon(ClassifyingMethod):
         num_classes: int,
         *,
         weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         partners: int = 0,
     ):
         super().__init__(old, num_classes, dim=old.dim)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.checks import check_class_prototypes, check_classifier
 from nobackfill.methods.losses import first_dims, known_class_loss, prototype_loss
@@ -71,7 +72,7 @@ class DualTuning(ClassifyingMethod):
         *,
         prototype_weight: float = 0.1,
         classifier_weight: float = 0.2,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         smoothing: float = 0.1,
         dim: int | None = None,
     ):

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.losses import prototype_loss, same_class
 from nobackfill.methods.old_space import OldSpace
@@ -49,7 +50,7 @@ class IndependentContrastive(ClassifyingMethod):
         num_classes: int,
         *,
         weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         momentum: float = 0.9,
         dim: int | None = None,
     ):

@@ -45,7 +45,7 @@ class ItemClasses(nn.Module):
         known = torch.full((len(embeddings),), -1) if labels is None else labels
         self.register_buffer("known", known.to(embeddings.device, torch.int64))
         self.num_classes = num_classes
-        self.index: Index | None = None
+        self.index: ClassIndex | None = None
 
     def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
         """Remembers the classes of a batch."""
@@ -55,7 +55,7 @@ class ItemClasses(nn.Module):
     def sort(self) -> None:
         """Looks up where the items of each class are, as far as classes are known by now."""
         if self.index is None or not self.told:
-            self.index = Index.of(self.known, self.num_classes)
+            self.index = ClassIndex.of(self.known, self.num_classes)
 
     def others(self, items: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """For each item another of its class, by chance; itself where no other is known."""
@@ -97,7 +97,7 @@ class ItemClasses(nn.Module):
 
 
 @dataclass(frozen=True)
-class Index:
+class ClassIndex:
     """The items in the order of their classes.
 
     Attributes:
@@ -113,11 +113,11 @@ class Index:
     count: Int[Tensor, " classes"]
 
     @classmethod
-    def of(cls, known: Int[Tensor, " items"], num_classes: int) -> "Index":
+    def of(cls, known: Int[Tensor, " items"], num_classes: int) -> "ClassIndex":
         """From the class of each item, -1 for none.
 
         Example:
-            >>> Index.of(torch.tensor([1, 0, -1, 1]), 2).order
+            >>> ClassIndex.of(torch.tensor([1, 0, -1, 1]), 2).order
             tensor([2, 1, 0, 3])
         """
         order = known.argsort(stable=True)

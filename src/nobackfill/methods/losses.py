@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.prototypes import check_labels
 from nobackfill.ops.softmax_contrast import SHARPEST, contrast_with_all
 
@@ -39,7 +40,7 @@ def prototype_loss(
     moved: Float[Tensor, "classes dim"],
     old: Float[Tensor, "classes dim"],
     *,
-    temperature: float = 0.07,
+    temperature: float = DEFAULT_TEMPERATURE,
 ) -> Float[Tensor, ""]:
     r"""Draws each embedding to its own moved prototype and away from all others as they were.
 
@@ -94,7 +95,7 @@ def supervised_contrast(
     keys: Float[Tensor, "keys dim"],
     positive: Bool[Tensor, "query keys"],
     *,
-    temperature: float = 0.07,
+    temperature: float = DEFAULT_TEMPERATURE,
     left_out: Bool[Tensor, "query keys"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Draws each query to its positive keys, each of them contrasted with all keys.
@@ -130,7 +131,7 @@ def pair_contrast(
     text: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
     *,
-    temperature: float = 0.07,
+    temperature: float = DEFAULT_TEMPERATURE,
 ) -> Float[Tensor, ""]:
     r"""Draws images and texts of one class to each other, and away from the others of the batch.
 

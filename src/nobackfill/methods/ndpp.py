@@ -1,31 +1,41 @@
-"""NDPP: align with old prototypes that old and new neighbours have pushed apart.
+"""NDPP and NDPP-old: align with old prototypes that their neighbours have pushed apart.
 
 Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible
 Learning, 2025, Eqs. 4-8 and Algorithm 1. https://arxiv.org/abs/2503.14824
 """
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.methods.perturbation import NeighborPerturbation
+from nobackfill.methods.perturbation.ndpp import NeighborPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
 
 class NDPP(PrototypeAlignment):
-    r"""`PrototypeAlignment` towards prototypes that neighbours push apart, anew each epoch.
+    r"""`PrototypeAlignment` towards prototypes that old and new neighbours push apart.
+
+    Eq. 4 weighs the :math:`k` nearest old prototypes of other classes, Eq. 5 pushes once:
+
+    .. math::
+        r_c = \sum_{j \in N_k(c)} w_{cj} (p_c - p_j), \qquad
+        w_{cj} = \frac{\max(0, \cos(p_c, p_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, p_i))}, \qquad
+        \tilde p_c = p_c + \alpha_1 \, r_c
+
+    Eq. 6 is the loss; only the prototype that attracts an embedding is moved:
 
     .. math::
         \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
-        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
-        \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r_c
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}
+
+    Eqs. 7 and 8 push again at the start of each epoch, with the new model's prototypes :math:`q`:
 
     .. math::
         r_c = \sum_{j \in N_k(c)} w_{cj} (\tilde p_c - q_j), \qquad
-        w_{cj} = \frac{\max(0, \cos(p_c, q_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, q_i))}
+        w_{cj} = \frac{\max(0, \cos(p_c, q_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, q_i))}, \qquad
+        \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r_c
 
-    The start is that of `NDPPOld`. :math:`q` are the new model's prototypes at the beginning of an
-    epoch, and :math:`N_k(c)` the :math:`k` of other classes nearest to :math:`p_c`. Only the
-    prototype that an embedding is drawn to is moved; those it is kept away from stay where they
-    were.
+    Shapes: :math:`p, \tilde p, q, r` are (classes, dim), :math:`w` is (classes, k) and :math:`e` is
+    (batch, dim). A class without a neighbour of positive cosine is not pushed.
 
     New classes:
         Take part like all others: their prototypes are the old model's means of images it was
@@ -67,7 +77,7 @@ class NDPP(PrototypeAlignment):
         num_classes: int,
         *,
         weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         neighbors: int = 100,
         old_strength: float = 0.01,
         new_strength: float = 0.01,
@@ -93,6 +103,63 @@ class NDPP(PrototypeAlignment):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Lets the new model's neighbours push."""
+        """Pushes the prototypes away from the new model's neighbours (Eq. 8)."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
+
+
+class NDPPOld(NDPP):
+    r"""`NDPP` with the push of the old neighbours only (Eqs. 4-6), once before training.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p_c = p_c + \alpha_1 \sum_{j \in N_k(c)} w_{cj} (p_c - p_j)
+
+    New classes:
+        As for `NDPP`.
+
+    Old view:
+        None: prototypes are computed once, from images without augmentation.
+
+    Relations:
+        `NDPP` continues from here with the new model's prototypes.
+
+    Args:
+        old: Old space; its prototypes are used.
+        num_classes: Number of training classes.
+        weight: Weight of the contrast.
+        temperature: Temperature of the contrast.
+        neighbors: Number of classes that push, :math:`k`.
+        old_strength: Strength of the push, :math:`\alpha_1`.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16".
+    """
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = DEFAULT_TEMPERATURE,
+        neighbors: int = 100,
+        old_strength: float = 0.01,
+        normalize: bool = True,
+        precision: str = "float32",
+    ):
+        super().__init__(
+            old,
+            num_classes,
+            weight=weight,
+            temperature=temperature,
+            neighbors=neighbors,
+            old_strength=old_strength,
+            normalize=normalize,
+            precision=precision,
+        )
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Does nothing: the prototypes moved before training."""

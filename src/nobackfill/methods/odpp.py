@@ -1,31 +1,36 @@
-"""ODPP: align with old prototypes moved apart by gradient steps, anew each epoch.
+"""ODPP and ODPP-old: align with old prototypes that gradient steps have moved apart.
 
 Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible
 Learning, 2025, Eqs. 9-11 and Algorithm 2. https://arxiv.org/abs/2503.14824
 """
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.methods.perturbation import OptimizedPerturbation
+from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
 
 class ODPP(PrototypeAlignment):
-    r"""`PrototypeAlignment` towards prototypes kept from each other and from the new ones.
+    r"""`PrototypeAlignment` towards prototypes kept apart from each other and from new ones.
+
+    Eq. 9 adds a perturbation :math:`r` to the old prototypes :math:`p`, Eq. 10 keeps the moved
+    prototypes apart before training, and Eq. 11 adds the new model's prototypes :math:`q` at the
+    start of each epoch:
 
     .. math::
-        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
-        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
-        \tilde p = p + r
-
-    .. math::
+        \tilde p = p + r, \qquad
         r = \arg\min_r \; \sum_{c \ne c'} \max(0, \tilde p_c^\top \tilde p_{c'} - \theta_1) +
         \gamma \sum_{c \ne c'} \max(0, \tilde p_c^\top q_{c'} - \theta_2)
 
-    The start is that of `ODPPOld`. :math:`q` are the new model's prototypes at the beginning of an
-    epoch, and both sums are over ordered pairs; :math:`r` goes on from the last epoch by `steps`
-    steps. Only the prototype that an embedding is drawn to is moved; those it is kept away from
-    stay where they were.
+    The loss is that of `NDPP` (Eq. 6); only the prototype that attracts an embedding is moved:
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}
+
+    Shapes: :math:`p, \tilde p, q, r` are (classes, dim) and :math:`e` is (batch, dim). Both sums
+    run over ordered pairs. :math:`r` starts at zero and takes `steps` steps in each epoch.
 
     New classes:
         Take part like all others: their prototypes are the old model's means of images it was
@@ -76,7 +81,7 @@ class ODPP(PrototypeAlignment):
         num_classes: int,
         *,
         weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         old_threshold: float = 0.6,
         new_threshold: float = 0.6,
         new_weight: float = 1.0,
@@ -114,6 +119,85 @@ class ODPP(PrototypeAlignment):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Goes on moving the prototypes, from the new ones too."""
+        """Moves the prototypes apart, and away from the new ones (Eq. 11)."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
+
+
+class ODPPOld(ODPP):
+    r"""`ODPP` with the old prototypes only (Eqs. 9-10), once before training.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
+        {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
+        \tilde p = p + r
+
+    .. math::
+        r = \arg\min_r \; \sum_{c \ne c'} \max(0, \tilde p_c^\top \tilde p_{c'} - \theta_1)
+
+    New classes:
+        As for `ODPP`.
+
+    Old view:
+        None: prototypes are computed once, from images without augmentation.
+
+    Relations:
+        `ODPP` continues from here with the new model's prototypes.
+
+    Args:
+        old: Old space; its prototypes are used.
+        num_classes: Number of training classes.
+        weight: Weight of the contrast.
+        temperature: Temperature of the contrast.
+        old_threshold: Largest similarity of two moved prototypes, :math:`\theta_1`.
+        steps: Number of full gradients, or of epochs of sampled pairs.
+        learning_rate: Learning rate of the perturbation.
+        optimizer: "adam" or "sgd".
+        hinge: Hinge on the "inner" product or on the "cosine".
+        pairs: "all", "sampled" or "inbatch".
+        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of images.
+        batch_size: Number of sampled pairs, or of classes, in a batch.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
+            "tf32".
+    """
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = DEFAULT_TEMPERATURE,
+        old_threshold: float = 0.6,
+        steps: int = 50,
+        learning_rate: float = 1e-3,
+        optimizer: str = "adam",
+        hinge: str = "inner",
+        pairs: str = "all",
+        pairs_per_epoch: int | None = None,
+        batch_size: int = 1024,
+        normalize: bool = True,
+        precision: str = "float32",
+    ):
+        super().__init__(
+            old,
+            num_classes,
+            weight=weight,
+            temperature=temperature,
+            old_threshold=old_threshold,
+            steps=steps,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+            hinge=hinge,
+            pairs=pairs,
+            pairs_per_epoch=pairs_per_epoch,
+            batch_size=batch_size,
+            normalize=normalize,
+            precision=precision,
+        )
+
+    def start_epoch(
+        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
+    ) -> None:
+        """Does nothing: the prototypes moved before training."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.checks import check_class_prototypes
 from nobackfill.methods.losses import prototype_loss
@@ -47,7 +48,12 @@ class PrototypeAlignment(ClassifyingMethod):
     perturb: NeighborPerturbation | OptimizedPerturbation | None
 
     def __init__(
-        self, old: OldSpace, num_classes: int, *, weight: float = 1.0, temperature: float = 0.07
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        temperature: float = DEFAULT_TEMPERATURE,
     ):
         super().__init__(old, num_classes, dim=old.dim)
         self.register_buffer("old", check_class_prototypes(old, num_classes))

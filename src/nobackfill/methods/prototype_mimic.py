@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import Items, Labels, New, OldVectors, Terms
 from nobackfill.methods.losses import mimic_loss
 from nobackfill.methods.old_space import Need, OldSpace
@@ -41,7 +42,7 @@ class PrototypeMimic(PrototypeAlignment):
         num_classes: int,
         *,
         weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         mimic_weight: float = 1.0,
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
 from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.losses import mimic_loss, same_class, supervised_contrast
@@ -75,7 +76,7 @@ class RM(ClassifyingMethod):
         *,
         mapping_weight: float = 1.0,
         contrast_weight: float = 1.0,
-        temperature: float = 0.07,
+        temperature: float = DEFAULT_TEMPERATURE,
         hidden: int = 512,
         dim: int | None = None,
     ):

@@ -1,7 +1,10 @@
-"""SSPL: each part of the new embedding stands to the old space's landmarks as the old one does.
+"""SSPL and SSPL-CE: keep the similarities of each part of a vector to centroids of the old space.
 
 Wu et al., Structure Similarity Preservation Learning for Asymmetric Image Retrieval, TMM 2024.
 https://arxiv.org/abs/2403.00648
+
+SSPL-CE adds the labels, as compared in Zhou et al., Prototype Perturbation for Relaxing Alignment
+Constraints in Backward-Compatible Learning, 2025. https://arxiv.org/abs/2503.14824
 """
 
 from typing import ClassVar
@@ -10,7 +13,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
+from nobackfill.methods.base import (
+    ClassifyingMethod,
+    Items,
+    Labels,
+    Method,
+    New,
+    OldVectors,
+    Terms,
+)
 from nobackfill.methods.checks import at_least_single, check_dim
 from nobackfill.methods.old_space import Need, OldSpace
 from nobackfill.ops.kmeans import largest_split, likeness_to_centroids, train_codebooks
@@ -85,6 +96,76 @@ class SSPL(Method):
         check_dim(new, self.embeddings.shape[1])
         stored = self.old_vectors(new, items, old)
         return {"structure": structure_loss(new, stored, self.books, sharpness=self.sharpness)}
+
+
+class SSPLCE(ClassifyingMethod):
+    r"""Adds to the new classification loss the structure term of `SSPL`.
+
+    .. math::
+        \mathrm{CE}(W e, y) + \lambda L_{sspl}
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        As for `SSPL`.
+
+    Reconstruction:
+        The paper does not give the weight of the structure; it is 1 here.
+
+    Relations:
+        `SSPL` is the second term alone.
+
+    Args:
+        old: Of which the embeddings are used.
+        num_classes: How many classes the new model is trained on.
+        weight: Share of the structure.
+        parts: As for `SSPL`.
+        centroids: Of each part.
+        sharpness: Of the similarities.
+        iterations: Of k-means.
+        starts: Of k-means; the best is kept.
+        engine: Of k-means: "torch", or "faiss" where that is installed.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    paper: ClassVar[str] = "Wu et al., TMM"
+    year: ClassVar[int | None] = 2024
+    books: Float[Tensor, "parts centroids part_dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        weight: float = 1.0,
+        parts: int | None = None,
+        centroids: int = 256,
+        sharpness: float = 10.0,
+        iterations: int = 10,
+        starts: int = 2,
+        engine: str = "torch",
+    ):
+        super().__init__(old, num_classes, dim=old.dim)
+        books = landmarks(
+            self.embeddings,
+            parts=parts,
+            centroids=centroids,
+            iterations=iterations,
+            starts=starts,
+            engine=engine,
+        )
+        self.register_buffer("books", books)
+        self.weight, self.sharpness = weight, sharpness
+
+    def forward(
+        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
+    ) -> Terms:
+        """Returns the terms `classification` and `structure`."""
+        classification = self.classification(new, labels)
+        stored = self.old_vectors(new, items, old)
+        structure = structure_loss(new, stored, self.books, sharpness=self.sharpness)
+        return {"classification": classification, "structure": self.weight * structure}
 
 
 def landmarks(
