@@ -14,7 +14,8 @@ from nobackfill.methods.prototype_alignment import PrototypeAlignment
 class NDPP(PrototypeAlignment):
     r"""`PrototypeAlignment` towards prototypes that old and new neighbours push apart.
 
-    Eq. 4 weighs the :math:`k` nearest old prototypes of other classes, Eq. 5 pushes once:
+    Eqs. 4-5: the :math:`k` nearest old prototypes of other classes, :math:`N_k(c)`, push before
+    training, once:
 
     .. math::
         r_c = \sum_{j \in N_k(c)} w_{cj} (p_c - p_j), \qquad
@@ -27,15 +28,22 @@ class NDPP(PrototypeAlignment):
         \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
         {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}
 
-    Eqs. 7 and 8 push again at the start of each epoch, with the new model's prototypes :math:`q`:
+    Eqs. 7-8: the new model's prototypes :math:`q` push at the start of each epoch, added to the
+    start :math:`\tilde p^{(0)}` of Eq. 5 (`accumulate = false`):
 
     .. math::
-        r_c = \sum_{j \in N_k(c)} w_{cj} (\tilde p_c - q_j), \qquad
+        r'_c = \sum_{j \in N_k(c)} w_{cj} (\tilde p_c - q_j), \qquad
         w_{cj} = \frac{\max(0, \cos(p_c, q_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, q_i))}, \qquad
-        \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r_c
+        \tilde p_c = \tilde p^{(0)}_c + \alpha_2 \, r'_c
+
+    Algorithm 1 adds to the prototypes of the last epoch instead, which is the default:
+
+    .. math::
+        \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r'_c
 
     Shapes: :math:`p, \tilde p, q, r` are (classes, dim), :math:`w` is (classes, k) and :math:`e` is
-    (batch, dim). A class without a neighbour of positive cosine is not pushed.
+    (batch, dim). Negative cosines count as 0: a class without a neighbour of positive cosine is not
+    pushed.
 
     New classes:
         Take part like all others: their prototypes are the old model's means of images it was
@@ -103,7 +111,7 @@ class NDPP(PrototypeAlignment):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Pushes the prototypes away from the new model's neighbours (Eq. 8)."""
+        """Pushes the prototypes away from the new model's neighbours (Eqs. 7-8)."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
 

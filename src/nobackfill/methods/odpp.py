@@ -14,9 +14,9 @@ from nobackfill.methods.prototype_alignment import PrototypeAlignment
 class ODPP(PrototypeAlignment):
     r"""`PrototypeAlignment` towards prototypes kept apart from each other and from new ones.
 
-    Eq. 9 adds a perturbation :math:`r` to the old prototypes :math:`p`, Eq. 10 keeps the moved
-    prototypes apart before training, and Eq. 11 adds the new model's prototypes :math:`q` at the
-    start of each epoch:
+    Eqs. 9-11: a perturbation :math:`r` keeps old prototypes :math:`p` apart. The first sum alone
+    is minimised before training; both are minimised at the start of each epoch, with the new
+    model's prototypes :math:`q`:
 
     .. math::
         \tilde p = p + r, \qquad
@@ -30,7 +30,7 @@ class ODPP(PrototypeAlignment):
         {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}
 
     Shapes: :math:`p, \tilde p, q, r` are (classes, dim) and :math:`e` is (batch, dim). Both sums
-    run over ordered pairs. :math:`r` starts at zero and takes `steps` steps in each epoch.
+    run over ordered pairs. :math:`r` starts at zero and takes `steps` steps each time.
 
     New classes:
         Take part like all others: their prototypes are the old model's means of images it was
@@ -119,7 +119,7 @@ class ODPP(PrototypeAlignment):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Moves the prototypes apart, and away from the new ones (Eq. 11)."""
+        """Moves the prototypes apart, and away from the new ones."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
 
