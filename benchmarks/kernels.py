@@ -1,9 +1,9 @@
-"""Whole jobs on a GPU, with all kernels and without one group of them: does a kernel earn its place?
+"""Whole jobs on a GPU, with all kernels and without one group of them.
 
     python benchmarks/kernels.py -o benchmarks/kernels.jsonl
 
-A kernel stays if a job that a user waits for takes at least 10 % longer without it. Jobs take turns,
-with and without, so that a clock that drifts reaches both.
+A kernel stays if a job that a user waits for takes at least 10 % longer without it. Jobs take
+turns, with and without, so that a clock that drifts reaches both.
 """
 
 import argparse
@@ -95,10 +95,7 @@ def evaluation_job(queries=10_000, items=1_000_000, dim=256):
     new = torch.nn.functional.normalize(old + 0.05 * torch.randn(items, dim), dim=1)
     columns = {"is_query": torch.arange(items) < queries, "is_gallery": torch.ones(items).bool()}
     columns = {name: column.tolist() for name, column in columns.items()}
-    files = [
-        nb.Vectors(range(items), vectors, labels, columns=columns)
-        for vectors in (old, new)
-    ]
+    files = [nb.Vectors(range(items), vectors, labels, columns=columns) for vectors in (old, new)]
     return lambda: nb.evaluate(*files, device="cuda")
 
 
@@ -180,9 +177,7 @@ def fit_job(rows=100_000, dim=512):
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) % 5_000
     centres = torch.randn(5_000, dim, generator=generator)
-    old, new = (
-        centres[labels] + torch.randn(rows, dim, generator=generator) for _ in range(2)
-    )
+    old, new = (centres[labels] + torch.randn(rows, dim, generator=generator) for _ in range(2))
     files = [nb.Vectors(range(rows), vectors, labels) for vectors in (new, old)]
     return lambda: nb.CompatibleHead(epochs=3, device="cuda").fit(*files)
 

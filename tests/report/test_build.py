@@ -33,8 +33,8 @@ from nobackfill.report.build import (
     upgrade_title,
 )
 from nobackfill.training.pipeline import train_run
-from nobackfill.training.run_evaluation import evaluate_run
 from nobackfill.training.run import Run
+from nobackfill.training.run_evaluation import evaluate_run
 from nobackfill.vectors.space import Space
 
 CPU = torch.device("cpu")

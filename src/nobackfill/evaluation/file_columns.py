@@ -91,9 +91,9 @@ def restrict_to_modalities(
 def takes_part(file: Vectors) -> Ids:
     """Marks the items of a file that are queries or gallery items by its own columns."""
     if "is_query" in file.columns and "is_gallery" in file.columns:
-        return file.columns["is_query"] | file.columns["is_gallery"]
+        return np.asarray(file.columns["is_query"] | file.columns["is_gallery"])
     if "split" in file.columns:
-        return file.columns["split"] == "validation"
+        return np.asarray(file.columns["split"] == "validation")
     return np.ones(len(file), dtype=bool)
 
 

@@ -1,14 +1,17 @@
 """`prototype_loss`, forward and backward, against its two products of matrices."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nobackfill.methods.losses import prototype_loss
-from nobackfill.ops.softmax_contrast import loss_and_gradient, loss_by_torch
+from nobackfill.ops import softmax_contrast
+from nobackfill.ops.softmax_contrast import loss_and_gradient
 from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
 from nobackfill_bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
 
@@ -72,10 +75,11 @@ def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
 
     def error(device: torch.device) -> float:
         given = *_inputs(batch, classes, DIM, device), 0.07
-        _, found = (loss_by_torch if by_torch else loss_and_gradient)(*given, gradient=True)
+        with without_kernels() if by_torch else nullcontext():
+            _, found = loss_and_gradient(*given, gradient=True)
         new, labels, moved, old, temperature = given
         double = new.double(), labels, moved.double(), old.double(), temperature
-        _, exact = loss_by_torch(*double)
+        _, exact = loss_and_gradient(*double, gradient=True)
         assert found is not None
         assert exact is not None
         share: Tensor = (found.double() - exact).norm() / exact.norm()
@@ -88,6 +92,11 @@ def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
         error,
         precision=precision,
     )
+
+
+def without_kernels() -> AbstractContextManager[object]:
+    """Computes the loss with torch alone."""
+    return patch.object(softmax_contrast, "usable", lambda x: False)
 
 
 def _inputs(

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.methods.perturbation.ndpp import NeighborPerturbation, repulsion
-from nobackfill.methods.perturbation.ndpp_fused import kind_of_products, moved_at_once
 from nobackfill.ops.matmul import products_with
 from nobackfill.ops.nearest import nearest
 from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite, Work
@@ -188,9 +187,6 @@ def _make(
 
 def _without_a_look(old: torch.Tensor, new: torch.Tensor, precision: Precision) -> Work:
     """An update, but for the look whether the new class means are finite."""
-    kind = kind_of_products(old, old, new, NEIGHBORS, precision)
-    if kind is not None:
-        return partial(moved_at_once, old, old, new, NEIGHBORS, 0.01, own=False, kind=kind)
     unit = F.normalize(new, dim=-1)
     push = partial(repulsion, old, old, unit, k=NEIGHBORS, precision=precision, unit=True)
     return lambda: old.add(push(), alpha=0.01)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from nobackfill.core.config.defaults import DEFAULT_METHOD
 from nobackfill.core.config.schema import (
     Choice,
     ImagesConfig,
@@ -18,7 +19,7 @@ from nobackfill.core.config.schema import (
 from nobackfill.errors import ConfigError
 
 T = TypeVar("T")
-COMPATIBLE = "janus"  # the method of a recipe that names an old model, and no method
+COMPATIBLE = DEFAULT_METHOD  # the method of a recipe that names an old model, and no method
 
 
 def build_recipe(tables: Mapping[str, Any]) -> Recipe:
