@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
     from nobackfill.head.multimodal_stacking import stack_modalities
 
-_HOME = {"CompatibleHead": "head", "stack_modalities": "stacking"}
+_HOME = {"CompatibleHead": "head", "stack_modalities": "multimodal_stacking"}
 
 __all__ = ["CompatibleHead", "stack_modalities"]
 

@@ -43,7 +43,7 @@ class Janus(ClassifyingMethod):
     happens to know, here the model keeps what old vectors tell of a class.
 
     `query` maps; `gallery` leaves the embedding as it is. While a gallery is part old, part new,
-    `nobackfill.gallery.mixed.merge_rankings` merges the two rankings.
+    `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
 
     New classes:
         Take part like all others.

@@ -31,7 +31,7 @@ class RM(ClassifyingMethod):
 
     `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
     and a new gallery unmapped. While a gallery is part old, part new,
-    `nobackfill.gallery.mixed.merge_rankings` merges the two rankings.
+    `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
 
     New classes:
         Take part like all others.
