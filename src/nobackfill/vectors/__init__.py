@@ -13,6 +13,17 @@ The space and `compatible_dim` are kept under `nobackfill.space` and `nobackfill
 the metadata of Parquet and safetensors, as scalar text arrays in .npz.
 """
 
-from nobackfill.vectors.vectors import Vectors, load_vectors
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nobackfill.vectors.vectors import Vectors, load_vectors
 
 __all__ = ["Vectors", "load_vectors"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name on first use: `nobackfill.vectors.space` needs no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'nobackfill.vectors' has no attribute {name!r}")
+    return getattr(import_module("nobackfill.vectors.vectors"), name)

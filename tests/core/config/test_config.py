@@ -61,7 +61,7 @@ def test_says_what_is_wrong(tmp_path, text, says):
         ("[data]\nname = 'glyphs'\ncrowdin = 1", "Did you mean `crowding`"),
         ("[data]\nname = 'glyphs'\nshares = 'abc'", "`shares` in .data. to be list"),
         ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. to be"),
-        ("[method]\nname = 'bct'\ndim = 8", "one dimension of the new embedding"),
+        ("[method]\nname = 'bct'\ndim = 8", "dim = 8 differs from"),
         ("[model]\nname = 'smal'", "unknown model `smal`. Did you mean `small`"),
         ("[model]\nname = 'small'\nembedding_dim = 0", "wanted `embedding_dim`"),
     ],
