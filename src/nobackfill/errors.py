@@ -1,43 +1,33 @@
-"""Everything this library raises on purpose. Each says what it wanted, what came, what to do.
-
-* NobackfillError
-  + ConfigError        the settings do not make sense, seen before any work starts
-  + DataError          files, images, labels or vectors cannot be used as they are
-  + OldSpaceError      a method needs something of the old model that was not given
-  + SpaceMismatch      vectors of different make were put side by side
-  + TrainingDiverged   the loss is no longer a number
-  + RunsFailed         some runs of a benchmark could not be made
-  + GalleryError       a vector database cannot do what is asked, or must not
-"""
+"""The exceptions of this library. Each message states what is wrong and what to do."""
 
 
 class NobackfillError(Exception):
-    """Base of all our errors: catch this one to catch them all."""
+    """Base class of all errors of this library."""
 
 
 class ConfigError(NobackfillError):
-    """The settings do not make sense."""
+    """Settings are invalid or contradict each other. Raised before any work starts."""
 
 
 class DataError(NobackfillError):
-    """Files, images, labels or vectors cannot be used as they are."""
+    """Files, images, labels or vectors are missing or invalid."""
 
 
 class OldSpaceError(NobackfillError):
-    """A method needs something of the old model that was not given."""
+    """A method requires something of the old model that was not passed."""
 
 
 class SpaceMismatch(NobackfillError):
-    """Vectors of different make were put side by side."""
+    """Vectors of different spaces were compared or mixed."""
 
 
 class TrainingDiverged(NobackfillError):
-    """The loss is no longer a number."""
+    """The loss became NaN or infinite."""
 
 
 class RunsFailed(NobackfillError):
-    """Some runs of a benchmark could not be made."""
+    """Some runs of a benchmark failed."""
 
 
 class GalleryError(NobackfillError):
-    """A vector database cannot do what is asked, or must not."""
+    """A vector database cannot perform an operation, or refuses it to protect its vectors."""

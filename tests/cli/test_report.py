@@ -124,7 +124,7 @@ def test_another_process_writes_the_same_bytes(command, runs, tmp_path, monkeypa
         (["bct-0", "bct-0"], "page.html", "two of `bct` have the seed 0"),
         (["bct-0", "bct-1"], "page.txt", "End it in .html"),
         (["bct-0", "bct-1"], "page", "End it in .html"),
-        (["bct-0", "bct-1"], "file/page.html", "wanted to write"),
+        (["bct-0", "bct-1"], "file/page.html", "Cannot write"),
         ([], "page.html", "RUN"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`nobackfill doctor` tells what is there, and does not fall over what is not."""
+"""`nobackfill doctor` reports what is installed, and copes with what is missing."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def package(tmp_path, monkeypatch):
 
 def test_a_package_that_can_be_imported_works(package):
     package("sound_package", "answer = 42")
-    found = doctor.look_at("sound_package")
+    found = doctor.check_package("sound_package")
     assert found == doctor.Package("sound_package", "more", "trying", "1.2")
     assert found.works
     assert remedy(found) == ""
@@ -49,7 +49,7 @@ def test_a_package_that_can_be_imported_works(package):
 )
 def test_a_package_that_cannot_be_imported_says_why(package, code, problem):
     package("broken_package", code)
-    found = doctor.look_at("broken_package")
+    found = doctor.check_package("broken_package")
     assert found.version == "1.2"
     assert found.problem == problem
     assert not found.works
@@ -58,7 +58,7 @@ def test_a_package_that_cannot_be_imported_says_why(package, code, problem):
 
 def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(doctor.OPTIONAL, "absent_package", ("more", "trying"))
-    found = doctor.look_at("absent_package")
+    found = doctor.check_package("absent_package")
     assert found.version is None
     assert not found.works
     assert "nobackfill\\[more]" in remedy(found)
@@ -72,11 +72,14 @@ def test_every_extra_that_is_named_exists():
 
 def test_the_data_folder_is_told_with_whether_it_is_there(monkeypatch, tmp_path):
     monkeypatch.delenv("NOBACKFILL_DATA", raising=False)
-    assert doctor.examine([]).data is None
+    assert doctor.check_environment([]).data is None
     for folder, exists in ((tmp_path, True), (tmp_path / "gone", False)):
         monkeypatch.setenv("NOBACKFILL_DATA", str(folder))
-        assert doctor.examine([]).data == (str(folder), exists)
-        assert doctor.examine([]).summary()["data"] == {"folder": str(folder), "exists": exists}
+        assert doctor.check_environment([]).data == (str(folder), exists)
+        assert doctor.check_environment([]).summary()["data"] == {
+            "folder": str(folder),
+            "exists": exists,
+        }
 
 
 def test_the_last_device_is_the_cpu():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nobackfill.core.config import Choice, Recipe, TrainConfig, to_toml
-from nobackfill.core.locks import in_use
+from nobackfill.core.locks import lock_folder
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.training.pipeline import train_run
 
@@ -23,9 +23,9 @@ RECIPE = Recipe(
 HOLDER = """
 import sys
 from pathlib import Path
-from nobackfill.core.locks import in_use
+from nobackfill.core.locks import lock_folder
 
-with in_use(Path(sys.argv[1])):
+with lock_folder(Path(sys.argv[1])):
     print("mine", flush=True)
     sys.stdin.read()
 """
@@ -50,8 +50,8 @@ def another(program, *arguments):
 
 
 def refused(folder):
-    says = "another process does so already. Wait for it"
-    with pytest.raises(ConfigError, match=says), in_use(folder):
+    says = "Another process trains in .* Wait for it"
+    with pytest.raises(ConfigError, match=says), lock_folder(folder):
         pytest.fail("both are in")
 
 
@@ -60,9 +60,9 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(tmp_p
         assert holder.stdout.readline() == "mine\n"
         refused(tmp_path / "run")
         refused(tmp_path / "run")  # to be refused frees nothing
-        with in_use(tmp_path / "other"):
+        with lock_folder(tmp_path / "other"):
             pass
-        with pytest.raises(ConfigError, match="another process"):
+        with pytest.raises(ConfigError, match="Another process"):
             next(train_run(RECIPE, tmp_path / "run", device=CPU))
         assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
         os.kill(holder.pid, signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(tmp_p
 
 
 def test_a_folder_is_free_again_after_its_block_even_if_that_failed(tmp_path):
-    with pytest.raises(ZeroDivisionError), in_use(tmp_path / "run"):
+    with pytest.raises(ZeroDivisionError), lock_folder(tmp_path / "run"):
         raise ZeroDivisionError
     with another(HOLDER, tmp_path / "run") as holder:
         assert holder.stdout.readline() == "mine\n"
@@ -97,7 +97,7 @@ def test_a_run_holds_its_folder_until_it_is_trained(tmp_path):
     with another(TRAINER, tmp_path) as trainer:
         for epoch in ("0\n", "1\n"):
             assert trainer.stdout.readline() == epoch
-            with pytest.raises(ConfigError, match="another process"):
+            with pytest.raises(ConfigError, match="Another process"):
                 next(train_run(RECIPE, tmp_path / "run", device=CPU, resume=True))
             trainer.stdin.write("go on\n")
             trainer.stdin.flush()
@@ -108,9 +108,9 @@ def test_a_run_holds_its_folder_until_it_is_trained(tmp_path):
 WITH_A_WORKER = """
 import os, sys
 from pathlib import Path
-from nobackfill.core.locks import in_use
+from nobackfill.core.locks import lock_folder
 
-with in_use(Path(sys.argv[1])):
+with lock_folder(Path(sys.argv[1])):
     if os.fork():
         print("mine", flush=True)
     sys.stdin.read()
@@ -124,12 +124,12 @@ def test_a_killed_process_frees_its_folder_even_if_a_worker_of_it_lives_on(tmp_p
         refused(tmp_path / "run")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        with in_use(tmp_path / "run"):
+        with lock_folder(tmp_path / "run"):
             pass
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    says = "wanted to write into .*Choose another place"
-    with pytest.raises(DataError, match=says), in_use(tmp_path / "file" / "run"):
+    says = "Cannot write into .*Choose another folder"
+    with pytest.raises(DataError, match=says), lock_folder(tmp_path / "file" / "run"):
         pytest.fail("there is no such folder")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nobackfill.core.atomic_files import find_given
+from nobackfill.core.atomic_files import find_path
 from nobackfill.core.config import Choice, ImagesConfig
 from nobackfill.data.registry import COLLECTIONS, DATASETS, make_collection, resolve_collection
 from nobackfill.errors import ConfigError, DataError
@@ -69,13 +69,13 @@ def test_options_of_files_and_of_their_reader_stand_in_one_table():
         ("folder", {"workers": 3}, "unknown key `workers` in .data."),
         ("folder", {"root": "there"}, "unknown key `root` in .data."),
         ("folder", {"path": 3}, "wanted `path` in .data. to be text, but got 3"),
-        ("folder", {"shares": 0.3}, "wanted `shares` in .data. to be list"),
-        ("folder", {"shares": ["a"]}, "wanted `shares` in .data. to be float, but got 'a'"),
-        ("folder", {"counts": [0.5]}, "wanted `counts` in .data. to be int, but got 0.5"),
-        ("folder", {"order": "last"}, "one of random, first, numpy, but got 'last'"),
-        ("folder", {"seed": "x"}, "wanted `seed` in .data. to be int"),
-        ("folder", {"validation": "some"}, "wanted `validation` in .data. to be"),
-        ("rparis6k", {"queries": "half"}, "one of whole, cropped, but got 'half'"),
+        ("folder", {"shares": 0.3}, "`shares` in .data. must be list"),
+        ("folder", {"shares": ["a"]}, "`shares` in .data. must be float, not 'a'"),
+        ("folder", {"counts": [0.5]}, "`counts` in .data. must be int, not 0.5"),
+        ("folder", {"order": "last"}, "one of random, first, numpy, not 'last'"),
+        ("folder", {"seed": "x"}, "`seed` in .data. must be int"),
+        ("folder", {"validation": "some"}, "`validation` in .data. must be"),
+        ("rparis6k", {"queries": "half"}, "one of whole, cropped, not 'half'"),
         ("glyphs", {"path": "there"}, "unknown key `path` in .data."),
     ],
 )
@@ -154,14 +154,14 @@ def test_a_relative_path_is_looked_for_here_and_then_below_a_folder_of_data(tmp_
     monkeypatch.chdir(here)
     birds = Choice("folder", {"path": "birds", "validation": 0})
     monkeypatch.delenv("NOBACKFILL_DATA", raising=False)
-    with pytest.raises(DataError, match="wanted a collection at birds, .* NOBACKFILL_DATA"):
+    with pytest.raises(DataError, match="No collection at birds: .* NOBACKFILL_DATA"):
         make_collection(birds, SEEN)
     monkeypatch.setenv("NOBACKFILL_DATA", str(data))
     assert len(make_collection(birds, SEEN).ids) == 8
     assert resolve_collection(birds).options["path"] == "birds"  # a recipe names no machine's place
     draw(here / "birds", 3)
     assert len(make_collection(birds, SEEN).ids) == 6  # what lies here comes first
-    with pytest.raises(DataError, match=f"at cats, .*nor below {data}"):
+    with pytest.raises(DataError, match=f"at cats, nor below {data}"):
         make_collection(Choice("folder", {"path": "cats"}), SEEN)
 
 
@@ -175,9 +175,9 @@ def test_home_and_whole_paths_are_found(tmp_path, monkeypatch):
     (tmp_path / "birds").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NOBACKFILL_DATA", str(tmp_path / "elsewhere"))
-    assert find_given("~/birds", "a collection") == tmp_path / "birds"
-    assert find_given(tmp_path / "birds", "a collection") == tmp_path / "birds"
+    assert find_path("~/birds", "collection") == tmp_path / "birds"
+    assert find_path(tmp_path / "birds", "collection") == tmp_path / "birds"
     monkeypatch.setenv("NOBACKFILL_DATA", "")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="wanted the weights at cats, but there is none. Write"):
-        find_given("cats", "the weights")
+    with pytest.raises(DataError, match="No weights at cats: the path does not exist. Correct"):
+        find_path("cats", "weights")

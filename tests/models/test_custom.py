@@ -135,7 +135,7 @@ def test_weights_are_loaded_strictly(tmp_path):
 
 def test_bare_is_built_without_the_file_and_the_seed_makes_its_weights():
     options = {"target": "their_package.nets:Net", "weights": "gone.pt", "size": 8}
-    with pytest.raises(DataError, match="there is none"):
+    with pytest.raises(DataError, match="does not exist"):
         make_model(Choice("module", options), seed=0)
     one, same, other = (
         make_model(Choice("module", options), seed=seed, bare=True).backbone.network.conv.weight

@@ -129,7 +129,7 @@ def test_an_unknown_text_encoder_suggests_a_known_one():
     ("options", "says"),
     [
         ({"bucket": 3}, "unknown key `bucket` in .text.. Did you mean `buckets`"),
-        ({"width": "wide"}, "wanted `width` in .text. to be int"),
+        ({"width": "wide"}, "`width` in .text. must be int"),
         ({"head": "mlp"}, "wanted `head` in .text. as linear or none, but got 'mlp'"),
     ],
 )

@@ -110,7 +110,7 @@ def test_the_seed_makes_the_first_weights():
 @pytest.mark.parametrize("name", ["timm", "torchvision"])
 def test_a_bare_model_is_built_without_the_file(name, tmp_path):
     choice = Choice(name, {"weights": str(tmp_path / "gone.safetensors"), "embedding_dim": 8})
-    with pytest.raises(DataError, match="there is none"):
+    with pytest.raises(DataError, match="does not exist"):
         make_model(choice, seed=0)
     bare = make_model(choice, seed=0, bare=True)
     assert bare.embedding_dim == 8

@@ -65,7 +65,7 @@ def test_on_one_process_everything_is_the_identity():
     assert distributed.part() == (0, 1)
     assert distributed.is_main()
     assert distributed.gather(rows, 3) is rows
-    assert distributed.total(rows) is rows
+    assert distributed.sum_over_processes(rows) is rows
     assert distributed.start("cpu") == "cpu"
 
 

@@ -155,7 +155,7 @@ def test_what_differs_from_what_is_expected_is_told():
 
 def test_data_that_are_missing_are_a_problem_and_no_crash():
     told = plan(replace(RECIPE, data=NOWHERE, images=ImagesConfig(channels=1, crop=(32, 32))))
-    assert "wanted a collection at nowhere/market1501, but there is none" in told.problem
+    assert "No collection at nowhere/market1501" in told.problem
     assert (told.counts, told.steps, told.differences) == ({}, {}, [])
     assert told.memory["activations"] > 0  # of the shape that [images] says
     assert plan(RECIPE).problem == ""

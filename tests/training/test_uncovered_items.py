@@ -15,7 +15,7 @@ from PIL import Image
 import nobackfill as nb
 from nobackfill.core import distributed
 from nobackfill.core.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
-from nobackfill.core.locks import in_use
+from nobackfill.core.locks import lock_folder
 from nobackfill.data.listing import GroundTruth
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, TrainingDiverged
@@ -248,9 +248,9 @@ def test_a_folder_by_another_name_is_the_same_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to("run")
-    with in_use(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         for name in ("run", "link", "run/../run"):
-            with pytest.raises(ConfigError, match="another process"), in_use(Path(name)):
+            with pytest.raises(ConfigError, match="Another process"), lock_folder(Path(name)):
                 pass
 
 

@@ -8,17 +8,17 @@ from nobackfill.cli.options import Json
 from nobackfill.cli.output import console, emit
 
 if TYPE_CHECKING:
-    from nobackfill.core.environment import Examination, Package
+    from nobackfill.core.environment import Environment, Package
 
 
 def doctor(json: Json = False) -> None:
     """Tell what is installed, which devices there are, and what works."""
-    from nobackfill.core.environment import examine
+    from nobackfill.core.environment import check_environment
 
-    print_examination(examine(), as_json=json)
+    print_examination(check_environment(), as_json=json)
 
 
-def print_examination(found: "Examination", *, as_json: bool) -> None:
+def print_examination(found: "Environment", *, as_json: bool) -> None:
     """Prints what was found, and how to get what is missing."""
     if as_json:
         emit(found.summary())

@@ -72,7 +72,7 @@ def train(
         print_run(output, as_json=json)
         return
     runs = [Run.open(job.folder) for job in asked]
-    with distributed.alone():
+    with distributed.single_process():
         print_sequence(
             output,
             summarize_sequence(output, runs, device=where, decoding=decoding),

@@ -1,4 +1,4 @@
-"""Files written so that a kill at any moment leaves the old one or the new one, never a half."""
+"""Atomic file writes: a killed process leaves the old file or the new one, never a partial one."""
 
 import hashlib
 import os
@@ -12,16 +12,16 @@ from nobackfill.errors import DataError
 
 UMASK = os.umask(0o077)  # can only be read by setting it
 os.umask(UMASK)
+FULL_DISK = 2**20  # bytes; a disk with less free space counts as full
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """Gives a path to write to; what was written there becomes `path` once the block has ended.
+    """Yields a temporary path to write to, and renames it to `path` when the block ends.
 
-    The file in the making lies in the same folder under a hidden name, `.NAME.….part`. An error
-    removes it and leaves `path` as it was; a killed process may leave it behind, but never under
-    the name of `path`. A missing folder is made; a link is followed, and others may read what is
-    written, as `open` has it.
+    The temporary file is in the same folder, as `.NAME.….part`. An error removes it and leaves
+    `path` unchanged; a killed process may leave it behind. Missing folders are created, links are
+    followed, and the file gets the permissions that `open` would give it.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -34,63 +34,57 @@ def replacing(path: Path | str) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
-            raise IsADirectoryError(None, "that is a folder")
+            raise IsADirectoryError(None, "it is a folder")
     except OSError as error:
         raise DataError(
-            f"wanted to write {path}, but {error.strerror or error}. Choose another place."
+            f"Cannot write {path}: {error.strerror or error}. Choose another path."
         ) from None
     unfinished = target.with_name(f".{target.name}.{token_hex(4)}.part")
     try:
         yield unfinished
-        if unfinished.is_file():  # some libraries write what nobody else may read
+        if unfinished.is_file():  # some libraries create files that only the owner may read
             unfinished.chmod(0o666 & ~UMASK)
-        flush_to_disk(unfinished)
+        # Flush the contents to the disk before the file gets its final name.
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
         os.replace(unfinished, target)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
-        told = isinstance(error, OSError) and error.errno is not None
-        if told or (isinstance(error, Exception) and _is_full(target.parent)):
+        # Libraries report a full disk by many exceptions, so look at the disk as well.
+        from_system = isinstance(error, OSError) and error.errno is not None
+        if from_system or (
+            isinstance(error, Exception) and shutil.disk_usage(target.parent).free < FULL_DISK
+        ):
             reason = getattr(error, "strerror", None) or "the disk is full"
             raise DataError(
-                f"wanted to write {path}, but {reason}. "
-                f"What was there before is untouched. Make room, or choose another place."
+                f"Cannot write {path}: {reason}. The previous file is unchanged. Free some disk "
+                f"space, or choose another path."
             ) from error
         raise
 
 
-def _is_full(folder: Path) -> bool:
-    """Whether a disk has no room left: libraries that write for us say so in many ways."""
-    return shutil.disk_usage(folder).free < 2**20
-
-
-def find_given(path: str | Path, what: str) -> Path:
-    """Where something lies that a recipe names: from here, or from the folder NOBACKFILL_DATA.
-
-    Args:
-        path: As the recipe has it.
-        what: It is, in words, for the error: "a collection".
-    """
-    below = os.environ.get("NOBACKFILL_DATA")
-    for place in (Path(path).expanduser(), *([Path(below) / path] if below else [])):
-        if place.exists():
-            return place
-    raise DataError(
-        f"wanted {what} at {path}, but there is none{f' (nor below {below})' if below else ''}. "
-        f"Write where it lies, or set the environment variable NOBACKFILL_DATA to the folder that "
-        f"holds it."
-    )
-
-
-def flush_to_disk(path: Path) -> None:
-    """Waits until the contents of a file are on the disk, not only in the system's memory."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
 def write_text(path: Path | str, text: str) -> None:
-    """Writes a text file as UTF-8, whole or not at all."""
+    """Writes a UTF-8 text file atomically."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+def find_path(path: str | Path, what: str) -> Path:
+    """Finds a path of a recipe: relative to the working directory, or to NOBACKFILL_DATA.
+
+    Args:
+        path: Path as written in the recipe.
+        what: Noun for the error message, such as "collection".
+    """
+    data = os.environ.get("NOBACKFILL_DATA")
+    for candidate in (Path(path).expanduser(), *([Path(data) / path] if data else [])):
+        if candidate.exists():
+            return candidate
+    raise DataError(
+        f"No {what} at {path}{f', nor below {data}' if data else ''}: the path does not exist. "
+        f"Correct it, or set the environment variable NOBACKFILL_DATA to the folder that contains "
+        f"it."
+    )
 
 
 def sha256(path: Path | str) -> str:

@@ -1,7 +1,7 @@
-"""Many processes as functions: on one process each is the identity, and no formula asks its rank.
+"""Functions for training with several processes. With one process, each is the identity.
 
 Start several with `torchrun --nproc-per-node 4 -m nobackfill train …`; accelerate then sets up the
-group that the others talk in.
+process group.
 """
 
 import os
@@ -18,74 +18,73 @@ from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 
-PATIENCE = timedelta(days=1)  # while the first process searches a large gallery by itself
-_alone: ContextVar[bool] = ContextVar("alone", default=False)
+TIMEOUT = timedelta(days=1)  # the others wait while the first process evaluates a large gallery
+_single: ContextVar[bool] = ContextVar("single", default=False)
 
 
 def part() -> tuple[int, int]:
-    """Which process this is, and of how many: (0, 1) where there is only one."""
-    if _alone.get() or not (group.is_available() and group.is_initialized()):
+    """Returns the rank of this process and the number of processes: (0, 1) if there is only one."""
+    if _single.get() or not (group.is_available() and group.is_initialized()):
         return 0, 1
     return group.get_rank(), group.get_world_size()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """For a while, this process works by itself, as if there were no others."""
-    token = _alone.set(True)
+def single_process() -> Iterator[None]:
+    """Within the block, this process computes alone, as if there were no others."""
+    token = _single.set(True)
     try:
         yield
     finally:
-        _alone.reset(token)
+        _single.reset(token)
 
 
 def is_main() -> bool:
-    """Whether this process writes files and talks to people."""
+    """Whether this process writes files and prints."""
     return part()[0] == 0
 
 
 def wait() -> None:
-    """Waits until all processes are here."""
+    """Waits until all processes have reached this call."""
     if part()[1] > 1:
         group.barrier()
 
 
 def start(device: str = "auto") -> str:
-    """Joins the processes that torchrun started; the device that this one shall work on."""
+    """Joins the process group that torchrun started, and returns the device of this process."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return device
     try:
         from accelerate import PartialState
     except ImportError:
         raise ConfigError(
-            "wanted accelerate to train with several processes, but it is not installed. "
+            "Training with several processes requires accelerate, which is not installed. Run "
             "`pip install 'nobackfill[multi]'`, or start without torchrun."
         ) from None
-    return str(PartialState(cpu=device == "cpu", timeout=PATIENCE).device)
+    return str(PartialState(cpu=device == "cpu", timeout=TIMEOUT).device)
 
 
-def shared(model: nn.Module) -> nn.Module:
-    """A model whose gradients are averaged over the processes."""
+def average_gradients(model: nn.Module) -> nn.Module:
+    """Wraps a model so that its gradients are averaged over the processes."""
     if part()[1] == 1:
         return model
     from accelerate import Accelerator
 
-    wrapped: nn.Module = Accelerator(
-        cpu=next(model.parameters()).device.type == "cpu"
-    ).prepare_model(model)
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    wrapped: nn.Module = Accelerator(cpu=on_cpu).prepare_model(model)
     return wrapped
 
 
 def gather(mine: Float[Tensor, "mine dim"], rows: int) -> Float[Tensor, "rows dim"]:
-    """The rows of all processes, in their order; each gets the gradient of its own.
+    """Returns the rows of all processes, by rank; each process gets the gradient of its own rows.
 
-    A loss of what is gathered is computed by every process alike. Its gradient reaches a process's
-    own rows, times the number of processes, because the model's gradients are then averaged: the
-    sum over all rows comes out, as one process would have it.
+    Every process computes the same loss from the gathered rows. The gradient of a process's own
+    rows is multiplied by the number of processes, because the model's gradients are averaged
+    afterwards. The result is the gradient that one process would compute from all rows.
 
     Args:
-        mine: This process's part of `rows`, as `Tensor.tensor_split` cuts them.
-        rows: How many there are in all.
+        mine: This process's part of `rows`, as cut by `Tensor.tensor_split`.
+        rows: Number of rows of all processes together.
     """
     if part()[1] == 1:
         return mine
@@ -93,8 +92,8 @@ def gather(mine: Float[Tensor, "mine dim"], rows: int) -> Float[Tensor, "rows di
     return gathered
 
 
-def total(mine: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-    """The sum over all processes."""
+def sum_over_processes(mine: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    """Returns the sum of a tensor over all processes."""
     if part()[1] == 1:
         return mine
     summed = mine.clone()
@@ -102,25 +101,25 @@ def total(mine: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
     return summed
 
 
-def agree(module: nn.Module) -> None:
-    """Gives all processes the parameters and buffers of the first."""
-    if part()[1] == 1:
-        return
-    for tensor in [*module.parameters(), *module.buffers()]:
-        group.broadcast(tensor.data, 0)
+def broadcast(module: nn.Module) -> None:
+    """Copies the parameters and buffers of the first process to all others."""
+    if part()[1] > 1:
+        for tensor in [*module.parameters(), *module.buffers()]:
+            group.broadcast(tensor.data, 0)
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, mine: Tensor, rows: int) -> Tensor:
         rank, world = part()
-        sizes = [len(some) for some in torch.arange(rows).tensor_split(world)]
+        sizes = [len(indices) for indices in torch.arange(rows).tensor_split(world)]
         context.start, context.size, context.world = sum(sizes[:rank]), sizes[rank], world
+        # `all_gather` requires the same size of all processes.
         padded = mine.new_zeros(max(sizes), *mine.shape[1:])
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in sizes]
         group.all_gather(parts, padded)
-        return torch.cat([some[:size] for some, size in zip(parts, sizes, strict=True)])
+        return torch.cat([gathered[:size] for gathered, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:

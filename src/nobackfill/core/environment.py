@@ -1,4 +1,4 @@
-"""What is installed, which devices there are, and what works: for a person who is stuck."""
+"""Versions, devices and optional packages of this machine, for `nobackfill doctor`."""
 
 import importlib
 import os
@@ -12,16 +12,16 @@ import torch
 
 import nobackfill
 
-# of each package that is not always there: the extra that brings it, and what it is for
+# optional package: (extra that installs it, purpose)
 OPTIONAL = {
     "timm": ("vision", "backbones of timm"),
     "torchvision": ("vision", "backbones of torchvision"),
     "transformers": ("transformers", "backbones and text models of transformers"),
     "accelerate": ("multi", "training on many GPUs"),
-    "triton": ("triton", "faster search on GPUs; torch for CUDA brings it"),
+    "triton": ("triton", "faster search on GPUs; installed with torch for CUDA"),
     "tensorboard": ("tensorboard", "curves while training"),
     "scipy": ("cars196", "the lists of Cars196"),
-    "openTSNE": ("tsne", "maps in reports by t-SNE, not PCA"),
+    "openTSNE": ("tsne", "maps in reports by t-SNE instead of PCA"),
     "faiss": ("faiss", "galleries in faiss indexes"),
     "usearch": ("usearch", "galleries in usearch indexes"),
     "qdrant_client": ("qdrant", "galleries in Qdrant"),
@@ -29,20 +29,20 @@ OPTIONAL = {
     "lancedb": ("lancedb", "galleries in LanceDB"),
     "pymilvus": ("milvus", "galleries in Milvus"),
     "onnx": ("onnx", "heads as ONNX files"),
-    "onnxruntime": ("onnx", "checking these files"),
+    "onnxruntime": ("onnx", "checking ONNX files"),
 }
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package that is not always there.
+    """An optional package.
 
     Attributes:
-        name: As it is imported.
-        extra: Of nobackfill that brings it.
-        gives: What it is for.
-        version: None where it is not installed.
-        problem: Why it cannot be imported though it is installed; empty where it can.
+        name: Name by which it is imported.
+        extra: Extra of nobackfill that installs it.
+        gives: Purpose of the package.
+        version: Installed version, or None.
+        problem: Reason why an installed package cannot be imported, or "".
     """
 
     name: str
@@ -53,23 +53,23 @@ class Package:
 
     @property
     def works(self) -> bool:
-        """Whether it can be used."""
+        """Whether the package is installed and can be imported."""
         return self.version is not None and not self.problem
 
 
 @dataclass(frozen=True)
-class Examination:
-    """What was found.
+class Environment:
+    """Versions, devices and optional packages of this machine.
 
     Attributes:
-        nobackfill: Its version.
-        python: Its version.
-        system: The machine and its system.
-        torch: Its version.
-        threads: How many torch computes with.
-        devices: What there is to compute on, the one that `--device auto` takes first.
-        packages: Those that are not always there.
-        data: The folder that NOBACKFILL_DATA names, and whether it is there.
+        nobackfill: Version of nobackfill.
+        python: Version of Python.
+        system: Operating system and architecture.
+        torch: Version of torch.
+        threads: Number of threads that torch uses.
+        devices: Devices, the default of `--device auto` first.
+        packages: Optional packages.
+        data: Folder in NOBACKFILL_DATA and whether it exists; None if the variable is not set.
     """
 
     nobackfill: str
@@ -82,52 +82,50 @@ class Examination:
     data: tuple[str, bool] | None
 
     def summary(self) -> dict[str, Any]:
-        """The same for JSON."""
-        packages = [asdict(one) | {"works": one.works} for one in self.packages]
-        data = (
-            None if self.data is None else dict(zip(("folder", "exists"), self.data, strict=True))
-        )
+        """Returns the same as a dictionary for JSON."""
+        packages = [asdict(package) | {"works": package.works} for package in self.packages]
+        data = self.data and {"folder": self.data[0], "exists": self.data[1]}
         return asdict(self) | {"packages": packages, "data": data, "devices": list(self.devices)}
 
 
-def examine(names: Iterable[str] | None = None) -> Examination:
-    """Looks at all of it; packages are really imported, which takes a while.
+def check_environment(names: Iterable[str] | None = None) -> Environment:
+    """Inspects this machine. Imports every package, which takes a while.
 
     Args:
-        names: Of the packages; all of `OPTIONAL` by default.
+        names: Names of the packages to check; all of `OPTIONAL` by default.
     """
     folder = os.environ.get("NOBACKFILL_DATA")
-    return Examination(
+    return Environment(
         nobackfill=nobackfill.__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
         torch=torch.__version__,
         threads=torch.get_num_threads(),
         devices=tuple(devices()),
-        packages=tuple(look_at(name) for name in (OPTIONAL if names is None else names)),
+        packages=tuple(check_package(name) for name in (OPTIONAL if names is None else names)),
         data=None if folder is None else (folder, os.path.isdir(folder)),
     )
 
 
 def devices() -> list[str]:
-    """What there is to compute on, the best first."""
-    found = []
-    for number in range(torch.cuda.device_count()):
-        known = torch.cuda.get_device_properties(number)
-        found.append(f"cuda:{number} ({known.name}, {known.total_memory / 2**30:.0f} GiB)")
-    return [*found, f"cpu ({os.cpu_count()} cores)"]
+    """Returns descriptions of the devices, GPUs first."""
+    gpus = [torch.cuda.get_device_properties(gpu) for gpu in range(torch.cuda.device_count())]
+    return [
+        *(f"cuda:{i} ({g.name}, {g.total_memory / 2**30:.0f} GiB)" for i, g in enumerate(gpus)),
+        f"cpu ({os.cpu_count()} cores)",
+    ]
 
 
-def look_at(name: str) -> Package:
-    """One package, which is imported to see whether it can be."""
+def check_package(name: str) -> Package:
+    """Checks whether an optional package is installed and can be imported."""
     extra, gives = OPTIONAL[name]
     try:
-        known = version(name)
+        installed = version(name)
     except PackageNotFoundError:
         return Package(name, extra, gives, None)
+    problem = ""
     try:
         importlib.import_module(name)
-    except Exception as error:  # whatever it is, it is what a user would meet
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return Package(name, extra, gives, known, problem=reason)
-    return Package(name, extra, gives, known)
+    except Exception as error:  # report any error that users would get
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+    return Package(name, extra, gives, installed, problem)

@@ -1,4 +1,4 @@
-"""One process at a time in a run folder."""
+"""Locks of run folders: one process at a time trains in a folder."""
 
 import os
 from collections.abc import Iterator
@@ -7,49 +7,45 @@ from pathlib import Path
 
 from nobackfill.errors import ConfigError, DataError
 
-_ours: set[Path] = set()  # what this process trains in: it would get its own locks once more
+_locked: set[Path] = set()  # folders of this process, which would get its own lock a second time
 
 
 @contextmanager
-def in_use(folder: Path) -> Iterator[None]:
-    """Refuses where another process trains in this folder; a killed one leaves it free."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Locks a folder, or raises if another process holds the lock; a killed process frees it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise DataError(
-            f"wanted to write into {folder}, but {error.strerror or error}. Choose another place."
+            f"Cannot write into {folder}: {error.strerror or error}. Choose another folder."
         ) from None
-    place = folder.resolve()
+    resolved = folder.resolve()
     try:
-        if place in _ours or not _take(handle):
+        if resolved in _locked or not _try_lock(handle):
             raise ConfigError(
-                f"wanted to train in {folder}, but another process does so already. Wait for it, "
-                f"or choose another folder."
+                f"Another process trains in {folder}. Wait for it, or choose another folder."
             )
-        _ours.add(place)
+        _locked.add(resolved)
         try:
             yield
         finally:
-            _ours.remove(place)
+            _locked.remove(resolved)
     finally:
-        os.close(handle)  # which frees the lock, as the end of a process does
+        os.close(handle)  # frees the lock
 
 
-def _take(handle: int) -> bool:
-    """Whether the lock is ours now."""
+def _try_lock(handle: int) -> bool:
+    """Locks an open file, and returns whether that succeeded."""
     try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
         try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which forked workers do not inherit
+        else:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by forked workers
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Randomness is an argument: a seed for what can only draw from torch's global generator."""
+"""Random seeds for code that draws from torch's global generator."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +11,16 @@ _LOCK = Lock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lets layers draw their first weights from a seed, and leaves the CPU's as it was.
+    """Seeds torch's CPU generator within the block, and restores its state afterwards.
 
-    One at a time, so that two trainings on two threads do not draw from each other's seed.
+    Only one thread at a time is in such a block, so that two trainings do not mix their seeds.
 
     Example:
         >>> with seeded(3):
-        ...     one = torch.nn.Linear(2, 1).weight
+        ...     first = torch.nn.Linear(2, 1).weight
         >>> with seeded(3):
-        ...     other = torch.nn.Linear(2, 1).weight
-        >>> torch.equal(one, other)
+        ...     second = torch.nn.Linear(2, 1).weight
+        >>> torch.equal(first, second)
         True
     """
     with _LOCK, torch.random.fork_rng(devices=[]):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nobackfill.core.atomic_files import find_given
+from nobackfill.core.atomic_files import find_path
 from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
@@ -153,7 +153,7 @@ def make_collection(
     options = resolved.options
     return collect_files(
         dataset.read(
-            find_given(options["path"], "a collection"),
+            find_path(options["path"], "collection"),
             **{key: options[key] for key in options if key in own},
         ),
         images or ImagesConfig(),

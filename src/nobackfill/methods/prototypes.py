@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.core.distributed import total
+from nobackfill.core.distributed import sum_over_processes
 from nobackfill.errors import DataError
 
 
@@ -44,7 +44,7 @@ def class_means(
     unit = F.normalize(vectors, dim=-1)
     sums = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
     if over_processes:
-        count, sums = total(count), total(sums)
+        count, sums = sum_over_processes(count), sum_over_processes(sums)
     _check_none_is_empty(count)
     if (cancelled := (sums.norm(dim=-1) < 1e-6).nonzero().flatten()).numel():
         raise DataError(

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nobackfill.core.atomic_files import find_given
+from nobackfill.core.atomic_files import find_path
 from nobackfill.errors import DataError
 
 PREFIXES = ("module.", "backbone.")  # what training in parallel, or as part of a model, puts before
@@ -36,7 +36,7 @@ def load_weights(
             names are removed.
         without: How the names of a head begin.
     """
-    tensors = read_weights(find_given(path, "weights"))
+    tensors = read_weights(find_path(path, "weights"))
     own = network.state_dict()
     for prefix in PREFIXES:
         tensors = _strip(tensors, prefix, own)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from nobackfill.core.atomic_files import find_given, write_text
+from nobackfill.core.atomic_files import find_path, write_text
 from nobackfill.core.config import Recipe
 from nobackfill.data.collection import Collection
 from nobackfill.data.decode import open_image
@@ -460,6 +460,6 @@ def looks_in(files: Sequence[Vectors]) -> Show:
 def _picture(path: str) -> str | None:
     """A small picture of an image file; None where there is none that can be read."""
     try:
-        return thumbnail(open_image(find_given(path, "an image")))
+        return thumbnail(open_image(find_path(path, "image")))
     except DataError:
         return None

@@ -89,14 +89,14 @@ def train(
     if config.compile:
         model.compile()
     cast_model = in_precision(model, config.precision)
-    shared_model = distributed.shared(cast_model)
+    shared_model = distributed.average_gradients(cast_model)
     parameters = [*model.parameters(), *method.parameters()]
     crew = crew_for(collection, device)
     embed = partial(forward_pass.embed, cast_model, watch=watch, crew=crew)
 
     for epoch in range(start, config.epochs):
         # Prepare the method: it may ask for the new prototypes or embeddings.
-        distributed.agree(model)  # each process has its own running statistics
+        distributed.broadcast(model)  # each process has its own running statistics
         new_space = NewSpace(forward_pass, embed, num_classes, running_means)
         with matrix_products(config.precision):
             method.start_epoch(
@@ -105,7 +105,7 @@ def train(
                 new_prototypes=new_space.prototypes,
                 new_embeddings=new_space.embeddings,
             )
-        distributed.agree(method)
+        distributed.broadcast(method)
         new_space.free_embeddings()
 
         # Shuffle the batches by the seed of this epoch.

@@ -96,7 +96,7 @@ class NewSpace:
     def _means_of_a_pass(self) -> Float[Tensor, "classes dim"]:
         """Computes the class means of all items; each process embeds its part."""
         part = distributed.part()
-        with distributed.alone():
+        with distributed.single_process():
             embeddings = self.embeddings() if part == WHOLE else self._embed(part=part)
         labels = self._forward_pass.labels(part).to(embeddings.device)
         return class_means(embeddings, labels, self._num_classes, over_processes=True)

@@ -9,7 +9,7 @@ import torch
 from nobackfill.core import distributed
 from nobackfill.core.config import Recipe
 from nobackfill.core.distributed import is_main, wait
-from nobackfill.core.locks import in_use
+from nobackfill.core.locks import lock_folder
 from nobackfill.data.collection import Collection
 from nobackfill.models.embed import Watch
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
@@ -70,7 +70,7 @@ def train_run(
             searched.captions_of(searched.validation_rows())  # raises if a caption is missing
 
         # Train.
-        with in_use(folder) if is_main() else nullcontext():
+        with lock_folder(folder) if is_main() else nullcontext():
             run = Run.start(recipe, folder, resume=resume)  # read again under the lock
             wait()  # until all processes have read the folder, before the first one writes
             yield from train_in_folder(
@@ -87,6 +87,6 @@ def train_run(
     for name, searched in tests.items():
         store_validation_vectors(run, searched, test=name, device=device, watch=watch)
     if is_main() and recipe.old.run is not None and tests:
-        with distributed.alone():
+        with distributed.single_process():
             save_evaluation(folder, evaluate_tests(run, tests, device=device))
     wait()

@@ -32,18 +32,18 @@ def recipe_file(folder, text):
     [
         ("[train]\nlearning_rat = 0.1", "unknown key `learning_rat` in .train.. Did you mean"),
         ("[trian]\nepochs = 1", "unknown table .trian. in the recipe. Did you mean `train`"),
-        ("[train]\nepochs = 'ten'", "wanted `epochs` in .train. to be int, but got 'ten'"),
-        ("[train]\nepochs = true", "to be int, but got True"),
-        ("[train]\nepochs = 0", "`epochs` in .train. from 1 to 1000000, but got 0"),
-        ("[train]\nschedule = 'linear'", "one of cosine, steps, but got 'linear'"),
-        ("[train]\nmilestones = [1, 'two']", "to be int, but got 'two'"),
-        ("[train]\nbatch_size = 1", "`batch_size` in .train. from 2"),
-        ("[train]\nlearning_rate = nan", "`learning_rate` in .train. from 0.0"),
-        ("[train]\nseed = -1", "`seed` in .train. from 0"),
-        ("[method]\nweight = 1.0", "wanted a `name` in .method."),
+        ("[train]\nepochs = 'ten'", "`epochs` in .train. must be int, not 'ten'"),
+        ("[train]\nepochs = true", "must be int, not True"),
+        ("[train]\nepochs = 0", "`epochs` in .train. must be from 1 to 1000000, not 0"),
+        ("[train]\nschedule = 'linear'", "one of cosine, steps, not 'linear'"),
+        ("[train]\nmilestones = [1, 'two']", "must be int, not 'two'"),
+        ("[train]\nbatch_size = 1", "`batch_size` in .train. must be from 2"),
+        ("[train]\nlearning_rate = nan", "`learning_rate` in .train. must be from 0.0"),
+        ("[train]\nseed = -1", "`seed` in .train. must be from 0"),
+        ("[method]\nweight = 1.0", ".method. has no `name`"),
         ("[old]\nrun = 'a'\nvectors = 'b'", "both `run` and `vectors`"),
-        ("train = 3", "wanted a table .train."),
-        ("[train\nepochs = 1", "wanted a recipe in TOML"),
+        ("train = 3", "must be a table .train."),
+        ("[train\nepochs = 1", "is not valid TOML"),
     ],
 )
 def test_says_what_is_wrong(tmp_path, text, says):
@@ -56,11 +56,11 @@ def test_says_what_is_wrong(tmp_path, text, says):
     [
         ("[method]\nname = 'nddp'", "unknown method `nddp`. Did you mean `ndpp`"),
         ("[method]\nname = 'ndpp'\nneighbours = 3", "`neighbours` in .method.. Did you mean `neig"),
-        ("[method]\nname = 'ndpp'\nneighbors = 3.5", "to be int, but got 3.5"),
+        ("[method]\nname = 'ndpp'\nneighbors = 3.5", "must be int, not 3.5"),
         ("[data]\nname = 'glyph'", "unknown collection `glyph`. Did you mean `glyphs`"),
         ("[data]\nname = 'glyphs'\ncrowdin = 1", "Did you mean `crowding`"),
-        ("[data]\nname = 'glyphs'\nshares = 'abc'", "`shares` in .data. to be list"),
-        ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. to be"),
+        ("[data]\nname = 'glyphs'\nshares = 'abc'", "`shares` in .data. must be list"),
+        ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. must be"),
         ("[method]\nname = 'bct'\ndim = 8", "dim = 8 differs from"),
         ("[model]\nname = 'smal'", "unknown model `smal`. Did you mean `small`"),
         ("[model]\nname = 'small'\nembedding_dim = 0", "wanted `embedding_dim`"),
@@ -72,7 +72,7 @@ def test_a_misspelt_name_or_option_is_an_error_before_any_work(tmp_path, text, s
 
 
 def test_a_missing_file_says_so(tmp_path):
-    with pytest.raises(ConfigError, match="wanted a recipe at .*No such file"):
+    with pytest.raises(ConfigError, match="No recipe at .*does not exist"):
         read_recipe(tmp_path / "nowhere.toml")
 
 
@@ -82,9 +82,9 @@ def test_changes_come_on_top(tmp_path):
     assert changed.train.epochs == 5
     assert changed.old == OldConfig(run="runs/old")
     assert changed.method == Choice("bct")
-    with pytest.raises(ConfigError, match="such as `train.epochs=3`"):
+    with pytest.raises(ConfigError, match="Write it as `train.epochs=3`"):
         read_recipe(path, ["epochs=5"])
-    with pytest.raises(ConfigError, match="wanted a table .train."):
+    with pytest.raises(ConfigError, match="must be a table .train."):
         read_recipe(recipe_file(tmp_path, "train = 3"), ["train.epochs=5"])
 
 
@@ -158,9 +158,9 @@ def test_a_recipe_says_only_what_differs_from_the_one_it_extends(tmp_path):
             "b.toml extends itself",
         ),
         ({"a": "extends = '../x/a.toml'"}, "extends itself"),
-        ({"a": "extends = 3"}, "wanted `extends` in .*a.toml to be a path, but got 3"),
-        ({"a": "extends = 'b.toml'"}, "wanted a recipe at .*b.toml, but No such file"),
-        ({"a": "extends = 'b.toml'", "b": "[train"}, "wanted a recipe in TOML, but .*b.toml"),
+        ({"a": "extends = 3"}, "`extends` in .*a.toml must be a path, not 3"),
+        ({"a": "extends = 'b.toml'"}, "No recipe at .*b.toml: the file does not exist"),
+        ({"a": "extends = 'b.toml'", "b": "[train"}, "The recipe .*b.toml is not valid TOML"),
         ({"a": "extends = 'b.toml'", "b": "[train]\nepoch = 3"}, "unknown key `epoch`"),
     ],
 )
@@ -250,9 +250,12 @@ def test_the_recipe_of_an_old_model_lies_beside_the_one_that_names_it(tmp_path, 
     [
         ("[old]\nrun = 'a'\nrecipe = 'b'", "both `run` and `recipe`"),
         ("[old]\nvectors = 'a'\nrecipe = 'b'", "both `vectors` and `recipe`"),
-        ("[old]\nindependent = 'a'\nindependent_recipe = 'b'", "the independent model from one"),
-        ("[old]\nrecipe = 3", "wanted `recipe` in .old. to be str, but got 3"),
-        ("old = 3", "wanted a table .old."),
+        (
+            "[old]\nindependent = 'a'\nindependent_recipe = 'b'",
+            "both `independent` and",
+        ),
+        ("[old]\nrecipe = 3", "`recipe` in .old. must be str, not 3"),
+        ("old = 3", "must be a table .old."),
     ],
 )
 def test_an_old_model_is_known_from_one_place(tmp_path, text, says):
@@ -325,10 +328,10 @@ def test_one_model_is_a_sequence_of_one(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("sequence = 3", "wanted tables ..sequence.. in .*, but got sequence = 3"),
-        ("sequence = []", "wanted tables ..sequence.."),
-        ("sequence = [1, 2]", "wanted tables ..sequence.."),
-        ("[sequence]\nstep = 1", "wanted tables ..sequence.."),
+        ("sequence = 3", "has sequence = 3. Write tables ..sequence.."),
+        ("sequence = []", "Write tables ..sequence.."),
+        ("sequence = [1, 2]", "Write tables ..sequence.."),
+        ("[sequence]\nstep = 1", "Write tables ..sequence.."),
         ("[[sequence]]\ntrain.stp = 1", "unknown key `stp` in .train."),
         ("[[sequence]]\ntrian.step = 1", "unknown table .trian."),
     ],
@@ -339,7 +342,7 @@ def test_what_is_no_sequence_is_told_of(tmp_path, text, says):
 
 
 def test_one_model_is_not_taken_out_of_a_sequence(tmp_path):
-    with pytest.raises(ConfigError, match="of one model, but .* holds a sequence of 3"):
+    with pytest.raises(ConfigError, match="is a sequence of 3 models, not the recipe of one model"):
         read_recipe(recipe_file(tmp_path, SEQUENCE))
 
 
@@ -352,21 +355,21 @@ def test_one_model_is_not_taken_out_of_a_sequence(tmp_path):
         ("size = []", "one or two numbers as `size`"),
         ("size = [1, 2, 3]", "one or two numbers as `size`"),
         ("crop = [224]", "two or none as `crop`"),
-        ("crop = []", "images of one shape, .* Add `crop"),
-        ("size = [0, 4]\ncrop = []", "that fits"),
-        ("size = [256]\ncrop = [0, 224]", "that fits"),
-        ("size = [200]", r"that fits .* size = .200. and crop = .224, 224."),
-        ("size = [256, 223]", "that fits"),
-        ("size = [223, 256]", "that fits"),
-        ("size = [256]\ncrop = [224, 257]", "that fits"),
-        ("channels = 2", "`channels` in .images. 1 or 3, but got 2"),
-        ("flip = 1.1", "`flip` in .images. as a share from 0 to 1, but got 1.1"),
-        ("flip = nan", "`flip` in .images. as a share"),
-        ("erase = -0.1", "`erase` in .images. as a share"),
-        ("pad = -1", "`pad` in .images. 0 or more, but got -1"),
-        ("interpolation = 'nearest'", "one of bicubic, bilinear, but got 'nearest'"),
-        ("normalize = 'none'", "one of imagenet, half, but got 'none'"),
-        ("size = 256", "wanted `size` in .images. to be list, but got 256"),
+        ("crop = []", "would differ in shape. Add `crop"),
+        ("size = [0, 4]\ncrop = []", "that fits into"),
+        ("size = [256]\ncrop = [0, 224]", "that fits into"),
+        ("size = [200]", r"size = .200. and crop = .224, 224.. .* that fits into"),
+        ("size = [256, 223]", "that fits into"),
+        ("size = [223, 256]", "that fits into"),
+        ("size = [256]\ncrop = [224, 257]", "that fits into"),
+        ("channels = 2", "`channels` in .images. must be 1 or 3, not 2"),
+        ("flip = 1.1", "`flip` in .images. must be a share from 0 to 1, not 1.1"),
+        ("flip = nan", "`flip` in .images. must be a share"),
+        ("erase = -0.1", "`erase` in .images. must be a share"),
+        ("pad = -1", "`pad` in .images. must be 0 or more, not -1"),
+        ("interpolation = 'nearest'", "one of bicubic, bilinear, not 'nearest'"),
+        ("normalize = 'none'", "one of imagenet, half, not 'none'"),
+        ("size = 256", "`size` in .images. must be list, not 256"),
         ("siz = [256]", "unknown key `siz` in .images.. Did you mean `size`"),
     ],
 )
@@ -395,13 +398,13 @@ def test_the_shape_that_a_model_sees(tmp_path, text, shape):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[tests.paris]\nseed = 3", r"wanted a `name` in \[tests.paris\], but got: seed"),
-        ("[tests]\nparis = 'rparis6k'", "wanted tables such as .tests.paris., .*got paris = "),
+        ("[tests.paris]\nseed = 3", r"\[tests.paris\] has no `name`; its keys are: seed"),
+        ("[tests]\nparis = 'rparis6k'", "contains paris = .* tables such as .tests.paris.,"),
         ("[tests.'a b']\nname = 'folder'", "letters, digits and _"),
         ("[tests.'../up']\nname = 'folder'", "letters, digits and _"),
         ("[tests.'']\nname = 'folder'", "letters, digits and _"),
         ("[tests.data]\nname = 'folder'", "not `data`"),
-        ("tests = 3", "wanted a table .tests."),
+        ("tests = 3", "must be a table .tests."),
     ],
 )
 def test_other_tests_are_tables_with_plain_names(tmp_path, text, says):
@@ -482,21 +485,24 @@ def test_a_date_may_be_expected(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("warmup_steps = -1", "`warmup_steps` in .train. from 0 to"),
-        ("warmup_factor = 1.5", "`warmup_factor` in .train. from 0.0 to 1.0, but got 1.5"),
-        ("warmup_factor = -0.1", "`warmup_factor` in .train. from 0.0"),
-        ("accumulate = 0", "`accumulate` in .train. from 1"),
-        ("smoothing = 1.1", "`smoothing` in .train. from 0.0 to 1.0"),
-        ("smoothing = nan", "`smoothing` in .train. from 0.0"),
-        ("items_per_class = 1", "`items_per_class` in .train. from 2 to half of batch_size = 256"),
-        ("items_per_class = 129", "from 2 to half of batch_size = 256, .* but got 129"),
+        ("warmup_steps = -1", "`warmup_steps` in .train. must be from 0 to"),
+        ("warmup_factor = 1.5", "`warmup_factor` in .train. must be from 0.0 to 1.0, not 1.5"),
+        ("warmup_factor = -0.1", "`warmup_factor` in .train. must be from 0.0"),
+        ("accumulate = 0", "`accumulate` in .train. must be from 1"),
+        ("smoothing = 1.1", "`smoothing` in .train. must be from 0.0 to 1.0"),
+        ("smoothing = nan", "`smoothing` in .train. must be from 0.0"),
+        (
+            "items_per_class = 1",
+            "`items_per_class` in .train. must be from 2 to half of",
+        ),
+        ("items_per_class = 129", "from 2 to half of batch_size = 256, .* not 129"),
         ("items_per_class = 3\nbatch_size = 5", "half of batch_size = 5"),
-        ("items_per_class = 'two'", "`items_per_class` in .train. to be int"),
-        ("optimizer = 'lamb'", "one of sgd, adam, adamw, but got 'lamb'"),
-        ("precision = 'half'", "one of float32, tf32, bfloat16, float16, but got 'half'"),
+        ("items_per_class = 'two'", "`items_per_class` in .train. must be int"),
+        ("optimizer = 'lamb'", "one of sgd, adam, adamw, not 'lamb'"),
+        ("precision = 'half'", "one of float32, tf32, bfloat16, float16, not 'half'"),
         ("new_prototypes = 'none'", "one of pass, running"),
         ("old_view = 'none'", "one of test, same"),
-        ("compile = 1", "`compile` in .train. to be bool, but got 1"),
+        ("compile = 1", "`compile` in .train. must be bool, not 1"),
     ],
 )
 def test_training_has_limits(tmp_path, text, says):
@@ -541,10 +547,10 @@ def test_a_recipe_without_an_old_model_is_trained_freely(tables):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[pairs]\nweight = 1.0", "beside .pairs., but the recipe has no .text.. Add that, or"),
-        ("[pairs]", "the recipe has no .text."),
-        ("[text]\nwidth = 8", "wanted a `name` in .text., but got: width"),
-        ("text = 'words'", "wanted a table .text., but got text = 'words'"),
+        ("[pairs]\nweight = 1.0", "has .pairs. but no .text.. Add .*, or"),
+        ("[pairs]", "but no .text."),
+        ("[text]\nwidth = 8", ".text. has no `name`; its keys are: width"),
+        ("text = 'words'", "must be a table .text., not text = 'words'"),
     ],
 )
 def test_pairs_need_an_encoder_of_texts_that_has_a_name(tmp_path, text, says):
@@ -555,15 +561,15 @@ def test_pairs_need_an_encoder_of_texts_that_has_a_name(tmp_path, text, says):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("compatible = 'images'", "one of image, text, both, but got 'images'"),
-        ("towards = 'text'", "one of own, image, other, but got 'text'"),
-        ("temperature = 0", "`temperature` in .pairs. above 0 and at most 10 .* got 0.0"),
+        ("compatible = 'images'", "one of image, text, both, not 'images'"),
+        ("towards = 'text'", "one of own, image, other, not 'text'"),
+        ("temperature = 0", "temperature = 0.0 .* above 0 and at most 10"),
         ("temperature = 10.1", "above 0 and at most 10"),
         ("temperature = nan", "above 0 and at most 10"),
-        ("weight = -0.1", "`weight` of 0 or more, but got 0.07 and -0.1"),
-        ("weight = inf", "`weight` of 0 or more"),
-        ("weight = nan", "`weight` of 0 or more"),
-        ("classification = 1", "`classification` in .pairs. to be bool, but got 1"),
+        ("weight = -0.1", "0.07 and weight = -0.1.* `weight` 0 or more"),
+        ("weight = inf", "`weight` 0 or more"),
+        ("weight = nan", "`weight` 0 or more"),
+        ("classification = 1", "`classification` in .pairs. must be bool, not 1"),
         ("toward = 'own'", "unknown key `toward` in .pairs.. Did you mean `towards`"),
     ],
 )

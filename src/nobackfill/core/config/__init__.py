@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses, read from TOML, where an unknown key is an error."""
+"""Settings: frozen dataclasses read from TOML. Unknown keys are errors."""
 
 from nobackfill.core.config.parse import build, build_recipe, check_keys, resolve_options, suggest
 from nobackfill.core.config.schema import (

@@ -1,15 +1,29 @@
-"""What a recipe says, as frozen dataclasses."""
+"""The settings of a recipe, as frozen dataclasses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.errors import ConfigError
+
+TRAIN_LIMITS = {
+    "epochs": (1, 10**6),
+    "batch_size": (2, 10**6),  # BatchNorm requires two items
+    "learning_rate": (0.0, 10.0**6),
+    "momentum": (0.0, 1.0),
+    "weight_decay": (0.0, 1.0),
+    "seed": (0, 2**40),
+    "warmup_steps": (0, 10**9),
+    "warmup_factor": (0.0, 1.0),
+    "accumulate": (1, 10**6),
+    "smoothing": (0.0, 1.0),
+}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Something chosen by name, with its own options: a collection, a backbone, a method."""
+    """A collection, backbone, text encoder or method: its name and its options."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -17,18 +31,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class OldConfig:
-    """Where the old model is known from: a run folder, or a file of its vectors, or nowhere.
+    """The old model: a run folder, a file of its vectors, a recipe to train it, or none.
 
     Attributes:
-        run: The folder of the old model's run.
-        vectors: A file of its vectors, of the new training set.
-        known_classes: How many classes, the first, the old model was trained on. A run knows; of a
-            file, all count as known where this is not given.
-        independent: A run folder, or a file of vectors, of a new model trained without constraint,
+        run: Run folder of the old model.
+        vectors: File of the old model's vectors of the new training set.
+        known_classes: Number of classes that the old model was trained on, the first ones. With
+            `run` it is read from the run; with `vectors`, the default is all classes.
+        independent: Run folder or file of vectors of a new model trained without compatibility,
             for the methods that start from one.
-        recipe: How to train the old model, beside the new one and under the name of this file,
-            where no one has done so yet. A path from the recipe that names it.
-        independent_recipe: The same for `independent`.
+        recipe: Recipe of the old model, which is trained first if it does not exist yet. The path
+            is relative to the recipe that names it.
+        independent_recipe: Recipe of the model of `independent`, likewise.
     """
 
     run: str | None = None
@@ -39,34 +53,30 @@ class OldConfig:
     independent_recipe: str | None = None
 
     def __post_init__(self) -> None:
-        places = [name for name in ("run", "vectors", "recipe") if getattr(self, name)]
-        if len(places) > 1:
-            raise ConfigError(
-                f"wanted the old model from one place, but [old] has both `{places[0]}` and "
-                f"`{places[1]}`. Remove one: a run knows its vectors and its classifier too."
-            )
-        if self.independent and self.independent_recipe:
-            raise ConfigError(
-                "wanted the independent model from one place, but [old] has `independent` and "
-                "`independent_recipe`. Remove one."
-            )
+        for names in (("run", "vectors", "recipe"), ("independent", "independent_recipe")):
+            sources = [name for name in names if getattr(self, name)]
+            if len(sources) > 1:
+                raise ConfigError(
+                    f"[old] has both `{sources[0]}` and `{sources[1]}`, which name the same model. "
+                    f"Remove one of them."
+                )
 
 
 @dataclass(frozen=True)
 class ImagesConfig:
-    """What a model sees of an image file: the same for all collections of a recipe.
+    """Preprocessing of image files, the same for all collections of a recipe.
 
     Attributes:
-        size: One number: the shorter side is resized to it. Two: height and width, whatever the
-            image's shape.
-        crop: Height and width of what is cut out: anywhere for training, in the middle otherwise.
-            Empty for all of it; needed where `size` is one number.
+        size: Length to resize the shorter side to, or height and width.
+        crop: Height and width of the crop: at a random position for training, otherwise in the
+            centre. Empty for no crop; required if `size` is one number.
         channels: 3 for colour, 1 for grey.
-        interpolation: "bicubic" or "bilinear", with the smoothing that shrinking needs.
-        normalize: "imagenet" takes its mean and deviation off each channel; "half" maps to -1 .. 1.
-        flip: How often a training image is mirrored, as a share.
-        pad: By how many pixels a training image may be shifted; what comes in is black.
-        erase: How often a random rectangle of a training image is erased, as a share.
+        interpolation: "bicubic" or "bilinear", with antialiasing.
+        normalize: "imagenet" standardises each channel by ImageNet's mean and standard deviation;
+            "half" maps to -1 .. 1.
+        flip: Share of the training images that are mirrored.
+        pad: Maximal shift of a training image in pixels; the border is filled with black.
+        erase: Share of the training images in which a random rectangle is erased.
     """
 
     size: tuple[int, ...] = (256,)
@@ -79,74 +89,71 @@ class ImagesConfig:
     erase: float = 0.0
 
     def __post_init__(self) -> None:
-        if len(self.size) not in (1, 2) or len(self.crop) not in (0, 2):
+        size, crop = self.size, self.crop
+        if len(size) not in (1, 2) or len(crop) not in (0, 2):
             raise ConfigError(
-                f"wanted one or two numbers as `size` and two or none as `crop` in [images], but "
-                f"got {list(self.size)} and {list(self.crop)}."
+                f"[images] has size = {list(size)} and crop = {list(crop)}. Write one or two "
+                f"numbers as `size`, and two or none as `crop`."
             )
-        if not self.crop and len(self.size) == 1:
+        if not crop and len(size) == 1:
             raise ConfigError(
-                "wanted images of one shape, but [images] has one number as `size` and no `crop`. "
+                "[images] has one number as `size` and no `crop`, so images would differ in shape. "
                 "Add `crop = [height, width]`, or write `size = [height, width]`."
             )
-        full = self.size if len(self.size) == 2 else self.size * 2
-        if any(side < 1 for side in (*self.size, *self.crop)) or any(
-            part > whole for part, whole in zip(self.crop, full, strict=False)
-        ):
+        full = size if len(size) == 2 else size * 2
+        too_large = any(part > whole for part, whole in zip(crop, full, strict=False))
+        if too_large or min(*size, *crop) < 1:
             raise ConfigError(
-                f"wanted a `crop` in [images] that fits into the resized image, but got "
-                f"size = {list(self.size)} and crop = {list(self.crop)}."
+                f"[images] has size = {list(size)} and crop = {list(crop)}. Choose a `crop` that "
+                f"fits into the resized image."
             )
         if self.channels not in (1, 3):
-            raise ConfigError(f"wanted `channels` in [images] 1 or 3, but got {self.channels}.")
+            raise ConfigError(f"`channels` in [images] must be 1 or 3, not {self.channels}.")
         for name in ("flip", "erase"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(
-                    f"wanted `{name}` in [images] as a share from 0 to 1, but got "
-                    f"{getattr(self, name)}."
+                    f"`{name}` in [images] must be a share from 0 to 1, not {getattr(self, name)}."
                 )
         if self.pad < 0:
-            raise ConfigError(f"wanted `pad` in [images] 0 or more, but got {self.pad}.")
+            raise ConfigError(f"`pad` in [images] must be 0 or more, not {self.pad}.")
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of what the model sees."""
+        """Height and width of the model's input."""
         height, width = self.crop or self.size
         return height, width
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and how fast to train.
+    """Settings of the training loop.
 
     Attributes:
-        step: Which upgrade this is: the classes of `shares[step]` of the data are trained on, the
-            last by default.
-        epochs: Passes over the training set.
-        batch_size: Items at a time.
-        learning_rate: At the start; scaled down by `schedule`.
-        schedule: "cosine" to 0, or "steps": a tenth from each of the `milestones` on.
-        milestones: Epochs.
+        step: Step of the data: the classes of `shares[step]` are trained on, by default the last.
+        epochs: Number of passes over the training set.
+        batch_size: Number of items per batch.
+        learning_rate: Initial learning rate, decreased by `schedule`.
+        schedule: "cosine" to 0, or "steps": divided by 10 at each of the `milestones`.
+        milestones: Epochs at which "steps" decreases the learning rate.
         optimizer: "sgd", "adam" or "adamw".
-        momentum: Of SGD.
-        weight_decay: Of all three.
-        seed: Of the weights, the order of items and their augmentation.
-        items_per_class: With this, a batch holds so many items of each of its classes; otherwise
-            items come in random order.
-        warmup_steps: Over how many steps the learning rate rises, from `warmup_factor` of it.
-        warmup_factor: See `warmup_steps`.
-        accumulate: How many batches make one step.
-        smoothing: Of the labels that the new classifier learns; a method may have its own.
-        precision: Of the model: "float32" as torch has it (on NVIDIA GPUs convolutions then take 10
-            bits, unless you turn that off in torch), "tf32" (matrix products too), "bfloat16" or
-            "float16" (autocast). The loss is in float32 in the last two.
-        compile: Whether torch compiles the model first.
-        new_prototypes: Where the new class means at the start of an epoch come from: "pass" (the
-            model sees the training set once more, as for a test) or "running" (from what it made of
-            the training images during the last epoch, which costs nothing).
-        old_view: What the old model sees of a training item, where a method compares with it item
-            by item: "test" (embedded once, as for a test) or "same" (the augmented image of the new
-            model, embedded at every step).
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of the optimizer.
+        seed: Random seed of the weights, the order of items and their augmentation.
+        items_per_class: Number of items of each class in a batch; None for random order.
+        warmup_steps: Number of steps over which the learning rate rises to its initial value.
+        warmup_factor: Share of the learning rate at which the warmup starts.
+        accumulate: Number of batches per optimizer step.
+        smoothing: Label smoothing of the new classifier; a method may have its own.
+        precision: Precision of the model: "float32" as torch has it (on NVIDIA GPUs convolutions
+            then use TF32, unless you turn that off in torch), "tf32" (matrix products too),
+            "bfloat16" or "float16" (autocast). The last two compute the loss in float32.
+        compile: Whether to compile the model with `torch.compile`.
+        new_prototypes: Source of the new class means at the start of an epoch: "pass" (embed the
+            training set once more, without augmentation) or "running" (average the embeddings of
+            the last epoch, at no cost).
+        old_view: Input of the old model for methods that compare item by item: "test" (embedded
+            once, without augmentation) or "same" (the augmented image of the new model, embedded
+            at every step).
     """
 
     step: int = -1
@@ -170,84 +177,71 @@ class TrainConfig:
     old_view: Literal["test", "same"] = "test"
 
     def __post_init__(self) -> None:
-        limits = {
-            "epochs": (1, 10**6),
-            "batch_size": (2, 10**6),  # BatchNorm has nothing to say about one item
-            "learning_rate": (0.0, 10.0**6),
-            "momentum": (0.0, 1.0),
-            "weight_decay": (0.0, 1.0),
-            "seed": (0, 2**40),
-            "warmup_steps": (0, 10**9),
-            "warmup_factor": (0.0, 1.0),
-            "accumulate": (1, 10**6),
-            "smoothing": (0.0, 1.0),
-        }
-        for name, (low, high) in limits.items():
+        for name, (low, high) in TRAIN_LIMITS.items():
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(
-                    f"wanted `{name}` in [train] from {low} to {high}, but got "
-                    f"{getattr(self, name)}. Change it in the recipe, or by --set train.{name}=…"
+                    f"`{name}` in [train] must be from {low} to {high}, not {getattr(self, name)}. "
+                    f"Change it in the recipe, or by --set train.{name}=…"
                 )
-        each = self.items_per_class
-        if each is not None and not (2 <= each <= self.batch_size // 2):
+        items = self.items_per_class
+        if items is not None and not (2 <= items <= self.batch_size // 2):
             raise ConfigError(
-                f"wanted `items_per_class` in [train] from 2 to half of batch_size = "
-                f"{self.batch_size}, so that a batch has two classes, but got {each}."
+                f"`items_per_class` in [train] must be from 2 to half of batch_size = "
+                f"{self.batch_size}, so that a batch has two classes, not {items}."
             )
 
 
 @dataclass(frozen=True)
 class PairsConfig:
-    """How images and texts are trained together, where a recipe has [text].
+    """Joint training of images and texts, in recipes with [text].
 
     Attributes:
-        compatible: Whose new embeddings the method sees, with their old ones: "image" (as the paper
-            has it: the contrast with the images carries the texts), "text" or "both". What is of
-            one class is one class, image or text.
-        towards: Which old vectors the method is given for them: their "own"; those of the "image"
-            for texts too, so that texts learn to ask the old images directly; or those of the
-            "other" modality, a text's image and the mean of an image's texts.
-        temperature: Of the contrast between images and texts.
-        weight: Of the contrast; it plays the part of the classification loss.
-        classification: Whether the method's classifier learns too, as from images alone. An old
-            model needs it where a method asks for its classifier.
+        compatible: Modality whose new and old embeddings the method receives: "image" (as in the
+            paper; the contrastive loss carries the texts along), "text" or "both". Images and
+            texts share their classes.
+        towards: Old vectors that the method receives: those of the "own" modality; those of the
+            "image" for texts too, so that text queries learn to search old images directly; or
+            those of the "other" modality (a text's image, the mean of an image's texts).
+        temperature: Temperature of the contrastive loss between images and texts.
+        weight: Weight of the contrastive loss, which replaces the classification loss.
+        classification: Whether to train the method's classifier too. Set it for an old model whose
+            classifier a later method requires.
     """
 
     compatible: Literal["image", "text", "both"] = "image"
     towards: Literal["own", "image", "other"] = "own"
-    temperature: float = 0.07
+    temperature: float = DEFAULT_TEMPERATURE
     weight: float = 1.0
     classification: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature <= 10 or not 0 <= self.weight < 10**6:
             raise ConfigError(
-                f"wanted `temperature` in [pairs] above 0 and at most 10 and `weight` of 0 or "
-                f"more, but got {self.temperature} and {self.weight}."
+                f"[pairs] has temperature = {self.temperature} and weight = {self.weight}. "
+                f"`temperature` must be above 0 and at most 10, `weight` 0 or more."
             )
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """Whose embeddings the method sees."""
+        """Modalities whose embeddings the method receives."""
         return ("image", "text") if self.compatible == "both" else (self.compatible,)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that one training run is told.
+    """All settings of a training run.
 
     Attributes:
-        data: What is trained on, and searched.
-        images: What the model sees of image files.
-        tests: Other collections that are searched too, by a name of the recipe's own.
-        model: A backbone and its projection.
-        text: An encoder of texts, which gets a projection into the same space; None for models that
-            see images alone.
-        pairs: How both are trained together.
-        method: What the training minimises; in a file that names an old model, `janus` by default.
-        old: The model whose gallery is to be served.
-        train: How long and how fast.
-        expected: What came out elsewhere, for comparison; nothing depends on it.
+        data: Collection to train and evaluate on.
+        images: Preprocessing of image files.
+        tests: More collections to evaluate on, by name.
+        model: Backbone and its projection.
+        text: Text encoder with a projection into the same space; None for models of images alone.
+        pairs: Joint training of images and texts.
+        method: Training method; with an old model, `janus` by default.
+        old: Old model whose gallery stays in use.
+        train: Settings of the training loop.
+        expected: Published results, for comparison only.
     """
 
     data: Choice = Choice("glyphs")

@@ -1,4 +1,4 @@
-"""Recipes as TOML files."""
+"""Reading and writing of recipes as TOML files."""
 
 import json
 import tomllib
@@ -11,53 +11,50 @@ from nobackfill.core.config.parse import build_recipe
 from nobackfill.core.config.schema import Choice, Recipe
 from nobackfill.errors import ConfigError
 
-INSTEAD = {"run": "recipe", "vectors": "recipe", "independent": "independent_recipe"}  # of [old]
+# A change of a key of [old] replaces another key of the file.
+REPLACES = {"run": "recipe", "vectors": "recipe", "independent": "independent_recipe"}
 
 
 def read_recipe(path: Path, changes: Iterable[str] = ()) -> Recipe:
-    """Reads the recipe of one model, with changes such as `train.epochs=3` on top."""
+    """Reads the recipe of one model and applies changes such as `train.epochs=3`."""
     recipes = read_sequence(path, changes)
     if len(recipes) > 1:
         raise ConfigError(
-            f"wanted the recipe of one model, but {path} holds a sequence of {len(recipes)}. Train "
-            f"it by `nobackfill train`, and pass the run folder of one of its models."
+            f"{path} is a sequence of {len(recipes)} models, not the recipe of one model. Train it "
+            f"by `nobackfill train`, and pass the run folder of one of its models."
         )
     return recipes[0]
 
 
 def read_sequence(path: Path, changes: Iterable[str] = ()) -> tuple[Recipe, ...]:
-    """Reads the recipes of a sequence of upgrades: one, but for files with [[sequence]].
+    """Reads the recipes of a sequence of upgrades; a file without [[sequence]] has one recipe.
 
-    Each table of [[sequence]] changes the rest of the file for one model, the oldest first;
-    `changes` are on top of all.
+    Each table of [[sequence]] changes the rest of the file for one model, the oldest first.
+    `changes` are applied last, to all models.
     """
     changes, tables = list(changes), read_tables(path)
     steps = tables.pop("sequence", [{}])
     if not isinstance(steps, list) or not steps or not all(isinstance(s, dict) for s in steps):
-        raise ConfigError(f"wanted tables [[sequence]] in {path}, but got sequence = {steps!r}.")
-    for key, instead_of in INSTEAD.items():
+        raise ConfigError(f"{path} has sequence = {steps!r}. Write tables [[sequence]] instead.")
+    for key, replaced in REPLACES.items():
         if any(change.replace(" ", "").startswith(f"old.{key}=") for change in changes):
-            tables.get("old", {}).pop(instead_of, None)
+            tables.get("old", {}).pop(replaced, None)
     return tuple(build_recipe(change_tables(merge_tables(tables, step), changes)) for step in steps)
 
 
-def read_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tables of a TOML file, and below them those of the file that it `extends`.
-
-    Args:
-        path: Of the file.
-        above: The files that extend it.
-    """
-    if path.resolve() in above:
-        raise ConfigError(f"wanted recipes that extend others, but {path} extends itself.")
+def read_tables(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Reads the tables of a TOML file, merged into those of the file that it `extends`."""
+    if path.resolve() in extended_by:
+        raise ConfigError(f"The recipe {path} extends itself. Correct one of the `extends`.")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"No recipe at {path}: the file does not exist.") from None
     except OSError as error:
-        raise ConfigError(
-            f"wanted a recipe at {path}, but {error.strerror or error}. Check the path."
-        ) from None
+        raise ConfigError(f"Cannot read the recipe {path}: {error.strerror or error}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"wanted a recipe in TOML, but {path} is not: {error}.") from None
+        raise ConfigError(f"The recipe {path} is not valid TOML: {error}.") from None
+    # Paths of other recipes are relative to this file.
     old = tables.get("old", {})
     for key in ("recipe", "independent_recipe"):
         if isinstance(old, dict) and isinstance(old.get(key), str):
@@ -66,15 +63,15 @@ def read_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         return tables
     base = tables.pop("extends")
     if not isinstance(base, str):
-        raise ConfigError(f"wanted `extends` in {path} to be a path, but got {base!r}.")
-    return merge_tables(read_tables(path.parent / base, (*above, path.resolve())), tables)
+        raise ConfigError(f"`extends` in {path} must be a path, not {base!r}.")
+    return merge_tables(read_tables(path.parent / base, (*extended_by, path.resolve())), tables)
 
 
 def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One set of tables on top of another, key by key.
+    """Merges two sets of tables key by key; values of `above` win.
 
-    A table that names another collection, model or method than the one below replaces it: its
-    options are of something else.
+    A table with another `name` (of a collection, model or method) replaces the one below, because
+    the options of that one do not apply.
 
     Example:
         >>> merge_tables({"train": {"epochs": 30, "step": 1}}, {"train": {"step": 0}})
@@ -84,16 +81,16 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
     """
     merged = dict(below)
     for key, value in above.items():
-        under: Any = merged.get(key)
-        both = isinstance(value, dict) and isinstance(under, dict)
-        names = {table["name"] for table in (value, under) if "name" in table} if both else {1, 2}
-        same = len(names) < 2
-        merged[key] = merge_tables(under, value) if same else value
+        base: Any = merged.get(key)
+        both = isinstance(value, dict) and isinstance(base, dict)
+        if both and value.get("name", base.get("name")) == base.get("name", value.get("name")):
+            value = merge_tables(base, value)
+        merged[key] = value
     return merged
 
 
 def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
-    """Returns the tables with each `table.key=value` applied; what is no TOML is taken as text.
+    """Returns the tables with each `table.key=value` applied; a value that is not TOML is text.
 
     Example:
         >>> change_tables({"train": {"epochs": 30}}, ["train.epochs=3", "old.run=runs/old"])
@@ -102,26 +99,27 @@ def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str
     changed = {k: dict(v) if isinstance(v, Mapping) else v for k, v in tables.items()}
     for change in changes:
         key, equals, text = change.partition("=")
-        *tables_to, name = key.strip().split(".")
-        if not equals or not tables_to:
-            raise ConfigError(f"wanted a change such as `train.epochs=3`, but got `{change}`.")
+        *path, name = key.strip().split(".")
+        if not equals or not path:
+            raise ConfigError(f"The change `{change}` has no table. Write it as `train.epochs=3`.")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
+        # Copy the tables on the way to the key, so that `tables` stays unchanged.
         table: Any = changed
-        for place in tables_to:
-            below = table.get(place, {})
-            if not isinstance(below, dict):
-                raise ConfigError(f"wanted a table [{place}], but got {place} = {below!r}.")
-            table[place] = dict(below)
-            table = table[place]
+        for step in path:
+            inner = table.get(step, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"`{step}` must be a table [{step}], not {step} = {inner!r}.")
+            table[step] = dict(inner)
+            table = table[step]
         table[name] = value
     return changed
 
 
 def to_toml(recipe: Recipe) -> str:
-    """Writes a recipe out so that `read_recipe` reads the same one. What is None is left out."""
+    """Writes a recipe as TOML that `read_recipe` reads as the same recipe, without None values."""
     tables: dict[str, dict[str, Any]] = {}
     for item in fields(recipe):
         part = getattr(recipe, item.name)
@@ -137,27 +135,24 @@ def to_toml(recipe: Recipe) -> str:
             tables[item.name] = {f.name: getattr(part, f.name) for f in fields(part)}
     lines = []
     for name, table in tables.items():
-        lines.append(f"[{name}]")
-        lines += [
-            f"{_key(key)} = {_toml(value)}" for key, value in table.items() if value is not None
-        ]
-        lines.append("")
+        pairs = [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
+        lines += [f"[{name}]", *pairs, ""]
     return "\n".join(lines)
 
 
-def _toml(value: Any) -> str:
-    """One TOML value: text, numbers, truth values, and lists and tables of these."""
-    if hasattr(value, "isoformat"):  # dates and times
+def _value(value: Any) -> str:
+    """Writes a TOML value: text, a number, a boolean, a date, or a list or table of these."""
+    if hasattr(value, "isoformat"):
         return str(value.isoformat())
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(map(_value, value))}]"
     return repr(value)
 
 
 def _key(key: str) -> str:
-    """A TOML key, in quotes where it needs them."""
+    """Writes a TOML key, quoted if necessary."""
     return key if key.replace("_", "").isalnum() and key.isascii() else json.dumps(key)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nobackfill.core.atomic_files import find_given
+from nobackfill.core.atomic_files import find_path
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models.text.base import TextEncoder, check_texts
 from nobackfill.models.text.transformers import resolve_texts, transformers_text
@@ -169,7 +169,7 @@ def _open(path: str | None) -> Vectors:
             "wanted `path` in [text], the file of the texts' vectors, but got none. Write where it "
             "lies."
         )
-    return load_vectors(find_given(path, "the vectors of texts"))
+    return load_vectors(find_path(path, "text vectors"))
 
 
 TEXT_ENCODERS: dict[str, Callable[..., TextEncoder]] = {
