@@ -7,8 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-from nobackfill.report import Figure, Page, Picture, Section, Table, render_html
 from nobackfill.report.charts_plots import heat_map, histograms
+from nobackfill.report.html import render_html
+from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

@@ -19,19 +19,17 @@ from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.by_modality import evaluate_modalities
 from nobackfill.evaluation.evaluate import evaluate
-from nobackfill.report import Page, Section
 from nobackfill.report.build import (
     Report,
     kinds_of,
     looks_in,
-    names_apart,
     names_of,
     pictures_of,
     report_runs,
     report_vectors,
     similarity_of,
-    upgrade_title,
 )
+from nobackfill.report.page import Page, Section, names_apart, upgrade_title
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.training.run_evaluation import evaluate_run

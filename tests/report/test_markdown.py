@@ -1,6 +1,8 @@
 import re
 
-from nobackfill.report import Figure, Page, Picture, Section, Table, render_html, render_markdown
+from nobackfill.report.html import render_html
+from nobackfill.report.markdown import render_markdown
+from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
 PAGE = Page(
     title="Upgrade of the shop",

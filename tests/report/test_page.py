@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from nobackfill.report import Figure, Page, Picture, Section, Table, render_html
 from nobackfill.report.charts_plots import (
     INK,
     PAPER,
@@ -15,6 +14,8 @@ from nobackfill.report.charts_plots import (
     maps,
     pictures,
 )
+from nobackfill.report.html import render_html
+from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
 
 class Reader(HTMLParser):

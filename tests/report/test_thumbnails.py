@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nobackfill.report import Page, Picture, Section, Table, render_html
+from nobackfill.report.html import render_html
+from nobackfill.report.page import Page, Picture, Section, Table
 from nobackfill.report.thumbnails import (
     LONGEST,
     LONGEST_ID,

@@ -43,8 +43,7 @@ def assess(
     from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.read_files import read_for_fit
-    from nobackfill.report.build import Report, check_page, names_apart
-    from nobackfill.report.pages.assessment import assessment_page
+    from nobackfill.report.page import check_page, names_apart
 
     if report is not None:
         check_page(report)  # before anything is done
@@ -64,6 +63,9 @@ def assess(
         )
     verdict = replace(verdict, notes=[*given.notes, *verdict.notes])
     if report is not None:
+        from nobackfill.report.build import Report
+        from nobackfill.report.pages.assessment import assessment_page
+
         before, after = names_apart(old, new)
         title = f"Is {after} worth an upgrade from {before}?"
         Report(assessment_page(verdict, title=title), verdict.summary()).save(report)

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from nobackfill.cli.options import Device, GroundTruth, Json, Level, Protocol
+from nobackfill.cli.options import Device, GroundTruth, Json, Level, Protocol, read_truth
 from nobackfill.cli.output import console, emit
 from nobackfill.errors import ConfigError
 
@@ -45,18 +45,17 @@ def matrix(
 ) -> None:
     """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
     from nobackfill.core.device import choose_device
-    from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
     from nobackfill.vectors import load_vectors
 
-    check_level(level, ground_truth)
+    truth = read_truth(ground_truth, level)
     called = split_names(names, len(files)) if names is not None else name_files(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read
     result = compatibility_matrix(
         {name: load_vectors(file) for name, file in zip(called, files, strict=True)},
         protocol=protocol,
-        ground_truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+        ground_truth=truth,
         intersect=intersect,
         independent={name: load_vectors(file) for name, file in alone.items()},
         device=choose_device(device),

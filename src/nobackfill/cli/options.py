@@ -1,9 +1,12 @@
 """Options that several commands share, in the same words."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from nobackfill.data.listing import GroundTruth as Truth
 
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout; progress goes to stderr.")
@@ -54,3 +57,13 @@ Level = Annotated[
 Modality = Annotated[
     str, typer.Option(help="The column that tells images from texts, each of which gets a map.")
 ]
+
+
+def read_truth(path: Path | None, level: str | None) -> "Truth | None":
+    """Reads the ground truth of `--ground-truth` and `--level`; None without either."""
+    if path is None and level is None:
+        return None
+    from nobackfill.data.ground_truth import check_level, read_ground_truth
+
+    check_level(level, path)
+    return read_ground_truth(path, level=level) if path is not None else None

@@ -14,7 +14,7 @@ from nobackfill.core.atomic_files import find_path, write_text
 from nobackfill.core.config import Recipe
 from nobackfill.data.collection import Collection
 from nobackfill.data.decode import open_image
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import DataError
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.file_columns import columns_of
@@ -23,7 +23,9 @@ from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histo
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.evaluation.verdict import directions_of, over_directions
 from nobackfill.methods.prototypes import class_means
-from nobackfill.report import Page, render_html, render_markdown
+from nobackfill.report.html import render_html
+from nobackfill.report.markdown import render_markdown
+from nobackfill.report.page import Page, check_page
 from nobackfill.report.pages.backfill import backfill_section
 from nobackfill.report.pages.by_modality import modalities_page
 from nobackfill.report.pages.runs import (
@@ -91,40 +93,6 @@ class Report:
         for place, text in texts.items():
             write_text(place, text)
         return [*written, *texts]
-
-
-def check_page(path: Path) -> None:
-    """Refuses a place that is not a page's."""
-    if path.suffix != ".html":
-        raise ConfigError(f"wanted a report.html to write, but got {path}. End it in .html.")
-
-
-def names_apart(old: Path, new: Path) -> tuple[str, str]:
-    """What to call two files: their names, with as many folders above them as tell them apart.
-
-    Example:
-        >>> names_apart(Path("runs/old/validation.parquet"), Path("runs/ndpp/validation.parquet"))
-        ('old/validation', 'ndpp/validation')
-        >>> names_apart(Path("a/old.parquet"), Path("b/new.parquet"))
-        ('old', 'new')
-    """
-    parts = [path.absolute().with_suffix("").parts[1:] for path in (old, new)]
-    for number in range(1, max(map(len, parts)) + 1):
-        one, other = ("/".join(part[-number:]) for part in parts)
-        if one != other:
-            return one, other
-    return old.name, new.name
-
-
-def upgrade_title(old: Path, new: Path) -> str:
-    """The question that the page on two files of vectors answers.
-
-    Example:
-        >>> upgrade_title(Path("old.parquet"), Path("new.parquet"))
-        'May new go live on the vectors of old?'
-    """
-    before, after = names_apart(old, new)
-    return f"May {after} go live on the vectors of {before}?"
 
 
 def report_runs(

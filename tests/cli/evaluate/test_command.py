@@ -199,3 +199,22 @@ def test_groups_and_listed_answers_are_two_accounts(asked, tmp_path):
     code, out, err = asked("--ground-truth", pairs, "--group", "light")
     assert (code, out) == (2, "")
     assert "but got --ground-truth and --group" in err
+
+
+def test_a_plain_evaluation_loads_neither_training_nor_plotting(files):
+    code = "import runpy, sys\n"
+    code += "try: runpy.run_module('nobackfill', run_name='__main__', alter_sys=False)\n"
+    code += "except SystemExit: pass\n"
+    code += "print(*sys.modules, file=sys.stderr)"
+    arguments = ["evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    loaded = done.stderr.split()
+    rooms = {".".join(name.split(".")[:2]) for name in loaded}
+    assert not rooms & {
+        "matplotlib", "jinja2", "PIL", "nobackfill_bench", "nobackfill.training",
+        "nobackfill.models",
+    }  # fmt: skip
+    assert sum(name.split(".")[0] == "nobackfill" for name in loaded) <= 80

@@ -11,7 +11,8 @@ import nobackfill as nb
 from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import student_quantile
 from nobackfill.evaluation.geometry import similarity_histogram
-from nobackfill.report import render_html, render_markdown
+from nobackfill.report.html import render_html
+from nobackfill.report.markdown import render_markdown
 from nobackfill.report.pages.runs import (
     BASELINE,
     Outcome,

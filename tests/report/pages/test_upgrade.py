@@ -9,7 +9,9 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.evaluation.findings import look_into
 from nobackfill.evaluation.query_changes import compare
-from nobackfill.report import Picture, render_html, render_markdown
+from nobackfill.report.html import render_html
+from nobackfill.report.markdown import render_markdown
+from nobackfill.report.page import Picture
 from nobackfill.report.pages.conclusion import HEADLINE, conclude, worse_within
 from nobackfill.report.pages.queries import FOUND, QUERIES, precision_changes, queries_section
 from nobackfill.report.pages.upgrade import (

@@ -17,6 +17,7 @@ from nobackfill.cli.options import (
     OldFile,
     Protocol,
     Seed,
+    read_truth,
 )
 
 if TYPE_CHECKING:
@@ -87,17 +88,16 @@ def evaluate(
     """Compare old and new vectors of the same items: may the new model be deployed today?"""
     from nobackfill.cli.evaluate.output import Asked
     from nobackfill.core.device import choose_device
-    from nobackfill.data.ground_truth import check_level, read_ground_truth
     from nobackfill.evaluation.declare import check_declarable
-    from nobackfill.report.build import check_page, upgrade_title
+    from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.vectors import load_vectors
 
     check_one_kind(group, ground_truth)
     if by_modality:
         check_alone(slices, flips, false_accept, save_queries, ground_truth, declare)
-    check_level(level, ground_truth)
     if report is not None:
-        check_page(report)  # before anything is done
+        check_page(report)
+    truth = read_truth(ground_truth, level)
     files = [load_vectors(old), load_vectors(new)]
     mapped = load_vectors(query_for_old) if query_for_old else None
     if group != "label":
@@ -124,7 +124,7 @@ def evaluate(
         verdict = tell_upgrade(
             search,
             Asked(slices or [], smallest, flips, false_accept),
-            truth=read_ground_truth(ground_truth, level=level) if ground_truth else None,
+            truth=truth,
             save_queries=save_queries,
             declare=declare,
         )
@@ -170,12 +170,13 @@ def tell_directions(search: Search) -> str:
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.by_modality import evaluate_modalities
-    from nobackfill.report.build import report_modalities
 
     with searching_progress() as progress:
         found = evaluate_modalities(*search.files, **search.options, progress=progress)
     if search.report is not None:
         with doing() as tell:
+            from nobackfill.report.build import report_modalities
+
             tell("writing the page")
             report_modalities(found, search.files, title=search.title).save(search.report)
     print_modalities(found, as_json=search.as_json)
@@ -206,7 +207,6 @@ def tell_upgrade(
     from nobackfill.evaluation.declare import declare_measured
     from nobackfill.evaluation.evaluate import evaluate as run
     from nobackfill.evaluation.query_changes import compare
-    from nobackfill.report.build import report_vectors
 
     with searching_progress() as progress:
         result = run(*search.files, ground_truth=truth, **search.options, progress=progress)
@@ -218,6 +218,8 @@ def tell_upgrade(
         comparison.save_queries(save_queries)
     if search.report is not None:
         with doing() as tell:
+            from nobackfill.report.build import report_vectors
+
             made = report_vectors(result, search.files, title=search.title, watch=tell)
             made.save(search.report)
     measured = None

@@ -181,7 +181,7 @@ def plan(
     from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.status import check_items
     from nobackfill.gallery.stores import open_store
-    from nobackfill.report.build import check_page, report_backfill
+    from nobackfill.report.page import check_page
     from nobackfill.vectors import load_vectors
 
     if report is not None:
@@ -208,6 +208,8 @@ def plan(
         found = replace(found, notes=(*found.notes, *stored_notes(store, in_service)))
     found.save(output)
     if report is not None:
+        from nobackfill.report.build import report_backfill
+
         report_backfill(found.summary()).save(report)
     print_plan(found, output, known=known, as_json=json)
 

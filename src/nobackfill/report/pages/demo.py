@@ -21,8 +21,9 @@ from nobackfill.evaluation.geometry import (
 from nobackfill.evaluation.verdict import what_falls
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models.embed import embed
-from nobackfill.report import Figure, Page, Section, Table, render_html
 from nobackfill.report.charts_plots import COLORS, heat_map, histograms, maps, pictures
+from nobackfill.report.html import render_html
+from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.training.demo import SHOWN, Demo, conclude
 
 TITLES = {
