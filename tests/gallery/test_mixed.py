@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import ConfigError, GalleryError
-from nobackfill.gallery.mixed import MixedGallery, Scale
+from nobackfill.evaluation.score_scale import Scale
+from nobackfill.gallery.mixed import MixedGallery
 from nobackfill.gallery.stores import open_store
 from nobackfill.gallery.stores.base import ours
 
@@ -91,8 +92,7 @@ def test_what_cannot_be_asked_is_refused(line, items, queries):
 
 
 def test_a_scale_is_that_of_strangers():
-    query, gallery = np.eye(3, dtype=np.float32)[:2] * 5, np.eye(3, dtype=np.float32)
-    scale = Scale.of(query, gallery)
     cosines = np.eye(3)[:2]
+    scale = Scale.of(cosines)
     assert scale.mean == pytest.approx(cosines.mean())
     assert scale(1.0) == pytest.approx((1 - cosines.mean()) / cosines.std())

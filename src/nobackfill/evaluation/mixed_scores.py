@@ -1,4 +1,4 @@
-"""Ways to serve an upgrade, as scores of queries on a gallery: what each would come to."""
+"""Scores of queries on a gallery that is served in different ways, for example half-migrated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,23 +12,25 @@ from torch import Tensor
 
 from nobackfill.evaluation.metrics import average_precision
 from nobackfill.evaluation.relevance import lists_by_label
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.ops.nearest import rows_per_block
 from nobackfill.ops.ranking import sorted_ranks
 
 Rows = Int[Tensor, " block"]
-Scores = Callable[[Rows], Float[Tensor, "block items"]]  # of some items on all of them
-BACKFILLED = 2.0  # more than any cosine: what was looked at again stands first
+Scores = Callable[[Rows], Float[Tensor, "block items"]]  # scores of queries (rows) on all items
+ABOVE_COSINES = 2.0  # added to the scores of re-ranked items, to put them first
+SAMPLE = 200  # queries that a scale is measured on
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Items of some classes, each of which asks for the others.
+    """Items that query each other.
 
     Attributes:
-        new: Their new vectors, of unit length.
-        old: Their old vectors, of unit length.
-        classes: Their classes.
-        queries: Which of them ask.
+        new: New vectors, of unit length.
+        old: Old vectors, of unit length.
+        classes: Class of each item.
+        queries: Rows of the items that are queries.
     """
 
     new: Float[Tensor, "items new_dim"]
@@ -38,9 +40,9 @@ class Part:
 
     @property
     def groups(self) -> NDArray[np.int64]:
-        """The class of each query."""
-        found: NDArray[np.int64] = self.classes[self.queries].numpy()
-        return found
+        """Class of each query."""
+        groups: NDArray[np.int64] = self.classes[self.queries].numpy()
+        return groups
 
 
 def make_part(
@@ -50,7 +52,7 @@ def make_part(
     *,
     most: int,
 ) -> Part:
-    """Items that ask for each other; of more than `most`, evenly chosen ones do."""
+    """Items of which at most `most`, evenly chosen, are queries."""
     queries = torch.arange(len(new))
     if len(new) > most:
         queries = torch.arange(most) * len(new) // most
@@ -58,79 +60,73 @@ def make_part(
 
 
 def precision_of(part: Part, scores: Scores) -> Float[np.ndarray, " queries"]:
-    """The average precision of each query, itself left out; NaN where it has nothing to find."""
+    """Average precision of each query without itself; NaN where nothing is relevant."""
     labels = part.classes.numpy()
     relevance = lists_by_label(labels[part.queries.numpy()], labels)
-    found, first = [], 0
+    precision, first = [], 0
     for rows in part.queries.split(rows_per_block(8 * len(part.old))):
         score = scores(rows)
         score[torch.arange(len(rows)), rows] = -torch.inf
         ranks, number = sorted_ranks(score, *relevance.pairs(first, first + len(rows)))
-        found.append(average_precision(ranks.cpu(), number.cpu()))
+        precision.append(average_precision(ranks.cpu(), number.cpu()))
         first += len(rows)
-    return torch.cat(found).numpy()
+    return torch.cat(precision).numpy()
 
 
 def on_old(part: Part, query: Float[Tensor, "items old_dim"]) -> Scores:
-    """Queries, whoever made them, on the stored vectors."""
+    """Scores of any queries on the old vectors."""
     return lambda rows: query[rows] @ part.old.T
 
 
 def on_new(part: Part) -> Scores:
-    """New queries after every item has been embedded again."""
+    """Scores of new queries after a full backfill."""
     return lambda rows: part.new[rows] @ part.new.T
 
 
 def headroom(part: Part) -> Scores:
-    r"""Each query is the mean of the *old* vectors of what it looks for.
+    r"""Scores of ideal queries: the mean of the *old* vectors of the relevant items.
 
     .. math::
         q_i \propto \sum_{j \ne i,\; y_j = y_i} o_j
 
-    No model is asked: about this much could the best of queries find in the stored vectors.
+    No model is involved: this is about the most that any query can find in the old vectors.
     """
     number = int(part.classes.max()) + 1
     total = torch.zeros(number, part.old.shape[1]).index_add(0, part.classes, part.old)
-    query = F.normalize(total[part.classes] - part.old, dim=1)
-    return lambda rows: query[rows] @ part.old.T
+    return on_old(part, F.normalize(total[part.classes] - part.old, dim=1))
 
 
 def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scores:
-    """The best `k` of the stored vectors, put in order by the new vectors of just these items."""
+    """Scores on the old vectors, with the best `k` items re-ranked by their new vectors."""
 
     def scores(rows: Rows) -> Float[Tensor, "block items"]:
         first = query[rows] @ part.old.T
         first[torch.arange(len(rows)), rows] = -torch.inf
         best = first.topk(min(k, first.shape[1]), dim=1).indices
         again = (part.new[rows] @ part.new.T).gather(1, best)
-        return first.scatter(1, best, BACKFILLED + again)
+        return first.scatter(1, best, ABOVE_COSINES + again)
 
     return scores
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Where the scores of strangers lie: makes two kinds of scores mean the same.
-
-    Attributes:
-        mean: Their mean.
-        deviation: Their standard deviation.
-    """
-
-    mean: float
-    deviation: float
-
-    def __call__(self, scores: Float[Tensor, "block items"]) -> Float[Tensor, "block items"]:
-        """Scores in deviations from a stranger's."""
-        return (scores - self.mean) / self.deviation
-
-
 def scale_of(part: Part, scores: Scores) -> Scale:
-    """The scale of some queries' scores on items of other classes."""
-    rows = part.queries[:: max(1, len(part.queries) // 200)]
-    found = scores(rows)
-    strangers = found[part.classes[rows][:, None] != part.classes[None]]
-    return Scale(strangers.mean().item(), max(strangers.std().item(), 1e-9))
+    """The scale of the scores of a sample of queries."""
+    rows = every_so_many(part.queries)
+    return unrelated_scale(scores(rows), part.classes[rows], part.classes)
+
+
+def every_so_many(queries: Int[Tensor, " queries"]) -> Int[Tensor, " sample"]:
+    """About `SAMPLE` of the queries, evenly chosen."""
+    return queries[:: max(1, len(queries) // SAMPLE)]
+
+
+def unrelated_scale(
+    scores: Float[Tensor, "block items"],
+    query_labels: Int[Tensor, " block"],
+    gallery_labels: Int[Tensor, " items"],
+) -> Scale:
+    """The scale of the scores between queries and items of other classes."""
+    return Scale.of(scores.cpu()[query_labels[:, None] != gallery_labels[None]])
 
 
 def half_done(
@@ -139,18 +135,41 @@ def half_done(
     is_new: Bool[Tensor, " items"],
     scales: tuple[Scale, Scale],
 ) -> Scores:
-    """A part of the gallery embedded again: new queries there, mapped ones on the rest.
+    """Scores on a half-migrated gallery: of new queries on new vectors, of `query` on old ones.
 
     Args:
-        part: Who asks and is searched.
-        query: The queries to the old vectors.
-        is_new: Which items have been embedded again.
-        scales: Of scores on old vectors, and on new ones.
+        part: Items that query each other.
+        query: Queries for the old vectors.
+        is_new: Marks the items that have been embedded again.
+        scales: Scales of the scores on old and on new vectors.
     """
-    old_scale, new_scale = scales
+    old, new = on_old(part, query), on_new(part)
+    return lambda rows: mixed(old(rows), new(rows), is_new, scales)
 
-    def scores(rows: Rows) -> Float[Tensor, "block items"]:
-        on_stored = old_scale(query[rows] @ part.old.T)
-        return torch.where(is_new, new_scale(part.new[rows] @ part.new.T), on_stored)
 
-    return scores
+def mixed(
+    on_old: Float[Tensor, "block items"],
+    on_new: Float[Tensor, "block items"],
+    is_new: Bool[Tensor, " items"],
+    scales: tuple[Scale, Scale] | None,
+) -> Float[Tensor, "block items"]:
+    r"""Scores on a half-migrated gallery; those on a gallery of one kind stay as they are.
+
+    .. math::
+        s_{qj} = \begin{cases} (s'_{qj} - \mu') / \sigma' & j \text{ is new} \\
+        (s_{qj} - \mu) / \sigma & \text{else} \end{cases}
+
+    Args:
+        on_old: Scores :math:`s` on the old vectors.
+        on_new: Scores :math:`s'` on the new vectors.
+        is_new: Marks the items that have been embedded again.
+        scales: :math:`\mu, \sigma` of the scores on old and on new vectors; None if both are in
+            one space, and scores are compared as they are.
+    """
+    if not is_new.any():
+        return on_old
+    if is_new.all():
+        return on_new
+    if scales is not None:
+        on_old, on_new = scales[0](on_old), scales[1](on_new)
+    return torch.where(is_new, on_new, on_old)

@@ -1,35 +1,12 @@
 """A gallery that is part old, part new: both halves searched, one ranking."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nobackfill.errors import ConfigError, GalleryError
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
 
 SAMPLE = 1000  # stored vectors that tell what a stranger's score is
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Where the cosines of strangers lie, so that those of two spaces mean the same.
-
-    Attributes:
-        mean: Their mean.
-        deviation: Their standard deviation.
-    """
-
-    mean: float = 0.0
-    deviation: float = 1.0
-
-    @classmethod
-    def of(cls, query: Matrix, gallery: Matrix) -> "Scale":
-        """The scale of queries' cosines to stored vectors, nearly all of which are strangers."""
-        cosines = unit(query) @ unit(gallery).T
-        return cls(float(cosines.mean()), max(float(cosines.std()), 1e-9))
-
-    def __call__(self, cosine: float) -> float:
-        """A cosine in deviations from a stranger's."""
-        return (cosine - self.mean) / self.deviation
 
 
 class MixedGallery:
@@ -64,7 +41,7 @@ class MixedGallery:
         halves = []
         for collection, asking in ((self.store.main, query), (self.new, query_new)):
             stored = self.store.scan(collection, limit=SAMPLE).vectors
-            halves.append(Scale.of(asking, stored) if len(stored) else Scale())
+            halves.append(Scale.of(unit(asking) @ unit(stored).T) if len(stored) else Scale())
         self.scales = halves[0], halves[1]
 
     def search(self, query: Matrix, k: int, *, query_new: Matrix | None = None) -> Found:

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.bootstrap import Interval
-from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.evaluation.mixed_scores import mixed
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.planning.curve import Curve, crossed, fewer_items, reached, stop_at
 from nobackfill.gallery.planning.inputs import Items, search_of
 from nobackfill.gallery.planning.order import margin, random_order
 from nobackfill.gallery.planning.plan import advise, fingerprint_of, load_plan, plan_backfill
-from nobackfill.gallery.planning.simulate import mixed
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Page
 from nobackfill.report.pages.backfill import backfill_section

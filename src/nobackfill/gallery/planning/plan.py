@@ -15,7 +15,7 @@ from torch import Tensor
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.gallery.planning.curve import Curve, crossed, curve_of, stop_at
 from nobackfill.gallery.planning.inputs import Items, grouped, search_of

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.metrics import average_precision, unit
-from nobackfill.evaluation.mixed_scores import Scale
+from nobackfill.evaluation.mixed_scores import every_so_many, mixed, unrelated_scale
 from nobackfill.evaluation.relevance import lists_by_label
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.ops.nearest import rows_per_block
 from nobackfill.ops.ranking import sorted_ranks
 from nobackfill.vectors import Vectors
-
-SAMPLE = 200  # queries that tell what a stranger's score is
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +50,17 @@ class Halves:
 
 
 def scales_of(plan: SearchPlan, halves: Halves) -> tuple[Scale, Scale]:
-    """Where the scores of some queries on items of other classes lie, in the old and new half."""
+    """Scales of the scores on the old and on the new half, from a sample of queries."""
     assert plan.query_labels is not None
     assert plan.gallery_labels is not None
-    some = torch.arange(0, len(plan.query_ids), max(1, len(plan.query_ids) // SAMPLE))
-    stranger = plan.query_labels[some][:, None] != plan.gallery_labels[None]
-    scores = (
-        halves.query_old[some] @ halves.gallery_old.T,
-        halves.query_new[some] @ halves.gallery_new.T,
+    rows = every_so_many(torch.arange(len(plan.query_ids)))
+    old, new = (
+        unrelated_scale(query[rows] @ gallery.T, plan.query_labels[rows], plan.gallery_labels)
+        for query, gallery in (
+            (halves.query_old, halves.gallery_old),
+            (halves.query_new, halves.gallery_new),
+        )
     )
-    found = [score.cpu()[stranger] for score in scores]
-    old, new = (Scale(one.mean().item(), max(one.std().item(), 1e-9)) for one in found)
     return old, new
 
 
@@ -72,18 +71,13 @@ def precision_when(
     scales: tuple[Scale, Scale] | None,
     watch: Callable[[int], None] = lambda done: None,
 ) -> Float[np.ndarray, "cases query"]:
-    r"""The average precision of each query, in each case of which items have been embedded again.
-
-    .. math::
-        s_{qj} = \begin{cases} (q'_q \cdot g'_j - \mu') / \sigma' & j \text{ is new} \\
-        (q_q \cdot g_j - \mu) / \sigma & \text{else} \end{cases}
+    """The average precision of each query, in each case of which items have been embedded again.
 
     Args:
         plan: Who asks, who is searched, and what counts as found.
         halves: Their vectors.
         is_new: The cases.
-        scales: :math:`\mu, \sigma` of the old half and of the new one; None where both are of one
-            space, and cosines are compared as they are.
+        scales: Scales of the old and of the new half; see `mixed`.
         watch: Told how many queries are done.
     """
     assert plan.query_labels is not None
@@ -107,22 +101,6 @@ def precision_when(
         found.append(torch.stack(part))
         watch(last)
     return torch.cat(found, dim=1).numpy()
-
-
-def mixed(
-    on_old: Float[Tensor, "block gallery"],
-    on_new: Float[Tensor, "block gallery"],
-    is_new: Bool[Tensor, " gallery"],
-    scales: tuple[Scale, Scale] | None,
-) -> Float[Tensor, "block gallery"]:
-    """Scores on a gallery of two halves; those of a gallery of one kind are left as they are."""
-    if not is_new.any():
-        return on_old
-    if is_new.all():
-        return on_new
-    if scales is not None:
-        on_old, on_new = scales[0](on_old), scales[1](on_new)
-    return torch.where(is_new, on_new, on_old)
 
 
 def _unit(vectors: Float[Tensor, "rows dim"], device: str) -> Float[Tensor, "rows dim"]:

@@ -15,7 +15,6 @@ from nobackfill.errors import ConfigError
 from nobackfill.evaluation.bootstrap import Interval, in_points, paired_interval
 from nobackfill.evaluation.mixed_scores import (
     Part,
-    Scale,
     Scores,
     half_done,
     headroom,
@@ -25,6 +24,7 @@ from nobackfill.evaluation.mixed_scores import (
     scale_of,
     two_stage,
 )
+from nobackfill.evaluation.score_scale import Scale
 from nobackfill.head import CompatibleHead
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
 from nobackfill.head.assess.split import (
