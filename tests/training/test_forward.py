@@ -14,7 +14,7 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_dual, make_model
 from nobackfill.models.embed import embed
-from nobackfill.training.forward import ForwardPass, ImageForwardPass, ImageTextForwardPass
+from nobackfill.training.forward import ForwardPass, ImageTextForwardPass
 from nobackfill.training.loop import train
 from nobackfill.training.new_prototypes import RunningMeans
 
@@ -84,7 +84,7 @@ def label_of(collection, item):
 
 
 def test_of_images_alone_a_method_is_shown_what_the_model_makes_of_the_batch(collection):
-    model, forward_pass = make_model(MODEL, seed=0).eval(), ImageForwardPass(collection, ROWS)
+    model, forward_pass = make_model(MODEL, seed=0).eval(), ForwardPass(collection, ROWS)
     batch = batch_of(collection)
     seen = forward_pass.run(model, batch, chance())
     assert torch.equal(seen.new, model(batch.images))
@@ -94,7 +94,7 @@ def test_of_images_alone_a_method_is_shown_what_the_model_makes_of_the_batch(col
 
 
 def test_of_images_alone_items_are_the_images(collection):
-    model, forward_pass = make_model(MODEL, seed=0), ImageForwardPass(collection, ROWS)
+    model, forward_pass = make_model(MODEL, seed=0), ForwardPass(collection, ROWS)
     assert torch.equal(forward_pass.labels(), collection.labels[ROWS])
     assert torch.equal(forward_pass.embed(model), embed(model, collection, ROWS))
     parts = [
@@ -106,7 +106,7 @@ def test_of_images_alone_items_are_the_images(collection):
 
 
 def test_both_are_a_sight(collection):
-    for one in (ImageForwardPass(collection, ROWS), both(collection)):
+    for one in (ForwardPass(collection, ROWS), both(collection)):
         assert isinstance(one, ForwardPass)
 
 

@@ -9,7 +9,7 @@ from nobackfill.core.config import Choice
 from nobackfill.data.registry import make_collection
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models import make_model
-from nobackfill.training.forward import WHOLE, ImageForwardPass
+from nobackfill.training.forward import WHOLE, ForwardPass
 from nobackfill.training.new_prototypes import NewSpace, RunningMeans
 
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -18,7 +18,7 @@ DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_cla
 @pytest.fixture(scope="module")
 def forward_pass():
     collection = make_collection(DATA)
-    return ImageForwardPass(collection, collection.training_rows(-1))
+    return ForwardPass(collection, collection.training_rows(-1))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ An item is what `OldSpace` has one row for: a training image, or one of its text
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -24,7 +24,7 @@ WHOLE: Part = (0, 1)
 
 
 class MethodInputs(NamedTuple):
-    """What a forward pass hands to the method.
+    """Inputs of the method from one batch.
 
     Attributes:
         new: New embeddings.
@@ -39,30 +39,9 @@ class MethodInputs(NamedTuple):
     terms: dict[str, Float[Tensor, ""]]
 
 
-@runtime_checkable
-class ForwardPass(Protocol):
-    """Turns batches into method inputs, and embeds all training items."""
-
-    def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
-        """Class of each item, in the order of `OldSpace`."""
-
-    def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
-        """Runs the model in every process on its part of the batch and gathers the results."""
-
-    def embed(
-        self,
-        model: nn.Module,
-        *,
-        part: Part = WHOLE,
-        watch: Watch = iter,
-        crew: Crew | None = None,
-    ) -> Float[Tensor, "items dim"]:
-        """Embeds the items without augmentation."""
-
-
 @dataclass(frozen=True, eq=False)
-class ImageForwardPass:
-    """Forward pass of a model of images.
+class ForwardPass:
+    """Turns batches into method inputs and embeds all training items, for a model of images.
 
     Attributes:
         collection: Collection that holds the images.
@@ -73,11 +52,11 @@ class ImageForwardPass:
     rows: Int[Tensor, " items"]
 
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
-        """See `ForwardPass`."""
+        """Class of each item, in the order of `OldSpace`."""
         return self.collection.labels[select_part(self.rows, part)]
 
     def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
-        """See `ForwardPass`."""
+        """Runs the model in every process on its part of the batch and gathers the results."""
         new = distributed.gather(model(batch.images), len(batch.items))
         return MethodInputs(new, batch.labels, batch.items, {})
 
@@ -89,27 +68,23 @@ class ImageForwardPass:
         watch: Watch = iter,
         crew: Crew | None = None,
     ) -> Float[Tensor, "items dim"]:
-        """See `ForwardPass`."""
+        """Embeds the items without augmentation."""
         return embed(model, self.collection, select_part(self.rows, part), watch=watch, crew=crew)
 
 
 @dataclass(frozen=True, eq=False)
-class ImageTextForwardPass:
+class ImageTextForwardPass(ForwardPass):
     """Forward pass of a model of images and texts: each image with one random text of its own.
 
     The method gets image embeddings, text embeddings or both, as `config.modalities` selects.
     Items are the training images, then all their texts, restricted to these modalities.
 
     Attributes:
-        collection: Collection that holds the images.
-        rows: Rows of the training images.
         captions: Texts of the training images.
         prepared: Texts in the model's input format, on the model's device.
         config: Settings of the joint training.
     """
 
-    collection: Collection
-    rows: Int[Tensor, " images"]
     captions: Captions
     prepared: Shaped[Tensor, "texts ..."]
     config: PairsConfig

@@ -1,11 +1,11 @@
-"""The training loop, from the first line to the last. It works for every method alike."""
+"""The training loop, the same for every method, with its optimiser and learning rates."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.models.embed import Watch
 from nobackfill.ops.matmul import matrix_products
-from nobackfill.training.forward import ForwardPass, ImageForwardPass
+from nobackfill.training.forward import ForwardPass
 from nobackfill.training.new_prototypes import NewSpace, RunningMeans
 from nobackfill.training.precision import in_precision, scaler_for
 
@@ -70,7 +70,7 @@ def train(
         collection: Collection that holds the images.
         rows: Rows of the training images.
         config: Training settings.
-        forward_pass: Forward pass of a batch. None uses `ImageForwardPass`.
+        forward_pass: Forward pass of a batch. None uses `ForwardPass`.
         old_model: Old model that embeds the augmented images of each batch. None makes the method
             use the stored old vectors.
         optimizer: Optimiser of the parameters of model and method. None calls `make_optimizer`.
@@ -83,19 +83,20 @@ def train(
     # Set up what all epochs share.
     device = next(model.parameters()).device
     num_classes = int(collection.labels[rows].max()) + 1
-    forward_pass = forward_pass or ImageForwardPass(collection, rows)
+    forward_pass = forward_pass or ForwardPass(collection, rows)
     optimizer = optimizer or make_optimizer(model, method, config)
     scaler = scaler or scaler_for(config.precision, device)
     if config.compile:
         model.compile()
     cast_model = in_precision(model, config.precision)
     shared_model = distributed.average_gradients(cast_model)
+    no_sync = getattr(shared_model, "no_sync", nullcontext)
     parameters = [*model.parameters(), *method.parameters()]
     crew = crew_for(collection, device)
     embed = partial(forward_pass.embed, cast_model, watch=watch, crew=crew)
 
     for epoch in range(start, config.epochs):
-        # Prepare the method: it may ask for the new prototypes or embeddings.
+        # Prepare the method; it computes new prototypes or embeddings if it needs them.
         distributed.broadcast(model)  # each process has its own running statistics
         new_space = NewSpace(forward_pass, embed, num_classes, running_means)
         with matrix_products(config.precision):
@@ -131,28 +132,32 @@ def train(
                 step = step_of(number, len(batches), epoch=epoch, accumulate=config.accumulate)
 
                 # Forward and backward.
-                with nullcontext() if step.is_due else without_sync(shared_model):
+                with nullcontext() if step.is_due else no_sync():  # average gradients once per step
                     inputs = forward_pass.run(shared_model, batch, text_generator)
-                    old = embed_same_view(old_model, batch)
+                    old = {}
+                    if old_model is not None:
+                        same_view = embed_frozen(old_model, batch.images)
+                        old["old"] = distributed.gather(same_view, len(batch.items))
                     terms = method(inputs.new, inputs.labels, items=inputs.items, **old)
                     terms = {**inputs.terms, **terms}
                     loss = torch.stack(list(terms.values())).sum() / step.batches
                     scaler.scale(loss).backward()
 
-                # Record what the batch came to.
+                # Record the batch.
                 if running_means is not None:
                     running_means.add(inputs.new, inputs.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
 
                 # Step once enough batches are accumulated.
                 if step.is_due:
-                    set_learning_rate(optimizer, rate * warmup(step.number, config))
+                    for group in optimizer.param_groups:
+                        group["lr"] = rate * warmup(step.number, config)
                     scaler.step(optimizer)
                     scaler.update()
                     optimizer.zero_grad()
 
         # Report the epoch.
-        means = mean_terms(history)
+        means = {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
         check_finite(means, parameters, epoch=epoch, learning_rate=config.learning_rate)
         yield Epoch(epoch, rate, means)
 
@@ -189,20 +194,6 @@ def step_of(batch: int, batches: int, *, epoch: int, accumulate: int) -> Step:
     return Step(epoch * steps + index, size, batch == first + size - 1)
 
 
-def embed_same_view(
-    old_model: nn.Module | None, batch: Batch
-) -> dict[str, Float[Tensor, "batch dim"]]:
-    """Embeds the batch's augmented images with the old model, as the argument `old` of a method."""
-    if old_model is None:
-        return {}
-    return {"old": distributed.gather(embed_frozen(old_model, batch.images), len(batch.items))}
-
-
-def mean_terms(history: Sequence[Mapping[str, Float[Tensor, ""]]]) -> dict[str, float]:
-    """Returns the mean of each loss term over the batches of an epoch."""
-    return {name: torch.stack([h[name] for h in history]).mean().item() for name in history[0]}
-
-
 def check_finite(
     means: Mapping[str, float],
     parameters: Sequence[Tensor],
@@ -222,23 +213,12 @@ def check_finite(
 
 @contextmanager
 def seeded_layers(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
-    """Seeds layers such as dropout by the epoch and the process.
-
-    These layers draw from torch's global generators. Their state is restored at the end.
-    """
+    """Seeds torch's global generators, as for dropout, by epoch and process; then restores them."""
     assert generator is not None
     rank, world = distributed.part()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(generator.initial_seed() * world + rank)
         yield
-
-
-def without_sync(model: nn.Module) -> AbstractContextManager[Any]:
-    """Accumulates gradients without averaging them over the processes."""
-    no_sync: AbstractContextManager[Any] = (
-        model.no_sync() if hasattr(model, "no_sync") else nullcontext()  # type: ignore[operator]
-    )
-    return no_sync
 
 
 @torch.no_grad()
@@ -287,23 +267,13 @@ def warmup(step: int, config: TrainConfig) -> float:
     return config.warmup_factor + (1 - config.warmup_factor) * share
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Sets the learning rate of all parameters."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 def make_optimizer(
     model: nn.Module, method: nn.Module, config: TrainConfig
 ) -> torch.optim.Optimizer:
     """Creates the optimiser of the parameters of model and method."""
     parameters = [*model.parameters(), *method.parameters()]
+    rate, decay = config.learning_rate, config.weight_decay
     if config.optimizer in ("adam", "adamw"):
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        return kind(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
-        parameters,
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-    )
+        return kind(parameters, lr=rate, weight_decay=decay)
+    return torch.optim.SGD(parameters, lr=rate, momentum=config.momentum, weight_decay=decay)

@@ -31,7 +31,7 @@ from nobackfill.training.checkpoint import (
     save_state,
     write_metrics,
 )
-from nobackfill.training.forward import ForwardPass, ImageForwardPass, ImageTextForwardPass
+from nobackfill.training.forward import ForwardPass, ImageTextForwardPass
 from nobackfill.training.loop import Epoch, make_optimizer, train
 from nobackfill.training.new_prototypes import RunningMeans
 from nobackfill.training.precision import scaler_for
@@ -123,7 +123,7 @@ def make_forward_pass(
     """Creates the forward pass for a model of images, or of images and texts."""
     if isinstance(model, DualEncoder):
         return ImageTextForwardPass.of(collection, rows, model, recipe.pairs)
-    return ImageForwardPass(collection, rows)
+    return ForwardPass(collection, rows)
 
 
 def save_weights(run: Run, model: nn.Module, method: Method) -> None:
