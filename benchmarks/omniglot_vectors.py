@@ -59,8 +59,8 @@ def one_model(task):
     from nobackfill.data.registry import make_collection
     from nobackfill.methods.old_space import OldSpace
     from nobackfill.models.embed import embed
+    from nobackfill.training.pipeline import train_in_folder
     from nobackfill.training.run import Lineage, Run
-    from nobackfill.training.run_training import train_in_folder
     from nobackfill_bench.quality.recipes import omniglot_recipe
 
     name, seed, work, changes, device = task

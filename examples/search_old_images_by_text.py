@@ -14,7 +14,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.core.config import read_recipe
-from nobackfill.training.embed_texts import embed_sentences
+from nobackfill.training.embed import embed_sentences
 from nobackfill.training.pipeline import train_run
 
 RECIPES = Path(__file__).parents[1] / "recipes" / "captioned_glyphs"

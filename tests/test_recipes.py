@@ -57,7 +57,7 @@ def test_there_are_recipes():
 def test_every_recipe_can_be_planned(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # not needed for that
     jobs = plan_jobs(path, Path("runs") / "x")
-    assert jobs[-1].is_asked_for
+    assert jobs[-1].is_requested
     folders = [str(job.folder) for job in jobs]
     assert len(set(folders)) == len(folders)
     for number, job in enumerate(jobs):

@@ -571,7 +571,7 @@ def test_embed_passes_its_options_on(command, tmp_path, monkeypatch):
     def embed_collection(model, data, *, split, side, decoding, device):
         raise ConfigError(f"{model} {data} {split} {side} {device} {decoding.workers}")
 
-    monkeypatch.setattr("nobackfill.training.run_vectors.embed_collection", embed_collection)
+    monkeypatch.setattr("nobackfill.training.embed.embed_collection", embed_collection)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").touch()

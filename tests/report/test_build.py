@@ -30,9 +30,8 @@ from nobackfill.report.build import (
     similarity_of,
 )
 from nobackfill.report.page import Page, Section, names_apart, upgrade_title
-from nobackfill.training.pipeline import train_run
+from nobackfill.training.pipeline import evaluate_run, train_run
 from nobackfill.training.run import Run
-from nobackfill.training.run_evaluation import evaluate_run
 from nobackfill.vectors.space import Space
 
 CPU = torch.device("cpu")

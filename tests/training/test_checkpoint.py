@@ -194,7 +194,7 @@ def test_a_finished_model_that_cannot_be_written_says_so_too(whole, tmp_path, mo
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.training.run_training.save_file", full)
+        patch.setattr("nobackfill.training.checkpoint.save_file", full)
         with pytest.raises(DataError, match="No space left on device.*--resume"):
             list(train_run(RECIPE, run, device=CPU))
     list(train_run(RECIPE, run, device=CPU, resume=True))

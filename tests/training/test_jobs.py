@@ -40,7 +40,7 @@ def write(folder, name, text):
 
 def test_a_recipe_without_an_old_one_is_one_job(recipes):
     (job,) = plan_jobs(recipes / "old.toml", Path("runs/first"), ["train.seed=3"])
-    assert (job.name, job.folder, job.is_asked_for) == ("independent", Path("runs/first"), True)
+    assert (job.name, job.folder, job.is_requested) == ("independent", Path("runs/first"), True)
     assert (job.recipe.train.epochs, job.recipe.train.seed) == (7, 3)
     assert job.recipe.model.options["width"] == 16  # every default is written out
     assert job.recipe.old == OldConfig()
@@ -49,7 +49,7 @@ def test_a_recipe_without_an_old_one_is_one_job(recipes):
 def test_what_a_recipe_needs_is_trained_first_beside_it_and_once(recipes):
     """The independent model is compared with the old one, too, which is there already."""
     jobs = plan_jobs(recipes / "new.toml", Path("runs/new"))
-    assert [(job.name, str(job.folder), job.is_asked_for) for job in jobs] == [
+    assert [(job.name, str(job.folder), job.is_requested) for job in jobs] == [
         ("old", "runs/old", False),
         ("alone", "runs/alone", False),
         ("bt2", "runs/new", True),
@@ -82,7 +82,7 @@ def test_an_old_model_may_have_an_old_model(recipes):
     write(recipes, "old.toml", DATA + "[old]\nrecipe = 'older.toml'\n")
     jobs = plan_jobs(recipes / "new.toml", Path("runs/new"))
     assert [job.name for job in jobs] == ["older", "old", "alone", "bt2"]
-    assert [job.is_asked_for for job in jobs] == [False, False, False, True]
+    assert [job.is_requested for job in jobs] == [False, False, False, True]
 
 
 def test_changes_of_what_is_tested_reach_the_old_models_and_others_do_not(recipes):
@@ -105,7 +105,7 @@ def test_another_test_reaches_the_old_models_too(recipes):
 
 def test_a_sequence_is_a_chain(recipes):
     jobs = plan_jobs(recipes / "sequence.toml", Path("runs/s"), ["train.epochs=3"])
-    assert [(job.name, str(job.folder), job.is_asked_for) for job in jobs] == [
+    assert [(job.name, str(job.folder), job.is_requested) for job in jobs] == [
         ("1 independent", "runs/s/1", True),
         ("2 ndpp", "runs/s/2", True),
         ("3 ndpp", "runs/s/3", True),
@@ -125,18 +125,21 @@ def test_a_sequence_may_begin_with_its_own_kind_if_that_needs_no_old_model(recip
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (SEVERAL + "[old]\nrun = 'x'\n", "model 1 names an .old. of its own"),
+        (SEVERAL + "[old]\nrun = 'x'\n", "Model 1 of the sequence has an .old. table"),
         (
             "[data]\nname = 'glyphs'\n[[sequence]]\n[[sequence]]\nold.run = 'x'\n",
-            "model 2 names an .old. of its own",
+            "Model 2 of the sequence has an .old. table",
         ),
-        (SEVERAL + "[method]\nname = 'ndpp'\n", "begins with `ndpp`. Begin with `method.name"),
+        (SEVERAL + "[method]\nname = 'ndpp'\n", "`ndpp` needs one. Begin with `method.name"),
         (SEVERAL + "[method]\nname = 'nddp'\n", "unknown method `nddp`"),
         ("sequence = 3\n", "Write tables ..sequence.."),
         ("sequence = []\n", "Write tables ..sequence.."),
         (NEW + "[old]\nrecipe = 'nowhere.toml'\n", "No recipe at .*nowhere.toml"),
-        (NEW + "[old]\nrecipe = 'sequence.toml'\n", "recipe of one old model, but .*sequence.toml"),
-        (NEW + "[old]\nrecipe = 'bad.toml'\n", "the place of the new model itself"),
+        (
+            NEW + "[old]\nrecipe = 'sequence.toml'\n",
+            "sequence.toml contains a sequence",
+        ),
+        (NEW + "[old]\nrecipe = 'bad.toml'\n", "the new model would use the same folder"),
         (NEW + "[old]\nrecipe = 'old.toml'\nrun = 'x'\n", "both `run` and `recipe`"),
         (NEW + "[old]\nindependent_recipe = 'old.toml'\nindependent = 'x'\n", "Remove one"),
     ],

@@ -7,10 +7,10 @@ import torch
 
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
+from nobackfill.training.embed import embed_collection
 from nobackfill.training.old_model import check_old_model
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
-from nobackfill.training.run_vectors import embed_collection
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})

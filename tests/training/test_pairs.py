@@ -18,11 +18,11 @@ from nobackfill.errors import ConfigError, DataError, OldSpaceError
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models.embed import to_vectors
+from nobackfill.training.embed import embed_collection
 from nobackfill.training.old_model import check_old_model, prepare_old_space
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
 from nobackfill.training.run import Run
-from nobackfill.training.run_vectors import embed_collection
 from nobackfill.vectors import Vectors
 
 CPU = torch.device("cpu")

@@ -12,13 +12,12 @@ from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
 from nobackfill.models.embed import to_vectors
+from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import embed_frozen
 from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
-from nobackfill.training.pipeline import train_run
+from nobackfill.training.pipeline import evaluate_run, train_run
 from nobackfill.training.resolve import resolve
 from nobackfill.training.run import Run
-from nobackfill.training.run_evaluation import evaluate_run
-from nobackfill.training.run_vectors import embed_collection
 from nobackfill.vectors.records import record_of
 from nobackfill.vectors.space import CompatibleWith, read_record, write_record
 
@@ -613,7 +612,7 @@ def test_what_was_embedded_is_read_again(old_run, mapped_run, monkeypatch):
     def run_model(*_, **__):
         raise AssertionError("embedded again")
 
-    monkeypatch.setattr("nobackfill.training.run_vectors.embed_rows", run_model)
+    monkeypatch.setattr("nobackfill.training.embed.embed_rows", run_model)
     result = evaluate_run(Run.open(mapped_run), make_collection(DATA), device=CPU)
     assert result.summary() == json.loads((mapped_run / "evaluation.json").read_text())
 

@@ -8,10 +8,10 @@ import torch
 import nobackfill as nb
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
 from nobackfill.data.registry import make_collection
+from nobackfill.training.embed import embed_collection
 from nobackfill.training.jobs import plan_jobs
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
-from nobackfill.training.run_vectors import embed_collection
 from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 
 CPU = torch.device("cpu")

@@ -25,13 +25,12 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
 from nobackfill.models.embed import embed
 from nobackfill.training.decoding import Decoding
+from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import train
 from nobackfill.training.old_model import prepare_old_space
-from nobackfill.training.pipeline import train_run
+from nobackfill.training.pipeline import evaluate_tests, mean_scores, train_run
 from nobackfill.training.resolve import resolve
 from nobackfill.training.run import Run
-from nobackfill.training.run_evaluation import evaluate_tests, mean_scores
-from nobackfill.training.run_vectors import embed_collection
 from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 
 CPU = torch.device("cpu")
@@ -295,7 +294,7 @@ def test_the_state_is_let_go_only_after_the_finished_model_is_there(tmp_path, mo
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nobackfill.training.run_training.save_file", full_disk)
+        patch.setattr("nobackfill.training.checkpoint.save_file", full_disk)
         with pytest.raises(DataError, match="Could not write the finished model.*--resume"):
             list(train_run(recipe, tmp_path / "run", device=CPU))
     assert (tmp_path / "run" / "state.pt").exists()

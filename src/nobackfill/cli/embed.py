@@ -38,7 +38,7 @@ def embed(
     from nobackfill.cli.output import print_object
     from nobackfill.core.device import choose_device
     from nobackfill.training.decoding import choose_decoding
-    from nobackfill.training.run_vectors import embed_collection
+    from nobackfill.training.embed import embed_collection
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
@@ -50,7 +50,7 @@ def embed(
         kinds = modality_of(new, modality)
         vectors = head.transform(new, side=side or "query", modality=kinds)
     elif data.suffix == ".txt":
-        from nobackfill.training.embed_texts import embed_sentences, read_sentences
+        from nobackfill.training.embed import embed_sentences, read_sentences
 
         vectors = embed_sentences(
             model, read_sentences(data), side=side or "query", device=choose_device(device)

@@ -61,14 +61,14 @@ def train(
                 job.recipe,
                 job.folder,
                 device=where,
-                resume=resume or not job.is_asked_for,
+                resume=resume or not job.is_requested,
                 decoding=decoding,
                 watch=bar.watch,
             )
             bar.follow(with_tensorboard(epochs, job.folder) if tensorboard else epochs)
     if not distributed.is_main():
         return
-    if len(asked := [job for job in jobs if job.is_asked_for]) == 1:
+    if len(asked := [job for job in jobs if job.is_requested]) == 1:
         print_run(output, as_json=json)
         return
     runs = [Run.open(job.folder) for job in asked]

@@ -39,14 +39,14 @@ from nobackfill.report.pages.sequence import sequence_page
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.thumbnails import Show, thumbnail
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
-from nobackfill.training.run import Run
-from nobackfill.training.run_evaluation import (
+from nobackfill.training.embed import vectors_path
+from nobackfill.training.pipeline import (
     evaluate_run,
     evaluate_tests,
-    has_queries,
+    open_tests,
     save_evaluation,
 )
-from nobackfill.training.run_vectors import vectors_path
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors, load_vectors
 
 OWN = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")  # of each seed
@@ -330,9 +330,7 @@ def _searched_tests(run: Run) -> list[str]:
 
 def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     """What a run searches, by name; the empty one is its own data."""
-    choices = {"": run.recipe.data, **run.recipe.tests}
-    opened = {name: decoding.open(one, run.recipe.images) for name, one in choices.items()}
-    searched = {name: one for name, one in opened.items() if has_queries(one, run.recipe)}
+    searched = open_tests(run.recipe, decoding)
     if not searched:
         raise DataError(
             f"wanted something that {run.folder} was tested on, but neither [data] nor a test of "

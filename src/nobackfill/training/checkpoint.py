@@ -1,18 +1,28 @@
-"""Writes and reads `state.pt`: everything a training needs to continue after an epoch."""
+"""Writes and reads the files of a training: the state after an epoch, then the finished model."""
 
 import json
+import platform
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
 
+import nobackfill
 from nobackfill.core.atomic_files import replacing, write_text
+from nobackfill.core.config import to_toml
 from nobackfill.errors import DataError
+from nobackfill.methods import Method
 from nobackfill.training.loop import Epoch
+from nobackfill.training.run import Lineage, Run
 
 
 @runtime_checkable
@@ -72,3 +82,32 @@ def load_state(folder: Path, parts: Mapping[str, Stateful], device: torch.device
             f"--resume: the training starts over."
         ) from None
     return [Epoch(**json.loads(line)) for line in state["history"]]
+
+
+def save_weights(run: Run, model: nn.Module, method: Method) -> None:
+    """Writes the finished model and method, then removes the state to resume from."""
+    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
+    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    with resumable_write("the finished model", run.folder):
+        with replacing(run.weights) as unfinished:
+            save_file(tensors, unfinished)
+        (run.folder / "state.pt").unlink(missing_ok=True)
+
+
+def write_settings(run: Run, lineage: Lineage, device: torch.device) -> None:
+    """Writes the recipe, the facts about the old model, and versions, date and hardware."""
+    environment = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "nobackfill": nobackfill.__version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+    write_text(run.folder / "config.toml", to_toml(run.recipe))
+    write_text(run.folder / "lineage.json", json.dumps(asdict(lineage), indent=2))
+    write_text(run.folder / "environment.json", json.dumps(environment, indent=2))

@@ -1,4 +1,4 @@
-"""The demo: one upgrade on built-in data, six models, and what a person should conclude."""
+"""The demo: trains six models on built-in data, compares them and draws conclusions."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,34 +19,34 @@ from nobackfill.data.registry import make_collection
 from nobackfill.evaluation.evaluate import Evaluation, evaluate
 from nobackfill.evaluation.metrics import retrieval
 from nobackfill.evaluation.verdict import ADVICE
+from nobackfill.training.embed import validation_vectors
 from nobackfill.training.loop import Epoch
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
-from nobackfill.training.run_vectors import validation_vectors
 from nobackfill.vectors import Vectors
 
 SHOWN = ("independent", "prototype_alignment", "bct", "ndpp", "odpp")
 
 
 class Follow(Protocol):
-    """Whoever shows the progress of one training."""
+    """Progress display of one training."""
 
     def watch(self, batches: Batches) -> Iterator[Batch]:
         """Wraps the batches."""
 
     def follow(self, epochs: Iterable[Epoch]) -> None:
-        """Trains to the end."""
+        """Runs the training to its end."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """What the demo came to.
+    """Results of the demo.
 
     Attributes:
-        folder: Where the runs are.
-        collection: What they were trained on.
-        runs: The old model's and each method's.
-        evaluations: Of each method, against the old model.
+        folder: Folder of the runs.
+        collection: Training and test data.
+        runs: Runs of the old model and of each method, by name.
+        evaluations: Evaluation of each method against the old model.
         matrix: mAP of every query model (rows) on every gallery (columns), in the order of `runs`.
     """
 
@@ -58,13 +58,13 @@ class Demo:
 
     @property
     def report(self) -> Path:
-        """Where the report is."""
+        """Path of the report."""
         return self.folder / "report.html"
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as they go into JSON."""
+        """Returns the results as a JSON object."""
         return {
-            "methods": {name: one.summary() for name, one in self.evaluations.items()},
+            "methods": {name: each.summary() for name, each in self.evaluations.items()},
             "models": list(self.runs),
             "matrix": self.matrix,
             "conclusion": conclude(self.evaluations),
@@ -73,14 +73,14 @@ class Demo:
 
 
 def demo_recipe(name: str, old_run: Path, *, seed: int = 0, changes: Iterable[str] = ()) -> Recipe:
-    """The recipe of one model of the demo.
+    """Returns the recipe of one model of the demo.
 
     Args:
         name: "old", or the name of a method.
-        old_run: The folder of the old model's run.
-        seed: Of the glyphs and of the training. The old model starts from other weights than the
-            new ones: from the same, even independent models would speak related spaces.
-        changes: Such as `data.crowding=0.8`.
+        old_run: Run folder of the old model.
+        seed: Seed of the glyphs and of the training. The old model starts from other weights than
+            the new ones: with equal weights, even independent models would have related spaces.
+        changes: Changed settings, such as `data.crowding=0.8`.
     """
     is_old = name == "old"
     tables: dict[str, dict[str, Any]] = {
@@ -108,14 +108,14 @@ def run_demo(
 ) -> Demo:
     """Trains the old model and five new ones, and compares them.
 
-    A demo that was stopped goes on where it was; one that is done is only shown again.
+    Finished epochs of an earlier call are not trained again.
 
     Args:
-        folder: Where the runs go.
-        device: What to train on.
-        show: Given a model's name and its epochs, returns who shows its progress.
-        seed: Of the glyphs and of the training.
-        changes: To every recipe, such as `train.epochs=2`.
+        folder: Folder for the runs.
+        device: Device to train on.
+        show: Function from a model's name and number of epochs to its progress display.
+        seed: Seed of the glyphs and of the training.
+        changes: Changed settings of every recipe, such as `train.epochs=2`.
     """
     recipes = {
         name: demo_recipe(name, folder / "old", seed=seed, changes=changes)
@@ -123,29 +123,33 @@ def run_demo(
     }
     collection = make_collection(recipes["old"].data)
 
-    def train_one(name: str) -> None:
-        shown = show(name, recipes[name].train.epochs)
+    stopped = Event()
+
+    def train_model(name: str) -> None:
+        display = show(name, recipes[name].train.epochs)
         epochs = train_run(
             recipes[name],
             folder / name,
             device=device,
             resume=True,
             collection=collection,
-            watch=shown.watch,
+            watch=display.watch,
         )
-        shown.follow(until(stopped, epochs))
+        display.follow(until(stopped, epochs))
 
-    stopped = Event()
+    # Train the old model, then the others in parallel.
     cores = torch.get_num_threads()
     with one_thread():
-        train_one("old")
+        train_model("old")
         with ThreadPoolExecutor(cores) as pool:
             try:
-                list(pool.map(train_one, SHOWN))
+                list(pool.map(train_model, SHOWN))
             except BaseException:
-                stopped.set()  # the others end with their epoch, and can be resumed
+                stopped.set()  # the others stop after their epoch and can be resumed
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+
+    # Compare them.
     runs = {name: Run.open(folder / name) for name in recipes}
     vectors = {
         name: validation_vectors(run, collection, device=device) for name, run in runs.items()
@@ -168,11 +172,7 @@ def run_demo(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps each operation to one thread for a while.
-
-    For nets as small as these, one training per core is faster than all cores for one training;
-    and threads that wait for each other crawl where something else wants the processor too.
-    """
+    """Limits torch to one thread per operation: small models train faster with one per core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -182,7 +182,7 @@ def one_thread() -> Iterator[None]:
 
 
 def until(stopped: Event, epochs: Iterable[Epoch]) -> Iterator[Epoch]:
-    """Passes epochs on until it is told to stop."""
+    """Yields epochs until the event is set."""
     for epoch in epochs:
         yield epoch
         if stopped.is_set():
@@ -190,70 +190,71 @@ def until(stopped: Event, epochs: Iterable[Epoch]) -> Iterator[Epoch]:
 
 
 def conclude(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Two sentences: what to do, and how far to trust it."""
+    """Returns two sentences: what to do, and how far to trust it."""
     ceiling = evaluations["independent"].new_new
     assert ceiling is not None
     return advise(
         evaluations["independent"].old_old.mean_average_precision,
         ceiling.mean_average_precision,
         {
-            name: one.new_old.mean_average_precision
-            for name, one in evaluations.items()
+            name: evaluation.new_old.mean_average_precision
+            for name, evaluation in evaluations.items()
             if name != "independent"
         },
     )
 
 
 def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[str]:
-    """What `conclude` says of these mAPs.
+    """Returns the sentences of `conclude` for some mAPs.
 
     Args:
-        today: Of old/old.
-        ceiling: Of the independent model on its own gallery.
-        upgrades: Of new/old, for each method.
+        today: mAP of old/old.
+        ceiling: mAP of the independent model on its own gallery.
+        upgrades: mAP of new/old, for each method.
     """
+    # Recommend the method with the highest new/old mAP.
     best = max(upgrades, key=lambda name: upgrades[name])
     gain = upgrades[best] - today
     if gain > 0:
-        share = (
-            f", {100 * gain / (ceiling - today):.0f} % of what embedding the whole gallery again "
-            f"with an unconstrained model would gain"
-            if ceiling > today
-            else ""
-        )
         first = (
-            f"Switch the queries to the model trained with {best}: on the vectors already stored, "
-            f"mAP goes from {100 * today:.1f} to {100 * upgrades[best]:.1f} today{share}."
+            f"Switch the queries to the model trained with {best}: on the stored vectors, mAP "
+            f"rises from {100 * today:.1f} to {100 * upgrades[best]:.1f} today"
         )
+        if ceiling > today:
+            share = 100 * gain / (ceiling - today)
+            first += f", {share:.0f} % of the gain of re-embedding with an unconstrained model"
+        first += "."
     else:
         first = (
             f"{ADVICE['not compatible'].capitalize()}: the best new model ({best}) reaches "
-            f"{100 * upgrades[best]:.1f} mAP on the stored vectors, no more than the "
-            f"{100 * today:.1f} of today."
+            f"{100 * upgrades[best]:.1f} mAP on the stored vectors; the old model has "
+            f"{100 * today:.1f}."
         )
+
+    # Compare moving the prototypes with leaving them in place.
     moved = {name: upgrades[name] - upgrades["prototype_alignment"] for name in ("ndpp", "odpp")}
     points = ", ".join(f"{name} {100 * change:+.1f}" for name, change in moved.items())
     if max(abs(change) for change in moved.values()) < 0.01:
         second = (
-            f"Moving the prototypes changes new/old by little against leaving them in place "
-            f"({points} points): on one seed of small drawn data less than a point is noise."
+            f"Moving the prototypes changes new/old little ({points} points). On one seed of "
+            f"small synthetic data, less than a point is noise."
         )
     else:
         second = (
-            f"Against leaving the prototypes in place, moving them changes new/old by {points} "
-            f"points; this is one seed of small drawn data, so train more before you trust it."
+            f"Moving the prototypes changes new/old by {points} points. This is one seed of small "
+            f"synthetic data: train more before you trust it."
         )
     return [first, second]
 
 
 def _mean_average_precision(query: Vectors, gallery: Vectors) -> float:
-    """Of one model's queries on another's gallery."""
-    asks, searched = query.columns["is_query"], gallery.columns["is_gallery"]
+    """Computes the mAP of one model's queries on another's gallery."""
+    is_query, is_gallery = query.columns["is_query"], gallery.columns["is_gallery"]
     assert query.labels is not None
     assert gallery.labels is not None
     return retrieval(
-        query.vectors[torch.from_numpy(asks)],
-        gallery.vectors[torch.from_numpy(searched)],
-        query.labels[asks],
-        gallery.labels[searched],
+        query.vectors[torch.from_numpy(is_query)],
+        gallery.vectors[torch.from_numpy(is_gallery)],
+        query.labels[is_query],
+        gallery.labels[is_gallery],
     ).mean_average_precision

@@ -1,4 +1,4 @@
-"""What a training will do and cost, told before it starts."""
+"""Estimates the steps, parameters and memory of a training before it starts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nobackfill.core.config import Recipe, TrainConfig
+from nobackfill.core.config import TrainConfig
 from nobackfill.errors import DataError
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import MEANING
@@ -16,24 +16,24 @@ from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.jobs import Job
 from nobackfill.training.precision import HALF
 
-BYTES = 4  # of a number in float32
+BYTES = 4  # size of a float32
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one job will do.
+    """Estimate of one job.
 
     Attributes:
-        name: Of the job.
-        folder: Where its run will be.
-        is_there: Whether its run is finished already.
-        problem: Why the data could not be counted; empty where they could.
-        counts: Training images and classes, what is searched.
-        expected: The same as far as the recipe expects them.
-        steps: Of the optimiser: in an epoch, and in all.
-        parameters: Of the model and of a classifier of all classes.
-        memory: In bytes, by what for: an estimate without the libraries' own.
-        old: What will be computed of the old model.
+        name: Name of the job.
+        folder: Run folder.
+        is_there: Whether the run is already finished.
+        problem: Reason why the data could not be counted; empty if they could.
+        counts: Numbers of training images, training classes and searched images.
+        expected: Numbers that the recipe expects.
+        steps: Optimiser steps in an epoch and in total.
+        parameters: Parameters of the model and of a classifier of all classes.
+        memory: Bytes by purpose, without those of the libraries.
+        old: Parts of the old model that will be computed.
     """
 
     name: str
@@ -49,20 +49,21 @@ class Plan:
 
     @property
     def differences(self) -> list[str]:
-        """Where the data are not what the recipe expects."""
+        """Differences between the data and what the recipe expects."""
         return [
-            f"{name.replace('_', ' ')}: {self.counts[name]:,} found, {wanted:,} expected"
-            for name, wanted in self.expected.items()
-            if name in self.counts and self.counts[name] != wanted
+            f"{name.replace('_', ' ')}: {self.counts[name]:,} found, {count:,} expected"
+            for name, count in self.expected.items()
+            if name in self.counts and self.counts[name] != count
         ]
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
+        """Returns the estimate as a JSON object."""
         return {**asdict(self), "differences": self.differences}
 
 
 def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
-    """What a job will do; the data are listed and counted, and no image is opened."""
+    """Estimates a job; lists and counts the data, and opens no image."""
+    # Count the data.
     recipe, config = job.recipe, job.recipe.train
     expected = {
         key: value
@@ -88,23 +89,31 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
             counts[f"searched_{name}"] = len(searched)
     except DataError as error:
         problem = str(error)
-    wanted = {**expected, **counts}
-    images, classes = wanted.get("train_images", 0), wanted.get("train_classes", 0)
-    steps = count_steps(images, config) if images else {}
+    sizes = {**expected, **counts}
+    images, classes = sizes.get("train_images", 0), sizes.get("train_classes", 0)
+
+    # Count the parameters.
     model = make_model(recipe.model, seed=0, bare=True)
     method, dim = METHODS[recipe.method.name], model.embedding_dim
-    weights = count_weights(model) + classes * dim
+    weights = classes * dim + sum(parameter.numel() for parameter in model.parameters())
+    items = images
     if recipe.text is not None:
-        weights += count_weights(make_dual(recipe.model, recipe.text, seed=0, bare=True).text)
-    items = count_items(recipe, images, counts.get("train_texts", 0))
-    kept = {"embeddings", "independent"} & method.needs
+        text_model = make_dual(recipe.model, recipe.text, seed=0, bare=True).text
+        weights += sum(parameter.numel() for parameter in text_model.parameters())
+        by_modality = {"image": images, "text": counts.get("train_texts", 0)}
+        items = sum(by_modality[modality] for modality in recipe.pairs.modalities)
+
+    # Estimate the memory.
+    vectors_per_item = len({"embeddings", "independent"} & method.needs)
     half = 2 if config.precision in HALF else 1
     states = 1 if config.optimizer == "sgd" else 2
     memory = {
         "weights, gradients, optimiser": weights * BYTES * (2 + states),
         "activations": saved_for_backward(model, shape) * config.batch_size // half,
-        "of the old model": BYTES * dim * (items * len(kept) + classes),
+        "of the old model": BYTES * dim * (items * vectors_per_item + classes),
     }
+    if not method.needs:
+        del memory["of the old model"]
     return Plan(
         name=job.name,
         folder=str(job.folder),
@@ -112,26 +121,15 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
         problem=problem,
         counts=counts,
         expected=expected,
-        steps=steps,
+        steps=count_steps(images, config) if images else {},
         parameters=weights,
-        memory=memory if method.needs else {k: v for k, v in memory.items() if "old" not in k},
+        memory=memory,
         old=[f"{need}: {MEANING[need]}" for need in MEANING if need in method.needs],
     )
 
 
-def count_weights(model: nn.Module) -> int:
-    """How many numbers a model learns, or keeps as they are."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def count_items(recipe: Recipe, images: int, texts: int) -> int:
-    """Of how many items the method is given old vectors."""
-    shown = ("image",) if recipe.text is None else recipe.pairs.modalities
-    return sum({"image": images, "text": texts}[one] for one in shown)
-
-
 def count_steps(images: int, config: TrainConfig) -> dict[str, int]:
-    """How often the optimiser will step."""
+    """Counts the optimiser steps in an epoch and in total."""
     whole = max(images // config.batch_size, 1)
     batches = whole if config.items_per_class else -(-images // config.batch_size)
     each = -(-batches // config.accumulate)
@@ -139,21 +137,17 @@ def count_steps(images: int, config: TrainConfig) -> dict[str, int]:
 
 
 def saved_for_backward(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many bytes of one image wait for the backward pass, in float32; found by a trial."""
-    seen: set[int] = set()
+    """Measures the float32 bytes of one image that a forward pass saves for the backward pass."""
     parameters = {parameter.data_ptr() for parameter in model.parameters()}
-    total = 0
+    sizes: dict[int, int] = {}  # bytes of each storage, by its address
 
-    def note(tensor: Tensor) -> Tensor:
-        nonlocal total
-        place = tensor.untyped_storage().data_ptr()
-        if place not in seen and tensor.data_ptr() not in parameters:
-            seen.add(place)
-            total += tensor.untyped_storage().nbytes()
+    def record(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in parameters:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    images = torch.zeros(2, *shape)
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        kept = model.train()(images)  # alive until counted, so that no place is used twice
-    del kept
-    return total // 2
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        output = model.train()(torch.zeros(2, *shape))  # keeps the storages, and addresses, alive
+    del output
+    return sum(sizes.values()) // 2

@@ -1,4 +1,4 @@
-"""What a recipe asks to be trained, and in which order: a model, its old one, a sequence."""
+"""Lists the models that a recipe trains, in order: a model after its old one, or a sequence."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,100 +9,106 @@ from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
 from nobackfill.training.resolve import resolve
 
-SHARED = ("data.", "images.", "tests.")  # changes that old models are told too
+SHARED = ("data.", "images.", "tests.")  # changes that apply to old models too
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model to be trained.
+    """One model to train.
 
     Attributes:
-        name: For people.
-        recipe: What it is told, with every default written out.
-        folder: Where its run lives.
-        is_asked_for: Whether it is what the user asked for, and not what that one needs first.
+        name: Display name.
+        recipe: Recipe as returned by `resolve`.
+        folder: Run folder.
+        is_requested: Whether the user requested this model; False if another model needs it first.
     """
 
     name: str
     recipe: Recipe
     folder: Path
-    is_asked_for: bool = True
+    is_requested: bool = True
 
 
 def plan_jobs(
     path: Path, output: Path, changes: Iterable[str] = (), *, above: tuple[Path, ...] = ()
 ) -> list[Job]:
-    """The models that a recipe asks for, each after those that it needs.
+    """Lists the models that a recipe requires, each after those that it needs.
 
     Args:
-        path: Of the recipe.
-        output: The run folder; of a sequence, the folder of its runs, `1`, `2`, ….
-        changes: Such as `train.epochs=3`. Those of [data], [images] and [tests] are for old models
-            too, which must be tested alike; those that name another old model, for the independent
-            one.
-        above: The recipes that need this one.
+        path: Recipe file.
+        output: Run folder; for a sequence, the folder of its runs `1`, `2`, ….
+        changes: Changed settings, such as `train.epochs=3`. Those of [data], [images] and [tests]
+            also apply to old models, because all models need the same tests. Those that name
+            another old model also apply to the independent model.
+        above: Recipes that need this one.
     """
     if path.resolve() in above:
-        raise ConfigError(f"wanted an old model to begin with, but {path} needs itself.")
+        raise ConfigError(f"{path} names itself as an old model. Name another recipe in [old].")
     above = (*above, path.resolve())
     changes = list(changes)
     recipes = read_sequence(path, changes)
     if len(recipes) > 1:
-        return in_sequence(recipes, output)
+        return _plan_sequence(recipes, output)
     shared = [change for change in changes if change.startswith(SHARED)]
     recipe, first = recipes[0], list[Job]()
     old = recipe.old
+
+    # Train the old model first.
     if old.recipe is not None:
-        beside, needed = _needed(old.recipe, output, shared, above)
-        first, old = needed, replace(old, recipe=None, run=str(beside))
+        folder, first = _plan_first(old.recipe, output, shared, above)
+        old = replace(old, recipe=None, run=str(folder))
+
+    # Then the independent model, without training a common old model twice.
     if old.independent_recipe is not None:
-        told = [change for change in changes if change.startswith(("old.run=", "old.vectors="))]
-        beside, needed = _needed(old.independent_recipe, output, [*shared, *told], above)
-        there = {job.folder for job in first}
-        if str(beside) == old.run:
+        shared += [change for change in changes if change.startswith(("old.run=", "old.vectors="))]
+        folder, jobs = _plan_first(old.independent_recipe, output, shared, above)
+        if str(folder) == old.run:
             raise ConfigError(
-                f"wanted an old and an independent model, but both recipes of {path} would be "
-                f"trained in {beside}. Give the files other names."
+                f"The old and the independent recipe of {path} would both be trained in {folder}. "
+                f"Rename one of the files."
             )
-        first = [*first, *(job for job in needed if job.folder not in there)]
-        old = replace(old, independent_recipe=None, independent=str(beside))
+        planned = {job.folder for job in first}
+        first = [*first, *(job for job in jobs if job.folder not in planned)]
+        old = replace(old, independent_recipe=None, independent=str(folder))
     return [*first, Job(recipe.method.name, resolve(replace(recipe, old=old)), output)]
 
 
-def in_sequence(recipes: Sequence[Recipe], output: Path) -> list[Job]:
-    """Models of which each is compatible with the one before."""
+def _plan_sequence(recipes: Sequence[Recipe], output: Path) -> list[Job]:
+    """Lists models that are each compatible with the previous one."""
     jobs: list[Job] = []
     for number, recipe in enumerate(recipes, start=1):
         if recipe.old != OldConfig():
             raise ConfigError(
-                f"wanted a sequence in which each model follows the one before, but model {number} "
-                f"names an [old] of its own. Remove that."
+                f"Model {number} of the sequence has an [old] table, but the old model of each is "
+                f"the previous one. Remove the table."
             )
         if number > 1:
             recipe = replace(recipe, old=OldConfig(run=str(output / str(number - 1))))
-        elif METHODS[recipe.method.name].needs if recipe.method.name in METHODS else False:
+        elif recipe.method.name in METHODS and METHODS[recipe.method.name].needs:
             raise ConfigError(
-                f"wanted a first model that needs no old one, but [[sequence]] begins with "
-                f'`{recipe.method.name}`. Begin with `method.name = "independent"`.'
+                f"The first model of [[sequence]] has no old model, but `{recipe.method.name}` "
+                f'needs one. Begin with `method.name = "independent"`.'
             )
         name = f"{number} {recipe.method.name}"
         jobs.append(Job(name, resolve(recipe), output / str(number)))
     return jobs
 
 
-def _needed(
+def _plan_first(
     path: str, output: Path, changes: list[str], above: tuple[Path, ...]
 ) -> tuple[Path, list[Job]]:
-    """What must be trained before, beside `output` and under its recipe's name; and where it is."""
+    """Lists the jobs of a recipe that must be trained first; returns its run folder too."""
     folder = output.parent / Path(path).stem
     if folder == output:
         raise ConfigError(
-            f"wanted to train {Path(path).name} beside {output}, but that is the place of the new "
-            f"model itself. Choose another name for this one."
+            f"{Path(path).name} must be trained first, in the folder {folder}, but the new model "
+            f"would use the same folder. Pass another folder with -o."
         )
     jobs = plan_jobs(Path(path), folder, changes, above=above)
     if len(jobs) > 1 and jobs[-1].folder != folder:
-        raise ConfigError(f"wanted the recipe of one old model, but {path} holds a sequence.")
-    name = folder.name
-    *before, last = (replace(job, is_asked_for=False) for job in jobs)
-    return folder, [*before, replace(last, name=name)]
+        raise ConfigError(
+            f"{path} contains a sequence, but [old] requires the recipe of one model. Name the "
+            f"recipe of one model, or set `run` to a finished run of the sequence."
+        )
+    *before, last = (replace(job, is_requested=False) for job in jobs)
+    return folder, [*before, replace(last, name=folder.name)]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nobackfill.core import distributed
 from nobackfill.core.config import TrainConfig
 from nobackfill.data.collection import Collection
-from nobackfill.data.loader import Batch, Batches, crew_for
+from nobackfill.data.loader import Batches, crew_for
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.models.embed import Watch

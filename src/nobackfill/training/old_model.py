@@ -93,13 +93,103 @@ def load_old_model(recipe: Recipe, device: torch.device) -> nn.Module | None:
 
 def check_old_model(recipe: Recipe) -> None:
     """Raises before any training if the recipe lacks what its method needs of the old model."""
-    _check_named(recipe)
-    _check_classifier(recipe)
-    _check_independent(recipe)
-    _check_class_count(recipe)
-    _check_kind(recipe)
+    name, old, method = recipe.method.name, recipe.old, METHODS[recipe.method.name]
+    alternatives = "(`nobackfill methods --given prototypes --given embeddings`)"
+
+    # An old model is named if the method needs one.
+    if method.needs and old.run is None and old.vectors is None:
+        raise ConfigError(
+            f"`{name}` needs {', '.join(sorted(method.needs))} of an old model, but the recipe "
+            f"names none. Add [old] with `run` (a run folder) or `vectors` (a file of old "
+            f"vectors), or pass --set old.run=FOLDER."
+        )
+    old_run = None if old.run is None else Run.open(Path(old.run))
+
+    # The old classifier exists if the method needs it.
+    if "classifier" in method.needs and old_run is None:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['classifier']}, but a file of old vectors provides only "
+            f"prototypes and embeddings. Set `old.run` to the old run, or choose a method that "
+            f"needs no classifier {alternatives}."
+        )
+    if "classifier" in method.needs and old_run is not None and not old_run.has_classifier:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['classifier']}, but the old model in {old.run} was trained "
+            f"on images and texts without one. Train it with `classification = true` in [pairs], "
+            f"or choose a method that needs none {alternatives}."
+        )
+
+    # The independent model is named if the method needs it, and exists if it is named.
+    if "independent" in method.needs and old.independent is None:
+        raise OldSpaceError(
+            f"`{name}` needs {MEANING['independent']}, but the recipe names none. Train one with "
+            f"the method `independent` and set `old.independent` to its run, or choose a method "
+            f"that needs none {alternatives}."
+        )
+    if old.independent is not None and not Path(old.independent).exists():
+        raise ConfigError(
+            f"`independent` in [old] names {old.independent}, which does not exist. Train it "
+            f"first, or correct the path."
+        )
+
+    # The number of old classes is set only for files of vectors.
+    if old_run is not None and old.known_classes is not None:
+        raise ConfigError(
+            "`known_classes` in [old] applies only to `vectors`: a run contains its number of "
+            "classes. Remove it."
+        )
+
+    # Old and new model have the same method if the method requires that.
+    old_method = name if old_run is None else old_run.recipe.method.name
+    if method.same_kind and old_method != name:
+        raise ConfigError(
+            f"`{name}` requires an old model trained with `{name}`, but {old.run} was trained with "
+            f"`{old_method}`. Train an old model with `{name}`, or choose another method."
+        )
     _check_view(recipe)
     _check_dimension(recipe)
+
+
+def _check_view(recipe: Recipe) -> None:
+    """Raises if `old_view = "same"` is set and the old model cannot or need not embed the views."""
+    if recipe.train.old_view != "same":
+        return
+    if recipe.text is not None:
+        raise ConfigError('`old_view = "same"` in [train] does not work with [text]. Remove it.')
+    method = METHODS[recipe.method.name]
+    compares = "embeddings" in method.needs and method.compares_items
+    if not (compares and recipe.old.run is not None):
+        raise ConfigError(
+            '`old_view = "same"` requires an old run and a method that compares single old '
+            "vectors, but "
+            + ("the recipe names no old run" if compares else f"`{recipe.method.name}` does not")
+            + '. Leave `old_view` at "test".'
+        )
+
+
+def _check_dimension(recipe: Recipe) -> None:
+    """Raises if the new dimension does not allow a search of the old gallery."""
+    old_dim = None
+    if recipe.old.run is not None:
+        old_dim = Run.open(Path(recipe.old.run)).dim
+    elif recipe.old.vectors is not None:
+        old_dim = load_vectors(recipe.old.vectors).dim
+    dim = recipe.model.options["embedding_dim"]
+    allowed = METHODS[recipe.method.name].dimension
+    if old_dim is None or dim == old_dim or allowed == "any":
+        return
+    if allowed == "longer" and dim > old_dim:
+        return
+
+    # Name the methods that would work.
+    kinds = ("longer", "any") if dim > old_dim else ("any",)
+    others = ", ".join(name for name, method in METHODS.items() if method.dimension in kinds)
+    raise SpaceMismatch(
+        f"`{recipe.method.name}` cannot compare the new vectors (embedding_dim = {dim} in [model]) "
+        f"with the old ones: it requires {old_dim} dimensions"
+        f"{' or more' if allowed == 'longer' else ''}. Set embedding_dim to {old_dim}, or choose a "
+        f"method that can: {others}."
+    )
 
 
 def _old_embeddings(
@@ -159,118 +249,6 @@ def _embeddings(
             f"{missing[0]!r}. Embed them with the same model, or remove them from the training set."
         )
     return vectors.vectors[[row_of[item] for item in items]].float().to(device)
-
-
-def old_dimension(recipe: Recipe) -> int | None:
-    """Returns the dimension of the old vectors; None if the recipe names no old model."""
-    if recipe.old.run is not None:
-        return Run.open(Path(recipe.old.run)).dim
-    return None if recipe.old.vectors is None else load_vectors(recipe.old.vectors).dim
-
-
-def _check_named(recipe: Recipe) -> None:
-    """Raises if the method needs an old model and the recipe names none."""
-    name, old = recipe.method.name, recipe.old
-    needs = METHODS[name].needs
-    if needs and old.run is None and old.vectors is None:
-        raise ConfigError(
-            f"`{name}` needs {', '.join(sorted(needs))} of an old model, but the recipe names "
-            f"none. Add [old] with `run` (a run folder) or `vectors` (a file of old vectors), or "
-            f"pass --set old.run=FOLDER."
-        )
-
-
-def _check_classifier(recipe: Recipe) -> None:
-    """Raises if the method needs the old classifier and there is none."""
-    name, run = recipe.method.name, recipe.old.run
-    if "classifier" not in METHODS[name].needs:
-        return
-    if run is None:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['classifier']}, but a file of old vectors provides only "
-            f"prototypes and embeddings. Set `old.run` to the old run, or choose a method that "
-            f"needs no classifier (`nobackfill methods --given prototypes --given embeddings`)."
-        )
-    if not Run.open(Path(run)).has_classifier:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['classifier']}, but the old model in {run} was trained "
-            f"on images and texts without one. Train it with `classification = true` in [pairs], "
-            f"or choose a method that needs none (`nobackfill methods --given prototypes --given "
-            f"embeddings`)."
-        )
-
-
-def _check_independent(recipe: Recipe) -> None:
-    """Raises if the independent model is needed and not named, or named and missing."""
-    name, independent = recipe.method.name, recipe.old.independent
-    if "independent" in METHODS[name].needs and independent is None:
-        raise OldSpaceError(
-            f"`{name}` needs {MEANING['independent']}, but the recipe names none. Train "
-            f"one with the method `independent` and set `old.independent` to its run, or choose a "
-            f"method that needs none (`nobackfill methods --given prototypes --given embeddings`)."
-        )
-    if independent is not None and not Path(independent).exists():
-        raise ConfigError(
-            f"`independent` in [old] names {independent}, which does not exist. Train it first, or "
-            f"correct the path."
-        )
-
-
-def _check_class_count(recipe: Recipe) -> None:
-    """Raises if the recipe sets the number of old classes although the old run has it."""
-    if recipe.old.run is not None and recipe.old.known_classes is not None:
-        raise ConfigError(
-            "`known_classes` in [old] applies only to `vectors`: a run contains its number of "
-            "classes. Remove it."
-        )
-
-
-def _check_kind(recipe: Recipe) -> None:
-    """Raises if the method requires an old model of the same method and gets another."""
-    name, run = recipe.method.name, recipe.old.run
-    if not METHODS[name].same_kind or run is None:
-        return
-    old_method = Run.open(Path(run)).recipe.method.name
-    if old_method != name:
-        raise ConfigError(
-            f"`{name}` requires an old model trained with `{name}`, but {run} was trained with "
-            f"`{old_method}`. Train an old model with `{name}`, or choose another method."
-        )
-
-
-def _check_view(recipe: Recipe) -> None:
-    """Raises if `old_view = "same"` is set and the old model cannot or need not embed the views."""
-    if recipe.train.old_view != "same":
-        return
-    if recipe.text is not None:
-        raise ConfigError('`old_view = "same"` in [train] does not work with [text]. Remove it.')
-    method = METHODS[recipe.method.name]
-    compares = "embeddings" in method.needs and method.compares_items
-    if not (compares and recipe.old.run is not None):
-        raise ConfigError(
-            '`old_view = "same"` requires an old run and a method that compares single old '
-            "vectors, but "
-            + ("the recipe names no old run" if compares else f"`{recipe.method.name}` does not")
-            + '. Leave `old_view` at "test".'
-        )
-
-
-def _check_dimension(recipe: Recipe) -> None:
-    """Raises if the new dimension does not allow a search of the old gallery."""
-    dim, old_dim = recipe.model.options["embedding_dim"], old_dimension(recipe)
-    allowed = METHODS[recipe.method.name].dimension
-    if old_dim is None or dim == old_dim or allowed == "any":
-        return
-    if allowed == "longer" and dim > old_dim:
-        return
-    kinds = ("longer", "any") if dim > old_dim else ("any",)
-    others = ", ".join(name for name, method in METHODS.items() if method.dimension in kinds)
-    raise SpaceMismatch(
-        f"`{recipe.method.name}` cannot compare the new vectors (embedding_dim = {dim} in [model]) "
-        f"with the old ones: it requires {old_dim} dimensions"
-        f"{' or more' if allowed == 'longer' else ''}. Set embedding_dim to {old_dim}, or choose a "
-        f"method that can: {others}."
-    )
 
 
 def _count_old_classes(recipe: Recipe, collection: Collection) -> int | None:

@@ -1,4 +1,4 @@
-"""A sequence of upgrades: how each model serves the galleries of all before it."""
+"""Evaluates a sequence of upgrades: each model on its own and on all earlier galleries."""
 
 import json
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from nobackfill.evaluation.multi_plan import plan_common_search
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.scores import compatibility
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
+from nobackfill.training.embed import validation_vectors
+from nobackfill.training.pipeline import main_direction, open_tests
 from nobackfill.training.run import Run
-from nobackfill.training.run_evaluation import has_queries, main_direction
-from nobackfill.training.run_vectors import validation_vectors
 from nobackfill.vectors import Vectors
 
 
@@ -29,31 +29,28 @@ def summarize_sequence(
     device: torch.device,
     decoding: Decoding = DEFAULT_DECODING,
 ) -> dict[str, Any]:
-    """The compatibility matrix of finished runs, AC and AM, also left in `sequence.json`.
+    """Writes the compatibility matrix, AC and AM of finished runs to `sequence.json`.
 
-    `matrix[i][j]` is the mAP of queries by model i on the gallery of model j, for j up to i.
-    Several tests are averaged, as the paper does; each stands below `tests` too.
+    `matrix[i][j]` is the mAP of queries by model i on the gallery of model j, for j up to i. With
+    several tests it is their mean, as in the paper, and `tests` has the matrix of each.
     """
-    recipe = runs[-1].recipe
-    collections = {
-        name: decoding.open(choice, recipe.images)
-        for name, choice in {"": recipe.data, **recipe.tests}.items()
-    }
+    # Compute the matrix of each test, then their mean.
     matrices = {
-        name or "data": compatibility_matrix(runs, one, test=name, device=device)
-        for name, one in collections.items()
-        if has_queries(one, recipe)
+        name or "data": compatibility_matrix(runs, collection, test=name, device=device)
+        for name, collection in open_tests(runs[-1].recipe, decoding).items()
     }
     if not matrices:
         raise DataError(
-            "wanted something to search, but neither [data] nor a test of the recipe has queries "
-            "and a gallery of images. Add a table such as [tests.paris]."
+            "Nothing to search: neither [data] nor a test of the recipe has queries and a gallery "
+            "of images. Add a table such as [tests.paris]."
         )
     mean = [
         [sum(m[i][j] for m in matrices.values()) / len(matrices) for j in range(i + 1)]
         for i in range(len(runs))
     ]
     scores = compatibility(mean)
+
+    # Summarize and save.
     summary = {
         "models": [
             {
@@ -76,29 +73,31 @@ def summarize_sequence(
 def compatibility_matrix(
     runs: Sequence[Run], collection: Collection, *, test: str = "", device: torch.device
 ) -> list[list[float]]:
-    """MAP of every model's queries on its own gallery and on those of all before it.
+    """Returns the mAP of every model's queries on its own and on all earlier galleries.
 
-    `nobackfill.evaluation.matrix` does the same for files. Here, methods that map queries map
-    them on from gallery to gallery.
+    `nobackfill.evaluation.matrix` does the same for files. Here, a method that maps queries maps
+    them from each gallery to the previous one.
     """
+    # Plan one search for the vectors of all models.
     stored = [validation_vectors(run, collection, test=test, device=device) for run in runs]
     _, rules = protocol_named(collection.protocol)
     rules = replace(rules, modalities=main_direction(runs[-1], collection))
     named = {str(run.folder): vectors for run, vectors in zip(runs, stored, strict=True)}
     plan = plan_common_search(named, rules, ground_truth=collection.truth())
+
+    # Search each gallery from the newest to the oldest; each step maps the queries once more.
     matrix = []
-    for i, run in enumerate(runs):
-        asking = stored[i]
-        row = [mean_average_precision(plan, rules, asking, stored[i], device=device)]
+    for i, queries in enumerate(stored):
+        row = [mean_average_precision(plan, rules, queries, stored[i], device=device)]
         for j in reversed(range(i)):
-            asking = as_query(run if j == i - 1 else runs[j + 1], asking, device)
-            row.append(mean_average_precision(plan, rules, asking, stored[j], device=device))
+            queries = map_queries(runs[j + 1], queries, device)
+            row.append(mean_average_precision(plan, rules, queries, stored[j], device=device))
         matrix.append(row[::-1])
     return matrix
 
 
-def as_query(run: Run, vectors: Vectors, device: torch.device) -> Vectors:
-    """Vectors in the space of a model as they ask the gallery before it: mapped, if it maps."""
+def map_queries(run: Run, vectors: Vectors, device: torch.device) -> Vectors:
+    """Maps vectors of a run to queries of the previous gallery, if its method maps queries."""
     if not run.maps_queries:
         return vectors
     query = run.sides().query.eval().to(device)

@@ -1,5 +1,6 @@
-"""Vectors of a collection by the model of a finished run, and their files."""
+"""Embeds collections and texts with the model of a finished run, and stores validation vectors."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -8,12 +9,15 @@ from torch import Tensor
 
 from nobackfill.core.config import read_sequence, suggest
 from nobackfill.core.distributed import is_main, wait
+from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
-from nobackfill.errors import ConfigError
-from nobackfill.models.embed import Watch, to_vectors
+from nobackfill.data.listing import read_text
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.embed import Watch, embed_texts, to_vectors
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors.space import read_space
 
 
 def vectors_path(run: Run, test: str = "", side: str = "gallery") -> Path:
@@ -132,6 +136,45 @@ def embed_collection(
             raise ConfigError(f"unknown split `{split}`. {suggest(split, ['all', *splits])}")
         rows = rows[torch.from_numpy(collection.columns["split"] == split)]
 
-    if side == "query" and not run.maps_queries:
-        side = "gallery"
+    side = side if run.maps_queries else "gallery"
     return embed_rows(run, collection, rows, device=device, side=side)
+
+
+def embed_sentences(
+    model: Path | str,
+    texts: Sequence[str],
+    *,
+    ids: Sequence[str] | None = None,
+    side: str = "query",
+    device: torch.device | str = "cpu",
+) -> Vectors:
+    """Embeds texts of any origin, such as typed queries, with the model of a finished run.
+
+    Args:
+        model: Run folder; its recipe must have [text].
+        texts: One text for each vector.
+        ids: Ids of the texts. None numbers them from 0.
+        side: "query" for queries to the old gallery; "gallery" for texts that are stored with, or
+            compared with, vectors of the same model.
+        device: Device to work on.
+    """
+    run, device = Run.open(Path(model)), torch.device(device)
+    if not texts:
+        raise DataError("No texts to embed: the list is empty.")
+    names = [str(number) for number in range(len(texts))] if ids is None else list(ids)
+    count = torch.ones(len(texts), dtype=torch.int64)
+    prepared = run.prepare(Captions(list(texts), names, count.cumsum(0) - 1, count))
+    side = side if run.maps_queries else "gallery"
+    vectors = embed_texts(run.encoder(device, side, modality="text"), prepared).cpu()
+    return Vectors(
+        names,
+        vectors,
+        columns={"modality": ["text"] * len(texts), "text": list(texts)},
+        space=read_space(vectors_path(run, side=side)),  # the same space as the run's images
+    )
+
+
+def read_sentences(path: Path) -> list[str]:
+    """Reads the non-empty lines of a text file."""
+    lines = [line.strip() for line in read_text(path, "texts to embed").splitlines()]
+    return [line for line in lines if line]
