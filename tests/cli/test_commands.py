@@ -182,13 +182,13 @@ def test_a_wrong_call_is_two(command, tmp_path, monkeypatch, arguments, says):
 
 @pytest.mark.parametrize(
     ("folder", "found"),
-    [("nowhere", "there is none"), (".", "it has neither config.toml nor config.json")],
+    [("nowhere", "it does not exist"), (".", "it has neither config.toml nor config.json")],
 )
 def test_embed_wants_a_run_or_a_head(command, tmp_path, monkeypatch, folder, found):
     monkeypatch.chdir(tmp_path)
     code, _, err = command("embed", folder, "new.parquet", "-o", "x.parquet")
     assert code == 2
-    assert f"wanted the folder of a run or of a head at {folder}, but {found}. Pass" in err
+    assert f"{folder} is not the folder of a run or a head: {found}. Pass" in err
 
 
 def test_an_old_model_that_was_not_trained_yet_is_two(command, tmp_path, monkeypatch):
@@ -278,7 +278,7 @@ def test_dry_run_plans_for_people_and_trains_nothing(command, tmp_path, monkeypa
     assert "glyphs: 120 images of 20 classes; 40 searched" in words
     assert "train classes: 20 found, 21 expected" in words
     assert "steps 16: 2 epochs of 8, 16 images each" in words
-    assert "of the old prototypes: " in words
+    assert "old model prototypes: " in words
     assert "expected a paper: p_1 51.5" in words
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
 
@@ -349,7 +349,7 @@ def test_a_new_model_and_its_old_one_are_trained_by_one_command(command, glyph_r
     before = (glyph_recipes / "runs/first/model.safetensors").stat().st_mtime_ns
     code, _, err = command("train", "new.toml", "-o", "runs/other", *TINY, "--seed", 3)
     assert code == 0
-    assert "was trained before" in err  # the old model, once is enough
+    assert "already trained" in err  # the old model, once is enough
     assert (glyph_recipes / "runs/first/model.safetensors").stat().st_mtime_ns == before
     code, _, err = command("train", "new.toml", "-o", "runs/new", *TINY)
     assert code == 2
@@ -365,7 +365,7 @@ def test_dry_run_tells_what_is_trained_first_and_what_is_there(command, glyph_re
     assert command("train", "first.toml", "-o", "runs/first", *TINY[:8])[0] == 0
     jobs = json.loads(command(*arguments)[1])["jobs"]
     assert [(job["name"], job["is_there"]) for job in jobs] == [("first", True), ("ndpp", False)]
-    assert "first → runs/first (is there)" in command(*arguments[:-1])[1]
+    assert "first → runs/first (finished)" in command(*arguments[:-1])[1]
 
 
 def test_a_sequence_prints_its_matrix(command, glyph_recipes):

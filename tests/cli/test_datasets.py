@@ -67,7 +67,7 @@ def test_the_list_is_one_json_object(command):
 def test_a_whole_copy_exits_with_0(command, root):
     code, out, _ = command("check", "market1501", root)
     assert code == 0
-    assert "As its authors gave it out (4 of 4 images opened)." in out
+    assert "Matches the official release (4 of 4 images opened)." in out
     assert "1 junk images" in out
     assert "1 files are not used, the first: bounding_box_test/-1_c1s1_000401_03.jpg" in out
 
@@ -79,7 +79,7 @@ def test_counts_stand_beside_the_official_ones_and_a_difference_exits_with_1(com
     rows = [line.split() for line in out.splitlines()]
     assert ["train", "images", "1", "2"] in rows
     assert ["queries", "1", "1"] in rows
-    assert "Not as its authors gave it out" in out
+    assert "Differs from the official release" in out
 
 
 def test_a_truncated_file_exits_with_1_and_is_named_if_it_is_opened(command, root):

@@ -172,7 +172,8 @@ def test_commands_that_go_on_exist():
     for words in ending.GO_ON:
         found = top
         for word in words:
-            found = found.commands[word]
+            found = found.get_command(None, word)
+            assert found is not None
 
 
 def test_ctrl_c_in_the_midst_of_a_training(tmp_path):

@@ -188,10 +188,10 @@ def test_the_round_that_was_kept_is_the_one_that_is_told(told):
 
 
 def test_training_that_gains_nothing_says_so(fit, told):
-    assert "no better after 0 rounds" in fit("--epochs", "0")[1]
+    assert "no improvement after 0 rounds" in fit("--epochs", "0")[1]
     found, text = told(history=[0.2, 0.1])
     assert (found["round_kept"], found["held_out_new_old"]) == (0, 0.25)
-    assert "no better after 2 rounds of cross_supcon." in text
+    assert "no improvement after 2 rounds of cross_supcon." in text
 
 
 def test_pairs_that_chain_much_into_one_class_get_a_note(fit, files, tmp_path):

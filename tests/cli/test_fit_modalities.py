@@ -64,7 +64,7 @@ def test_fit_and_embed_by_a_column(fit, run, tmp_path, column):
 def test_modalities_are_told(fit):
     code, out, _ = fit()
     assert code == 0
-    assert "A map each for image and text." in out
+    assert "One map each for image and text." in out
     _, out, _ = fit(column="kind")
     assert "A map each" not in out
 

@@ -10,8 +10,8 @@ from nobackfill.cli.main import app
 def commands_below(command, *words):
     """All commands, and by which words each is called."""
     yield words, command
-    for name, one in getattr(command, "commands", {}).items():
-        yield from commands_below(one, *words, name)
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from commands_below(command.get_command(None, name), *words, name)
 
 
 COMMANDS = dict(commands_below(typer.main.get_command(app)))
@@ -35,7 +35,7 @@ def test_help_says_every_word_that_was_written(nobackfill, monkeypatch, words):
 
 def test_the_words_in_brackets_are_shown(nobackfill, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    assert "a run folder, whose [data] is taken" in nobackfill("embed", "--help")[1]
+    assert "a recipe or run folder, whose [data] is used" in nobackfill("embed", "--help")[1]
     assert "a run, whose [data] has them" in nobackfill("gallery", "backfill", "--help")[1]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from nobackfill.cli import progress
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What to do instead of listing."""
+    """Action other than listing."""
 
     check = "check"
 
 
 class Decode(StrEnum):
-    """Which images to open."""
+    """Images to open."""
 
     all = "all"
     some = "some"
@@ -35,18 +34,18 @@ class Decode(StrEnum):
 
 def datasets(
     action: Annotated[
-        Action | None, typer.Argument(help="Compare a copy with what its authors gave out.")
+        Action | None, typer.Argument(help="check: compare a copy with the official counts.")
     ] = None,
     name: Annotated[
-        str | None, typer.Argument(help="What to check: a collection, such as market1501.")
+        str | None, typer.Argument(help="Collection to check, such as market1501.")
     ] = None,
-    path: Annotated[Path | None, typer.Argument(help="The folder that it is in.")] = None,
+    path: Annotated[Path | None, typer.Argument(help="Folder of the collection.")] = None,
     decode: Annotated[
-        Decode, typer.Option(help="Which images to open: all, some (1,000) or none.")
+        Decode, typer.Option(help="Images to open: all, some (1,000) or none.")
     ] = Decode.some,
     json: Json = False,
 ) -> None:
-    """List the collections that can be read, or check one on disk (exit 1 if it differs)."""
+    """List the supported collections, or check a copy on disk (exit code 1 if it differs)."""
     from nobackfill.data.verify import check_dataset
 
     if action is None:
@@ -54,8 +53,8 @@ def datasets(
         return
     if name is None or path is None:
         raise ConfigError(
-            f"wanted `nobackfill datasets check NAME PATH`, but {'PATH' if name else 'NAME'} is "
-            f"missing. `nobackfill datasets` lists the names."
+            f"{'PATH' if name else 'NAME'} is missing. Use `nobackfill datasets check NAME PATH`; "
+            f"`nobackfill datasets` lists the names."
         )
     result = check_dataset(name, path, decode=decode.value, watch=watch_files)
     print_check(result, as_json=json)
@@ -64,7 +63,7 @@ def datasets(
 
 
 def print_datasets(*, as_json: bool) -> None:
-    """Prints each collection: what it is, the files that are expected, what it should hold."""
+    """Prints each collection with its expected files and counts."""
     from nobackfill.data.registry import DATASETS
 
     if as_json:
@@ -85,14 +84,14 @@ def print_datasets(*, as_json: bool) -> None:
         for line in dataset.layout.splitlines():
             console.print(f"    {line}", markup=False, soft_wrap=True)
         if dataset.counts:
-            holds = ", ".join(f"{count:,} {_say(key)}" for key, count in dataset.counts.items())
-            console.print(f"    {holds}", markup=False, soft_wrap=True, style="dim")
+            counts = ", ".join(f"{count:,} {_label(key)}" for key, count in dataset.counts.items())
+            console.print(f"    {counts}", markup=False, soft_wrap=True, style="dim")
         console.print()
-    console.print("Is yours complete? nobackfill datasets check NAME PATH", markup=False)
+    console.print("Check a copy with: nobackfill datasets check NAME PATH", markup=False)
 
 
 def print_check(check: "Check", *, as_json: bool) -> None:
-    """Prints counts beside the official ones, the first faulty files, and a verdict."""
+    """Prints the counts next to the official ones, the first faulty files, and a verdict."""
     if as_json:
         emit(check.summary())
         return
@@ -103,7 +102,7 @@ def print_check(check: "Check", *, as_json: bool) -> None:
     for key in [*check.counts, *(key for key in check.official if key not in check.counts)]:
         official = f"{check.official[key]:,}" if key in check.official else "–"
         style = "red" if key in check.differences else ""
-        table.add_row(_say(key), f"{check.counts.get(key, 0):,}", official, style=style)
+        table.add_row(_label(key), f"{check.counts.get(key, 0):,}", official, style=style)
     console.print(table)
     for line in _findings(check):
         console.print(line, markup=False, soft_wrap=True)
@@ -111,31 +110,26 @@ def print_check(check: "Check", *, as_json: bool) -> None:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
     opened = f"{check.decoded:,} of {check.counts['images']:,} images opened"
     if not check.passed:
-        console.print(f"[red]Not as its authors gave it out[/] ({opened}).", soft_wrap=True)
+        console.print(f"[red]Differs from the official release[/] ({opened}).", soft_wrap=True)
     elif check.official:
-        console.print(f"[green]As its authors gave it out[/] ({opened}).", soft_wrap=True)
+        console.print(f"[green]Matches the official release[/] ({opened}).", soft_wrap=True)
     else:
         console.print(
-            f"[green]All files are there[/] ({opened}); there is no official count to compare.",
+            f"[green]All files exist[/] ({opened}); there are no official counts to compare with.",
             soft_wrap=True,
         )
 
 
 def watch_files(files: Sequence[str]) -> Iterator[str]:
-    """Passes files on, with a bar on stderr."""
-    with Progress(
-        TextColumn("opening images"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=progress.console,
-        transient=True,
-    ) as bar:
-        yield from bar.track(files)
+    """Yields files with a progress bar on stderr."""
+    with progress.counting_progress("opening images", len(files), unit="files") as update:
+        for done, file in enumerate(files, start=1):
+            yield file
+            update(done)
 
 
 def _findings(check: "Check") -> Iterator[str]:
-    """A line on each kind of file that is not as it should be."""
+    """Yields a line for each kind of faulty file."""
     if check.missing.number:
         yield f"{check.missing.number:,} files are missing, the first: {check.missing.first}"
     if check.undecodable.number:
@@ -147,6 +141,6 @@ def _findings(check: "Check") -> Iterator[str]:
         yield f"{check.unused.number:,} files are not used, the first: {check.unused.first}"
 
 
-def _say(key: str) -> str:
-    """The name of a count, for people."""
+def _label(key: str) -> str:
+    """Returns the display name of a count."""
     return "gallery images" if key == "gallery" else key.replace("_", " ")

@@ -12,33 +12,33 @@ if TYPE_CHECKING:
 
 
 def doctor(json: Json = False) -> None:
-    """Tell what is installed, which devices there are, and what works."""
+    """Print the installed packages and the devices, and whether they work."""
     from nobackfill.core.environment import check_environment
 
-    print_examination(check_environment(), as_json=json)
+    print_environment(check_environment(), as_json=json)
 
 
-def print_examination(found: "Environment", *, as_json: bool) -> None:
-    """Prints what was found, and how to get what is missing."""
+def print_environment(env: "Environment", *, as_json: bool) -> None:
+    """Prints versions, devices and packages, and how to install what is missing."""
     if as_json:
-        emit(found.summary())
+        emit(env.summary())
         return
-    console.print(f"nobackfill {found.nobackfill}, Python {found.python}, {found.system}")
-    console.print(f"torch {found.torch}, {found.threads} threads; on {', '.join(found.devices)}")
-    if found.data is not None:
-        folder, exists = found.data
-        console.print(f"NOBACKFILL_DATA is {folder}{'' if exists else ', which is not there'}")
+    console.print(f"nobackfill {env.nobackfill}, Python {env.python}, {env.system}")
+    console.print(f"torch {env.torch}, {env.threads} threads; on {', '.join(env.devices)}")
+    if env.data is not None:
+        folder, exists = env.data
+        console.print(f"NOBACKFILL_DATA is {folder}{'' if exists else ', which does not exist'}")
     table = Table(box=None, header_style="bold")
     for head in ("", "package", "version", "for", ""):
         table.add_column(head)
-    for one in found.packages:
-        mark = "[green]✓[/]" if one.works else "[red]✗[/]" if one.problem else "[dim]–[/]"
-        table.add_row(mark, one.name, one.version or "", one.gives, remedy(one))
+    for package in env.packages:
+        mark = "[green]✓[/]" if package.works else "[red]✗[/]" if package.problem else "[dim]–[/]"
+        table.add_row(mark, package.name, package.version or "", package.gives, remedy(package))
     console.print(table)
 
 
 def remedy(package: "Package") -> str:
-    """What to do about a package that cannot be used."""
+    """Returns what to do about a package that does not work."""
     if package.problem:
         return f"cannot be imported: {package.problem}"
     return "" if package.works else f"pip install 'nobackfill\\[{package.extra}]'"

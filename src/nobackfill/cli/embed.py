@@ -9,21 +9,21 @@ from nobackfill.cli.options import Device, Json, Modality, Seed, Workers
 
 
 def embed(
-    model: Annotated[Path, typer.Argument(help="The folder of a finished run, or of a head.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a finished run or of a head.")],
     data: Annotated[
         Path,
         typer.Argument(
-            help="What to embed: a recipe or a run folder, whose \\[data] is taken; a .txt file "
-            "with a text in each line; for a head, a file of new vectors."
+            help="Data to embed: a recipe or run folder, whose \\[data] is used; a .txt file with "
+            "one text per line; for a head, a file of new vectors."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the vectors go.")],
-    split: Annotated[str, typer.Option(help="train, validation or all.")] = "all",
+    output: Annotated[Path, typer.Option("-o", "--output", help="File of vectors to write.")],
+    split: Annotated[str, typer.Option(help="Split to embed: train, validation or all.")] = "all",
     side: Annotated[
         str | None,
         typer.Option(
-            help="query: what asks the old gallery, by default of a head and of texts; gallery: "
-            "what is stored, by default of a run."
+            help="query: vectors that search the old gallery (default of a head and of texts); "
+            "gallery: vectors to store (default of a run)."
         ),
     ] = None,
     modality: Modality = "modality",
@@ -32,7 +32,7 @@ def embed(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Run a model over a collection or texts, or a head over vectors, into a file of vectors."""
+    """Embed a collection or texts with a model, or map vectors with a head, into a file."""
     check_model(model)
 
     from nobackfill.cli.output import print_object
@@ -47,8 +47,7 @@ def embed(
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
         new = load_vectors(data)
-        kinds = modality_of(new, modality)
-        vectors = head.transform(new, side=side or "query", modality=kinds)
+        vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
     elif data.suffix == ".txt":
         from nobackfill.training.embed import embed_sentences, read_sentences
 
@@ -70,12 +69,13 @@ def embed(
 
 
 def check_model(folder: Path) -> None:
-    """Refuses what is neither a run nor a head."""
+    """Raises if a folder contains neither a run nor a head."""
     from nobackfill.errors import DataError
 
     if not any((folder / name).exists() for name in ("config.toml", "config.json")):
-        found = "it has neither config.toml nor config.json" if folder.is_dir() else "there is none"
+        has_none = "it has neither config.toml nor config.json"
+        reason = has_none if folder.is_dir() else "it does not exist"
         raise DataError(
-            f"wanted the folder of a run or of a head at {folder}, but {found}. Pass what "
+            f"{folder} is not the folder of a run or a head: {reason}. Pass a folder that "
             f"`nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o FOLDER` wrote."
         )

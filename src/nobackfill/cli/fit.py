@@ -16,46 +16,50 @@ if TYPE_CHECKING:
 def fit(
     old: OldFile,
     new: NewFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the head.")],
-    label: Annotated[
-        str, typer.Option(help="The column that says what belongs together.")
-    ] = "label",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the head.")],
+    label: Annotated[str, typer.Option(help="Column of the class labels.")] = "label",
     pairs: Pairs = None,
     group: Annotated[
         str | None,
-        typer.Option(help="A column of what each item is a part of, in place of labels."),
+        typer.Option(help="Column of the group of each item, used in place of labels."),
     ] = None,
     modality: Modality = "modality",
-    method: Annotated[str, typer.Option(help="What to fit by.")] = "cross_supcon",
-    epochs: Annotated[int, typer.Option(help="At most.")] = 30,
-    hidden: Annotated[int, typer.Option(help="Width of the correction to the linear map.")] = 1024,
+    method: Annotated[str, typer.Option(help="Training objective.")] = "cross_supcon",
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 30,
+    hidden: Annotated[
+        int, typer.Option(help="Hidden width of the correction to the linear map.")
+    ] = 1024,
     together: Annotated[
-        int, typer.Option(help="Items of a class that come together; try 4 with many classes.")
+        int,
+        typer.Option(help="Items of a class batched together; try 4 with many classes."),
     ] = 1,
     extra: Annotated[
         int,
         typer.Option(
-            help="Dimensions behind those of the old space, for items that are embedded again."
+            help="Number of dimensions appended to the old ones, for items that are embedded again."
         ),
     ] = 0,
     seconds: Annotated[
-        float | None, typer.Option(help="What it may take; what comes out then depends on it.")
+        float | None,
+        typer.Option(
+            help="Time limit in seconds. The result then depends on the speed of the machine."
+        ),
     ] = None,
     onnx: Annotated[
         Path | None,
         typer.Option(
-            help="Write the head as an ONNX file, too; of several modalities one each, such as "
-            "NAME.text.onnx."
+            help="Also write the head as an ONNX file; with several modalities one file each, such "
+            "as NAME.text.onnx."
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Put the head in the place of one that is there.")
+        bool, typer.Option("--overwrite", help="Replace an existing head.")
     ] = False,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Fit a head that maps new vectors into the old space, from vectors alone."""
+    """Fit a head that maps new vectors into the old space; requires only vectors."""
     from nobackfill.cli.progress import fitting_progress
     from nobackfill.core.device import choose_device
     from nobackfill.head import CompatibleHead
@@ -63,7 +67,7 @@ def fit(
     from nobackfill.head.read_files import read_for_fit
     from nobackfill.head.storage import check_place
 
-    check_place(output, overwrite=overwrite)  # before the work, not after it
+    check_place(output, overwrite=overwrite)  # before the fit
     if onnx is not None:
         optional_packages()
     head = CompatibleHead(
@@ -76,31 +80,31 @@ def fit(
         seed=seed,
         device=str(choose_device(device)),
     )
-    given = read_for_fit(old, new, label=label, pairs=pairs, group=group, modality=modality)
+    data = read_for_fit(old, new, label=label, pairs=pairs, group=group, modality=modality)
     with fitting_progress() as watch:
         head.fit(
-            given.new,
-            given.old,
-            given.labels,
-            pairs=given.pairs,
-            groups=given.groups,
-            modality=given.modality,
+            data.new,
+            data.old,
+            data.labels,
+            pairs=data.pairs,
+            groups=data.groups,
+            modality=data.modality,
             watch=watch,
         )
-    head.notes_ = (*given.notes, *head.notes_)
+    head.notes_ = (*data.notes, *head.notes_)
     head.save_pretrained(output)
     files = {} if onnx is None else onnx_files(head, onnx)
-    for path, one in files.items():
-        one.to_onnx(path)
+    for path, part in files.items():
+        part.to_onnx(path)
     print_head(head, output, onnx=list(files), as_json=json)
 
 
 def print_head(
     head: "CompatibleHead", folder: Path, *, onnx: Sequence[Path] = (), as_json: bool
 ) -> None:
-    """Prints how a fit went, and what to do next."""
+    """Prints the results of a fit, and what to do next."""
     progress = head.progress_
-    closed = {name: _known(value) for name, value in progress.closed.items()}
+    closed = {name: None if value != value else value for name, value in progress.closed.items()}
     kept = progress.history[progress.best - 1] if progress.best else closed[progress.start]
     if as_json:
         written = [str(path) for path in onnx]
@@ -125,15 +129,15 @@ def print_head(
         return
     if head.modalities_:
         console.print(
-            f"A map each for {' and '.join(head.modalities_)}. What follows are means over who "
-            f"searches whom.",
+            f"One map each for {' and '.join(head.modalities_)}. The following numbers are means "
+            f"over the directions of search.",
             markup=False,
             soft_wrap=True,
         )
     if kept is not None:
         start = closed[progress.start]
         assert start is not None
-        after = f"no better after {len(progress.history)} rounds of {head.method}"
+        after = f"no improvement after {len(progress.history)} rounds of {head.method}"
         if progress.best:
             after = f"{100 * kept:.2f} after {progress.best} rounds of {head.method}"
         console.print(
@@ -144,19 +148,15 @@ def print_head(
     if progress.stored:
         mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
         console.print(
-            f"new/new there: {mapped:.2f} mAP mapped, {as_they_are:.2f} as they are: store items "
-            f"that are embedded again {head.stores}.",
+            f"new/new on held-out classes: {mapped:.2f} mAP mapped, {as_they_are:.2f} as they are. "
+            f"Store items that are embedded again {head.stores}.",
             soft_wrap=True,
         )
     for note in head.notes_:
         console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
     console.print(
-        f"The head is in {folder}. Make vectors by `nobackfill embed {folder} NEW -o COMPATIBLE`, "
-        f"then see by `nobackfill evaluate` whether they beat the old ones.",
+        f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW -o COMPATIBLE`, "
+        f"then compare them with the old ones: `nobackfill evaluate`.",
         markup=False,
         soft_wrap=True,
     )
-
-
-def _known(value: float) -> float | None:
-    return None if value != value else value

@@ -48,19 +48,8 @@ def nobackfill(
     """Upgrade an embedding model without re-embedding the gallery."""
 
 
-for command in (
-    demo,
-    train,
-    assess,
-    fit,
-    embed,
-    evaluate,
-    report,
-    matrix,
-    methods,
-    datasets,
-    doctor,
-):
+COMMANDS = (demo, train, assess, fit, embed, evaluate, report, matrix, methods, datasets, doctor)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(gallery, name="gallery")
 add_bench(app)

@@ -10,7 +10,9 @@ from nobackfill.cli.options import Json
 def methods(
     given: Annotated[
         list[str] | None,
-        typer.Option(help="What you have of the old model: prototypes, embeddings, classifier …"),
+        typer.Option(
+            help="Part of the old model that you have: prototypes, embeddings, classifier …"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
     from nobackfill.head.schedule_progress import Progress as Fitting
     from nobackfill.training.loop import Epoch
 
-WHILE = 2.0  # seconds before a bar is worth a look
+DELAY = 2.0  # seconds before the bar of a search appears
 console = Console(stderr=True, highlight=False)
 
 
 class TrainingProgress:
-    """A line per model: a bar over its batches, and the latest loss.
+    """Progress line of one model: a bar over its batches and the latest loss.
 
     Args:
-        progress: Where the lines are drawn.
-        name: Of the model.
-        epochs: How many there will be.
+        progress: Display of all lines.
+        name: Name of the model.
+        epochs: Number of epochs.
     """
 
     def __init__(self, progress: Progress, name: str, epochs: int):
         self.progress, self.epochs = progress, epochs
-        self.task = progress.add_task(name, total=None, note="getting ready")
+        self.task = progress.add_task(name, total=None, note="preparing")
         self.images, self.rate, self.note = 0, "", "epoch 1"
 
     def watch(self, batches: "Batches") -> Iterator["Batch"]:
-        """Moves the bar on with every training batch."""
-        if batches.generator is None:  # a pass without training: embedding
+        """Advances the bar with every training batch."""
+        if batches.generator is None:  # a pass without training
             yield from self._embedding(batches)
             return
         self.progress.update(self.task, total=self.epochs * len(batches))
@@ -51,7 +52,7 @@ class TrainingProgress:
             self.progress.update(self.task, advance=1, note=f"{self.note}  {self.rate}")
 
     def _embedding(self, batches: "Batches") -> Iterator["Batch"]:
-        """Tells how far a pass without training is, in place of the losses."""
+        """Shows the progress of an embedding pass in place of the losses."""
         start, images = perf_counter(), 0
         for batch in batches:
             yield batch
@@ -62,13 +63,13 @@ class TrainingProgress:
             self.progress.update(self.task, note=note)
 
     def follow(self, epochs: Iterable["Epoch"]) -> None:
-        """Trains to the end, showing each epoch's loss."""
-        last = "was trained before"
+        """Runs the training to its end and shows the loss of each epoch."""
+        last = "already trained"
         for epoch in epochs:
             terms = "  ".join(f"{name} {mean:.3f}" for name, mean in epoch.terms.items())
             loss = f"loss {sum(epoch.terms.values()):.3f}"
-            roomy = self.progress.console.width >= 140 and len(epoch.terms) > 1
-            detail = f"{loss} ({terms})" if roomy else loss
+            is_wide = self.progress.console.width >= 140 and len(epoch.terms) > 1
+            detail = f"{loss} ({terms})" if is_wide else loss
             self.note = f"epoch {epoch.epoch + 1}/{self.epochs}  {detail}"
             last = f"{self.note}  {self.rate}"
             done = (epoch.epoch + 1) / self.epochs
@@ -80,82 +81,71 @@ class TrainingProgress:
         self.progress.update(self.task, note=last, total=total, completed=total)
 
 
-@contextmanager
-def searching_progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar over the queries, on a terminal only, and only for searches that take a while.
-
-    Yields what is to be told how many searches are done, and of how many.
-    """
-    with Progress(
-        TextColumn("searching"),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,} queries"),
+def _terminal_bar(*columns: ProgressColumn) -> Progress:
+    """Creates a bar that appears only on a terminal and disappears at its end."""
+    return Progress(
+        *columns,
         TimeRemainingColumn(elapsed_when_finished=True),
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    ) as progress:
+    )
+
+
+@contextmanager
+def searching_progress() -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar of a long search; yields a function of the numbers of done and all queries."""
+    count = TextColumn("{task.completed:,}/{task.total:,} queries")
+    with _terminal_bar(TextColumn("searching"), BarColumn(), count) as progress:
         task, start = progress.add_task("", total=1, visible=False), perf_counter()
 
-        def tell(done: int, total: int) -> None:
-            shown = perf_counter() - start > WHILE
-            progress.update(task, completed=done, total=total, visible=shown)
+        def update(done: int, total: int) -> None:
+            is_visible = perf_counter() - start > DELAY
+            progress.update(task, completed=done, total=total, visible=is_visible)
 
-        yield tell
+        yield update
 
 
 @contextmanager
-def counting_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar over items, on a terminal only. Yields what is to be told how many are done."""
-    with Progress(
-        TextColumn(what),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,} items"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+def counting_progress(
+    activity: str, total: int, *, unit: str = "items"
+) -> Iterator[Callable[[int], None]]:
+    """Shows a bar over items; yields a function of the number of done items."""
+    count = TextColumn(f"{{task.completed:,}}/{{task.total:,}} {unit}")
+    with _terminal_bar(TextColumn(activity), BarColumn(), count) as progress:
         task = progress.add_task("", total=total)
         yield lambda done: progress.update(task, completed=done)
 
 
 @contextmanager
 def doing() -> Iterator[Callable[[str], None]]:
-    """A line that tells what is being done, on a terminal only."""
-    with console.status("getting ready") as status:
-        yield lambda what: status.update(what)
+    """Shows the current activity on a terminal; yields a function that changes it."""
+    with console.status("preparing") as status:
+        yield lambda activity: status.update(activity)
 
 
 @contextmanager
 def fitting_progress() -> Iterator[Callable[["Fitting"], None]]:
-    """A bar over a fit, on a terminal only, with what the held-out classes say."""
-    with Progress(
-        TextColumn("fitting"),
-        BarColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    """Shows a bar over a fit with the mAP of the held-out classes; yields its update function."""
+    note = TextColumn("[dim]{task.fields[note]}")
+    with _terminal_bar(TextColumn("fitting"), BarColumn(), note) as progress:
         task = progress.add_task("", total=1.0, note="closed forms")
 
-        def tell(fitting: "Fitting") -> None:
+        def update(fitting: "Fitting") -> None:
             note = f"new/old {100 * fitting.history[-1]:.2f} on held-out classes"
             progress.update(task, completed=fitting.done, note=note)
 
-        yield tell
+        yield update
 
 
 @contextmanager
 def training_progress(*, quiet: bool = False) -> Iterator[Progress]:
     """Draws live lines on a terminal; elsewhere prints each line once at its end."""
-    roomy = console.width >= 110
+    is_wide = console.width >= 110
     with Progress(
         TextColumn("{task.description:<19}"),
-        BarColumn(bar_width=20 if roomy else 6),
-        *([TimeElapsedColumn()] if roomy else []),
+        BarColumn(bar_width=20 if is_wide else 6),
+        *([TimeElapsedColumn()] if is_wide else []),
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("[dim]{task.fields[note]}"),
         console=console,

@@ -16,25 +16,27 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file; see recipes/.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The run folder to write.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe (a TOML file); see recipes/.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")],
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: --set train.epochs=3")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same as --set train.seed=…")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on where a stopped run ended.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed; the same as --set train.seed=…")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Continue a stopped run.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
+        bool, typer.Option("--dry-run", help="Print what would be trained, and stop.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write losses for TensorBoard, too.")
+        bool, typer.Option("--tensorboard", help="Also write the losses for TensorBoard.")
     ] = False,
     workers: Workers = None,
     keep: Keep = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train a model from a recipe, after the old one that it names; or a sequence of them."""
+    """Train a recipe: one model, after the old model that it names, or a sequence of models."""
     from nobackfill.cli.output import print_run
     from nobackfill.cli.progress import TrainingProgress, training_progress
     from nobackfill.core import distributed
@@ -47,12 +49,15 @@ def train(
     from nobackfill.training.sequence import summarize_sequence
     from nobackfill.training.tensorboard import with_tensorboard
 
+    # List the models to train.
     changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
     jobs = plan_jobs(recipe, output, changes)
     decoding = choose_decoding(workers, keep=keep)
     if dry_run:
         print_plan([(job, plan_job(job, decoding=decoding)) for job in jobs], as_json=json)
         return
+
+    # Train them, each after those that it needs.
     where = choose_device(distributed.start(device))
     with training_progress(quiet=not distributed.is_main()) as progress:
         for job in jobs:
@@ -66,12 +71,14 @@ def train(
                 watch=bar.watch,
             )
             bar.follow(with_tensorboard(epochs, job.folder) if tensorboard else epochs)
+
+    # Print the result of the model, or of the sequence.
     if not distributed.is_main():
         return
-    if len(asked := [job for job in jobs if job.is_requested]) == 1:
+    if len(requested := [job for job in jobs if job.is_requested]) == 1:
         print_run(output, as_json=json)
         return
-    runs = [Run.open(job.folder) for job in asked]
+    runs = [Run.open(job.folder) for job in requested]
     with distributed.single_process():
         print_sequence(
             output,
@@ -81,7 +88,7 @@ def train(
 
 
 def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
-    """Prints what would be trained, on what, how long, and what that needs."""
+    """Prints the data, model, steps and memory of each training."""
     from nobackfill.core.config import to_toml
 
     if as_json:
@@ -90,7 +97,7 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         return
     for job, plan in plans:
         recipe = job.recipe
-        done = " [green](is there)[/]" if plan.is_there else ""
+        done = " [green](finished)[/]" if plan.is_there else ""
         console.print(
             f"\n[bold]{escape(plan.name)}[/] → {escape(plan.folder)}{done}", soft_wrap=True
         )
@@ -102,7 +109,10 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
             facts.add_row("", f"[yellow]{difference}")
         if plan.problem:
             facts.add_row("", f"[red]{escape(plan.problem)}")
-        facts.add_row("model", f"{escape(_named(recipe.model))}, {plan.parameters:,} parameters")
+        options = recipe.model.options
+        architecture = options.get("architecture") or options.get("target")
+        model = f"{recipe.model.name} {architecture}" if architecture else recipe.model.name
+        facts.add_row("model", f"{escape(model)}, {plan.parameters:,} parameters")
         facts.add_row("method", recipe.method.name)
         if plan.steps:
             facts.add_row(
@@ -110,13 +120,16 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
                 f"{plan.steps['in_all']:,}: {recipe.train.epochs} epochs of "
                 f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each",
             )
-        sizes = ", ".join(f"{_bytes(size)} {what}" for what, size in plan.memory.items() if size)
+        sizes = ", ".join(f"{_bytes(size)} {use}" for use, size in plan.memory.items() if size)
         facts.add_row("memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}")
-        for what in plan.old:
-            facts.add_row("of the old", what)
-        if recipe.expected.get("source"):
-            told = f"{recipe.expected['source']}: {_results(recipe.expected)}"
-            facts.add_row("expected", escape(told))
+        for part in plan.old:
+            facts.add_row("old model", part)
+        if source := recipe.expected.get("source"):
+            skipped = ("source", "train_images", "train_classes")
+            results = [
+                f"{key} {value}" for key, value in recipe.expected.items() if key not in skipped
+            ]
+            facts.add_row("expected", escape(f"{source}: {', '.join(results)}"))
         console.print(facts)
 
 
@@ -145,10 +158,10 @@ def print_sequence(folder: Path, summary: dict[str, Any], *, as_json: bool) -> N
 
 
 def _data(name: str, plan: "Plan") -> str:
-    """What is trained on and searched, in one line."""
+    """Returns one line about the training and test data."""
     if not plan.counts:
-        wanted = ", ".join(f"{count:,} {key}" for key, count in plan.expected.items())
-        return f"{name}: not counted{f' (expected: {wanted})' if wanted else ''}"
+        expected = ", ".join(f"{count:,} {key}" for key, count in plan.expected.items())
+        return f"{name}: not counted{f' (expected: {expected})' if expected else ''}"
     searched = [
         f"{count:,} searched{key.removeprefix('searched').replace('_', ' in ')}"
         for key, count in plan.counts.items()
@@ -161,20 +174,8 @@ def _data(name: str, plan: "Plan") -> str:
     return f"{name}: {counted}{agrees}; {', '.join(searched) or 'nothing searched'}"
 
 
-def _named(model: Any) -> str:
-    """The model's name, with that of its architecture."""
-    inside = model.options.get("architecture") or model.options.get("target")
-    return f"{model.name} {inside}" if inside else str(model.name)
-
-
-def _results(expected: Any) -> str:
-    """Numbers that came out elsewhere, in one line."""
-    skipped = ("source", "train_images", "train_classes")
-    return ", ".join(f"{key} {value}" for key, value in expected.items() if key not in skipped)
-
-
 def _bytes(size: float | int) -> str:
-    """A size that people can read."""
+    """Formats a number of bytes."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"
