@@ -146,7 +146,7 @@ def test_a_record_that_cannot_be_written_stays_as_it_was(file, monkeypatch):
 
     before, result = told_by(file.parent), nb.evaluate(GALLERY, BETTER)
     monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(DataError, match="No space left on device. What was there before"):
+    with pytest.raises(DataError, match="No space left on device. The previous file is unchanged"):
         declare_compatible(file, result)
     assert told_by(file.parent) == before
 

@@ -552,7 +552,7 @@ def test_rows_of_a_column_are_compared_by_id():
             grouped(OLD, labels()), grouped(NEW, labels() + 1), DataError,
             "the same `product` in all files, but 30 items differ",
         ),
-        (grouped(OLD, labels() / 2), NEW, DataError, "`product` wants text or whole numbers"),
+        (grouped(OLD, labels() / 2), NEW, DataError, "`product` must be text or whole numbers"),
     ],
 )  # fmt: skip
 def test_a_column_that_cannot_be_used_is_named(old, new, error, says):

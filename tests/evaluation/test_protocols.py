@@ -397,7 +397,7 @@ def test_rows_that_lie_together_are_not_copied():
     for ids in (file.ids[[7, 6, 5]], file.ids[[4, 6, 5]], file.ids[[0, 2, 1, 3]], file.ids[[59]]):
         rows = [int(name.split()[1]) for name in ids]
         assert torch.equal(rows_of(file, ids), file.vectors[rows])
-    with pytest.raises(DataError, match="1 have none, the first being 'nobody'"):
+    with pytest.raises(DataError, match="1 items have no vector, the first is 'nobody'"):
         rows_of(file, np.array(["item 1", "nobody"]))
 
 

@@ -60,5 +60,5 @@ def test_rows_lead_back_to_the_ids(kind):
 def test_an_id_that_is_not_there_is_named(kind):
     among = some(5, kind, 0)
     lost = np.append(among[:2], np.array([999]) if kind == "number" else np.array(["nobody"]))
-    with pytest.raises(DataError, match=r"but 1 have none, the first being '?(999|nobody)"):
+    with pytest.raises(DataError, match=r"1 items have no vector, the first is '?(999|nobody)"):
         rows_of_ids(lost, among)

@@ -145,23 +145,23 @@ def test_a_model_is_named_by_its_weights_or_what_it_sees(space, names):
         ("{}", "lacks schema, weights"),
         (
             json.dumps({"schema": 1, "dim": 3}),
-            "lacks weights.*does not name the model.*Write at least its name",
+            "lacks weights.*does not name the model.*Add at least its name",
         ),
-        (record(dim="256"), "`dim` should be int or null, but is '256'"),
-        (record(dim=True), "`dim` should be int"),
+        (record(dim="256"), "`dim` must be int or null, not '256'"),
+        (record(dim=True), "`dim` must be int"),
         (record(dim=0), "at least 1 dimension"),
         ('{"dim": 3, "weights": null}', "lacks schema, preprocessing.*does not name the model"),
         (
             '{"name": ""}',
             r'does not name the model.*\{"name": "resnet50, March 2024", "dim": 512\}',
         ),
-        ('{"name": 3}', "`weights` should be str or null, but is 3"),
+        ('{"name": 3}', "`weights` must be str or null, not 3"),
         (record(name="resnet50"), "`weights` and `name`.*Keep one"),
         ('{"name": "resnet50", "colour": "red"}', "unknown keys: colour"),
         ('{"name": "resnet50", "schema": 2}', "schema version 2"),
         (record(not_compatible_with=[{"metric": "mAP"}]), "not_compatible_with.*lacks fingerprint"),
-        (record(weights=3), "`weights` should be str or null"),
-        (record(compatible_with=["old"]), "compatible_with.*but one is 'old'"),
+        (record(weights=3), "`weights` must be str or null"),
+        (record(compatible_with=["old"]), "compatible_with.*not 'old'"),
         (record(compatible_with=[{"metric": "mAP"}]), "compatible_with.*lacks fingerprint, value"),
         (
             record(compatible_with=[{"fingerprint": "a", "metric": "mAP", "value": float("nan")}]),
@@ -203,7 +203,7 @@ def test_a_record_without_dimensions_takes_those_of_the_vectors(tmp_path):
     artefact = tmp_path / "old.parquet"
     (tmp_path / "old.space.json").write_text('{"name": "resnet50"}')
     assert read_space(artefact, dim=8) == Space(8, "resnet50", normalized=None, dtype=None)
-    with pytest.raises(DataError, match=r"old\.space\.json does not tell `dim`.*\"dim\": 512"):
+    with pytest.raises(DataError, match=r"old\.space\.json has no `dim`.*\"dim\": 512"):
         read_space(artefact)
     (tmp_path / "old.space.json").write_text('{"name": "resnet50", "dim": 4}')
     assert read_space(artefact, dim=8).dim == 4  # what is told counts

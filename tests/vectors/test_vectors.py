@@ -179,20 +179,20 @@ def changed(row, value, n=10):
         (([0], torch.randn(3)), r"shape \(items, dim\).*\(3,\)"),
         (([], torch.randn(0, 3)), r"at least one.*\(0, 3\)"),
         (([0], torch.randn(1, 0)), r"at least one.*\(1, 0\)"),
-        (([0], torch.ones(1, 3, dtype=torch.int64)), "got torch.int64.*float32"),
-        (([0], torch.ones(1, 3, dtype=torch.bfloat16)), "got torch.bfloat16"),
-        (([0], np.ones((1, 3), int)), "got int64"),
+        (([0], torch.ones(1, 3, dtype=torch.int64)), "not int64.*float32"),
+        (([0], torch.ones(1, 3, dtype=torch.bfloat16)), "not bfloat16"),
+        (([0], np.ones((1, 3), int)), "not int64"),
         ((range(9), rows()), "`id`.*9 for 10"),
         ((range(10), rows(), [1]), "`label`.*1 for 10"),
         ((["a", "b", "a", "b"], rows(4)), r"2 of 4 are repetitions.*'a' \(row 2\)"),
         (([5, 5], rows(2)), r"5 \(row 1\)"),
-        ((list("abcdefghij"), changed(3, torch.nan)), r"NaN.*id 'd' \(row 3\)"),
-        ((range(10), changed((4, 1), -torch.inf)), r"infinite.*id 4 \(row 4\)"),
-        ((list("abcdefghij"), changed(9, 0)), r"zeros.*id 'j' \(row 9\)"),
-        (([0.5], rows(1)), "`id` wants text or whole numbers, but is float64"),
-        (([0], rows(1), torch.ones(1)), "`label` wants text or whole numbers, but is float32"),
-        ((["a", 1], rows(2)), "`id`.*row 1 holds 1"),
-        ((["a", None], rows(2)), "`id`.*row 1 holds None"),
+        ((list("abcdefghij"), changed(3, torch.nan)), r"id 'd' \(row 3\) contains NaN"),
+        ((range(10), changed((4, 1), -torch.inf)), r"id 4 \(row 4\) .* infinite"),
+        ((list("abcdefghij"), changed(9, 0)), r"id 'j' \(row 9\) contains only zeros"),
+        (([0.5], rows(1)), "`id` must be text or whole numbers, not float64"),
+        (([0], rows(1), torch.ones(1)), "`label` must be text or whole numbers, not float32"),
+        ((["a", 1], rows(2)), "`id`.*row 1 contains 1"),
+        ((["a", None], rows(2)), "`id`.*row 1 contains None"),
         (([[0]], rows(1)), r"`id`.*shape \(1, 1\)"),
         (([2**63], rows(1)), "63 bits"),
         ((np.array([2**63], np.uint64), rows(1)), "63 bits"),
@@ -212,12 +212,12 @@ def test_what_cannot_be_used_is_refused_by_name(arguments, message):
         ({"columns": {"nobackfill.space": ["", ""]}}, "named 'nobackfill.space'"),
         ({"columns": {"camera": [1]}}, "`camera`.*1 for 2"),
         ({"columns": {"camera": [[1], [2]]}}, r"`camera`.*\(2, 1\)"),
-        ({"columns": {"when": np.array(["2020", "2021"], "M8[Y]")}}, "`when`.*row 0 holds"),
+        ({"columns": {"when": np.array(["2020", "2021"], "M8[Y]")}}, "`when`.*row 0 contains"),
         ({"columns": {"is_query": [1, 2]}}, r"`is_query`.*true or false.*\[1, 2\]"),
         ({"columns": {"is_gallery": ["yes", "no"]}}, "`is_gallery`.*true or false"),
-        ({"compatible_dim": 0}, "from 1 to 3.*is 0"),
-        ({"compatible_dim": 4}, "from 1 to 3.*is 4"),
-        ({"space": replace(SPACE, dim=2)}, "space says 2 dimensions.*have 3"),
+        ({"compatible_dim": 0}, "from 1 to 3.*not 0"),
+        ({"compatible_dim": 4}, "from 1 to 3.*not 4"),
+        ({"space": replace(SPACE, dim=2)}, "space has 2 dimensions.*have 3"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options, message):
@@ -431,7 +431,7 @@ def test_every_format_is_written_under_another_name_first(suffix, tmp_path, monk
 
 @pytest.mark.parametrize("suffix", [".parquet", ".safetensors"])
 def test_half_a_character_cannot_be_saved(suffix, tmp_path):
-    with pytest.raises(DataError, match="half a character"):
+    with pytest.raises(DataError, match="invalid Unicode"):
         Vectors(["\ud800"], rows(1)).save(tmp_path / f"file{suffix}")
     assert os.listdir(tmp_path) == []
 
@@ -478,7 +478,7 @@ def test_a_folder_is_no_file(suffix, tmp_path):
 
 @pytest.mark.parametrize("name", ["vectors.pt", "vectors.csv", "vectors"])
 def test_an_unknown_suffix_is_answered_with_the_known_ones(name, tmp_path):
-    message = r"\.parquet, \.safetensors, \.npz, \.npy, but 'vectors"
+    message = r"'vectors.*\.parquet, \.safetensors, \.npz, \.npy\."
     with pytest.raises(DataError, match=message):
         load_vectors(tmp_path / name)
     with pytest.raises(DataError, match=message):
@@ -491,7 +491,7 @@ def test_an_unknown_suffix_is_answered_with_the_known_ones(name, tmp_path):
 def test_another_file_under_this_name_is_refused(suffix, contents, tmp_path):
     path = tmp_path / f"file{suffix}"
     path.write_bytes(contents)
-    with pytest.raises(DataError, match="cannot be read as one.*write it again"):
+    with pytest.raises(DataError, match="cannot be read as.*write it again"):
         load_vectors(path)
 
 
@@ -501,7 +501,7 @@ def test_a_file_cut_short_is_refused(suffix, share, tmp_path):
     path = tmp_path / f"file{suffix}"
     Vectors(range(100), rows(100)).save(path)
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(DataError, match="cannot be read as one"):
+    with pytest.raises(DataError, match="cannot be read as"):
         load_vectors(path)
 
 
@@ -509,7 +509,7 @@ def test_a_file_cut_short_is_refused(suffix, share, tmp_path):
 def test_one_format_under_the_name_of_another_is_refused(suffix, other, tmp_path):
     Vectors(range(10), rows()).save(tmp_path / f"file{other}")
     (tmp_path / f"file{other}").rename(tmp_path / f"file{suffix}")
-    with pytest.raises(DataError, match="cannot be read as one"):
+    with pytest.raises(DataError, match="cannot be read as"):
         load_vectors(tmp_path / f"file{suffix}")
 
 
@@ -533,7 +533,7 @@ def test_a_pickle_is_refused_and_not_run(kind, tmp_path):
         np.savez(path, id=array, vector=rows(1).numpy(), allow_pickle=True)
     else:
         path.write_bytes(pickle.dumps(Malicious(mark)))
-    with pytest.raises(DataError, match="cannot be read as one"):
+    with pytest.raises(DataError, match="cannot be read as"):
         load_vectors(path)
     assert not mark.exists()
 
@@ -542,9 +542,9 @@ def test_a_pickle_is_refused_and_not_run(kind, tmp_path):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (("ids", "vector"), "no `id`; found: ids, vector"),
-        (("id", "embedding"), "no `vector`; found: embedding, id"),
-        (("a", "b"), "no `id` and no `vector`; found: a, b"),
+        (("ids", "vector"), "no column `id`.*are ids, vector"),
+        (("id", "embedding"), "no column `vector`.*are embedding, id"),
+        (("a", "b"), "no column `id` and no `vector`.*are a, b"),
     ],
 )
 def test_a_missing_column_is_answered_with_those_found(suffix, found, message, tmp_path):
@@ -574,7 +574,7 @@ def test_a_bad_vector_in_a_file_is_named(suffix, value, tmp_path, monkeypatch):
 def test_a_bare_array_of_another_shape_or_type_is_refused(tmp_path):
     for array in (np.ones(3), np.float32(1), np.ones((2, 3), int), np.array([["a"]])):
         np.save(tmp_path / "file.npy", array)
-        with pytest.raises(DataError, match=r"file\.npy: wanted vectors"):
+        with pytest.raises(DataError, match=r"file\.npy: Vectors must"):
             load_vectors(tmp_path / "file.npy")
 
 
@@ -636,7 +636,7 @@ def test_text_as_bytes_and_offsets_is_the_loop(words):
 @pytest.mark.parametrize("offsets", [[1, 2], [0, 1], [0, 3], [0, 2, 1, 2], []])
 def test_offsets_that_miss_the_text_are_refused(offsets):
     texts = torch.tensor([97, 98], dtype=torch.uint8)
-    with pytest.raises(DataError, match=r"`id\.offsets` should rise from 0 to 2"):
+    with pytest.raises(DataError, match=r"`id\.offsets` must rise from 0 to 2"):
         unpack_text(texts, torch.tensor(offsets, dtype=torch.int64), "id")
 
 
@@ -707,13 +707,13 @@ def test_a_large_table_is_in_memory_once(tmp_path, monkeypatch):
     monkeypatch.setattr(as_parquet, "ROWS", 500)
     monkeypatch.setattr(as_parquet, "THREADS", 1)  # each holds as much
     before, during = pa.total_allocated_bytes(), []
-    check_lengths = as_parquet.check_lengths
+    check_lengths = as_parquet._check_lengths
 
     def look(*arguments):
         during.append(pa.total_allocated_bytes() - before)
         check_lengths(*arguments)
 
-    monkeypatch.setattr(as_parquet, "check_lengths", look)
+    monkeypatch.setattr(as_parquet, "_check_lengths", look)
     load_vectors(tmp_path / "file.parquet")
     assert len(during) == 120
     assert max(during) < vectors.nbytes / 3
@@ -736,7 +736,7 @@ def test_of_many_wrong_rows_the_first_is_named(tmp_path):
     lists[30] = lists[77] = lists[99] = [1.0]
     table = pa.table({"id": np.arange(100), "vector": pa.array(lists, pa.list_(pa.float32()))})
     pq.write_table(table, tmp_path / "file.parquet", row_group_size=10)
-    with pytest.raises(DataError, match="that of id 30 has 1"):
+    with pytest.raises(DataError, match="vector of id 30 has 1"):
         load_vectors(tmp_path / "file.parquet")
 
 
@@ -757,13 +757,13 @@ def test_plain_arrow_reads_what_we_write(tmp_path):
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        (pa.array([[1.0, 2.0], [3.0], [4.0, 5.0]]), r"\(2\), but that of id 'b' has 1"),
+        (pa.array([[1.0, 2.0], [3.0], [4.0, 5.0]]), "id 'b' has 1 dimensions, the first one has 2"),
         (pa.array([[1.0, 2.0], [3.0, 4.0], None]), "id 'c' is missing"),
         (pa.array([[1.0, 2.0], [3.0, 4.0], None], pa.list_(pa.float32(), 2)), "id 'c' is missing"),
         (pa.array([None, [3.0, 4.0], [1.0, 2.0]]), "id 'a' is missing"),
-        (pa.array([[1.0, 2.0], [3.0, None], [4.0, 5.0]]), "NaN.*id 'b'"),
-        (pa.array([[1, 2], [3, 4], [5, 6]]), "list of floats.*int64"),
-        (pa.array([1.0, 2.0, 3.0]), "list of floats.*double"),
+        (pa.array([[1.0, 2.0], [3.0, None], [4.0, 5.0]]), "id 'b' .*NaN"),
+        (pa.array([[1, 2], [3, 4], [5, 6]]), "int64.*list of floats"),
+        (pa.array([1.0, 2.0, 3.0]), "double.*list of floats"),
         (pa.array([[], [], []], pa.list_(pa.float32())), r"\(3, 0\)"),
     ],
 )
@@ -809,8 +809,8 @@ def test_columns_as_others_write_them(tmp_path):
         ({"label": pa.array([None, "x", "x"])}, "`label`.*1 of 3.*row 0"),
         ({"camera": pa.array([1, 2, None])}, "`camera`.*row 2.*drop the column"),
         ({"is_query": pa.array([True, None, None])}, "`is_query`.*2 of 3"),
-        ({"box": pa.array([[1, 2], [3, 4], [5, 6]])}, "`box`.*row 0 holds"),
-        ({"when": pa.array([1, 2, 3], pa.timestamp("s"))}, "`when`.*row 0 holds"),
+        ({"box": pa.array([[1, 2], [3, 4], [5, 6]])}, "`box`.*row 0 contains"),
+        ({"when": pa.array([1, 2, 3], pa.timestamp("s"))}, "`when`.*row 0 contains"),
     ],
 )
 def test_columns_that_cannot_be_kept_are_refused_by_name(columns, message, tmp_path):
@@ -822,7 +822,7 @@ def test_columns_that_cannot_be_kept_are_refused_by_name(columns, message, tmp_p
 def test_the_record_beside_a_file_is_checked_too(tmp_path):
     Vectors(range(10), rows()).save(tmp_path / "file.npy")
     path_beside(tmp_path / "file.npy").write_text("{")
-    with pytest.raises(DataError, match=r"file\.space\.json should hold a JSON object"):
+    with pytest.raises(DataError, match=r"file\.space\.json must contain a JSON object"):
         load_vectors(tmp_path / "file.npy")
 
 
@@ -862,7 +862,7 @@ def test_a_column_of_someone_else_does_not_go_beside_bare_vectors(tmp_path):
         ('{"other": "010"}', "a 1 or a 0 for each row"),
         ('{"fitted": 10}', "a 1 or a 0 for each row"),
         ("[]", "a 1 or a 0 for each row"),
-        ('{"fitted": "0101"}', "one value per vector in `fitted`, but there are 4 for 3"),
+        ('{"fitted": "0101"}', "`fitted` must have one value per vector, but has 4 for 3"),
     ],
 )
 def test_what_lies_beside_bare_vectors_must_be_of_them(tmp_path, text, says):

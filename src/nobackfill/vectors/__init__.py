@@ -1,16 +1,16 @@
 """Vectors with their ids, labels and columns, in memory and on disk.
 
-A file holds the columns `id` and `vector`, and where known `label`, `split`, `is_query`,
-`is_gallery`, `camera`, `text`, and `fitted` (whether the head that made them was fitted on the
-item); any other column is carried along. The names are the same in every format:
+A file has the columns `id` and `vector`, and optionally `label`, `split`, `is_query`, `is_gallery`,
+`camera`, `text`, and `fitted` (whether the head that made the vectors was fitted on the item).
+Other columns are kept. The names are the same in every format:
 
-* `.parquet`      one column each, `vector` a list of equally many floats; read batch by batch
+* `.parquet`      one column each, `vector` a list of floats of fixed length; read in batches
 * `.safetensors`  one tensor each, text as `NAME.bytes` and `NAME.offsets`; memory-mapped
 * `.npz`          one array each, loaded whole
-* `.npy`          the vectors alone, memory-mapped; ids are the row numbers; `fitted` lies beside
+* `.npy`          vectors only, memory-mapped; ids are row numbers; `fitted` is in another file
 
-The space and `compatible_dim` are kept under `nobackfill.space` and `nobackfill.compatible_dim`: in
-the metadata of Parquet and safetensors, as scalar text arrays in .npz.
+The space and `compatible_dim` are stored under `nobackfill.space` and `nobackfill.compatible_dim`:
+in the metadata of Parquet and safetensors, as scalar text arrays in .npz.
 """
 
 from importlib import import_module

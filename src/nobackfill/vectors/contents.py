@@ -1,4 +1,4 @@
-"""What every file format reads and writes: vectors, named columns, and notes about them."""
+"""The contents of a file of vectors, in the form that all file formats read and write."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from nobackfill.errors import DataError
 NOTES = "nobackfill."
 SPACE = NOTES + "space"
 COMPATIBLE_DIM = NOTES + "compatible_dim"
-FITTED = "fitted"  # the column that tells which items a head was fitted on
+FITTED = "fitted"  # column: whether a head was fitted on the item
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A file of vectors, unchecked.
+    """The unchecked contents of a file of vectors.
 
     Attributes:
-        vector: One row per item; when written a float16 or float32 tensor, contiguous, on the CPU.
-        columns: `id`, and where known `label` and others: one value per row.
-        notes: Text that is about the whole file, under `SPACE` and `COMPATIBLE_DIM`.
+        vector: One row per item; for writing a contiguous float16 or float32 tensor on the CPU.
+        columns: `id`, optionally `label` and others: one value per row.
+        notes: Text about the whole file, under `SPACE` and `COMPATIBLE_DIM`.
     """
 
     vector: Tensor | NDArray[Any]
@@ -30,12 +30,11 @@ class Contents:
     notes: dict[str, str]
 
 
-def require_id_and_vector(found: Iterable[str]) -> None:
-    """Refuses a file that lacks one of the two columns that nothing can be done without."""
-    names = sorted(found)
-    if missing := [name for name in ("id", "vector") if name not in names]:
+def require_id_and_vector(columns: Iterable[str]) -> None:
+    """Raises if a file lacks `id` or `vector`."""
+    names = sorted(columns)
+    if missing := [f"`{name}`" for name in ("id", "vector") if name not in names]:
         raise DataError(
-            f"a file of vectors wants the columns `id` and `vector`, but there is no "
-            f"{' and no '.join(f'`{name}`' for name in missing)}; found: "
-            f"{', '.join(names) or 'nothing'}. Rename the column that holds it, or add it."
+            f"The file has no column {' and no '.join(missing)}. Rename or add it; the columns are "
+            f"{', '.join(names) or 'none'}."
         )

@@ -1,4 +1,4 @@
-"""Ids among ids, of which there may be millions: which are there, and in which row."""
+"""Fast lookup of ids in millions of ids."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ Ids = NDArray[Any]  # text or whole numbers
 
 
 def is_in(ids: Ids, among: Ids) -> NDArray[np.bool_]:
-    """Which of the ids are among others.
+    """Returns for each id whether it is in `among`.
 
-    Files about the same items mostly name them in the same order: then a look is enough, and no
-    text is sorted that is sorted already.
+    Files about the same items mostly have the same order. Then a comparison suffices, without the
+    slow sorting of text.
 
     Example:
         >>> is_in(np.array(["b", "x"]), np.array(["a", "b"]))
@@ -24,12 +24,12 @@ def is_in(ids: Ids, among: Ids) -> NDArray[np.bool_]:
         return np.isin(ids, among)
     if len(ids) == len(among) and np.array_equal(ids, among):
         return np.ones(len(ids), dtype=bool)
-    found: NDArray[np.bool_] = among[nearest_rows(ids, among)] == ids
-    return found
+    present: NDArray[np.bool_] = among[_rows_if_present(ids, among)] == ids
+    return present
 
 
 def rows_of_ids(ids: Ids, among: Ids) -> NDArray[np.int64]:
-    """The row of each id among others, where all must be.
+    """Returns the row of each id in `among`, which must contain all of them.
 
     Example:
         >>> rows_of_ids(np.array([7, 5]), np.array([5, 6, 7]))
@@ -37,18 +37,18 @@ def rows_of_ids(ids: Ids, among: Ids) -> NDArray[np.int64]:
     """
     if len(ids) == len(among) and np.array_equal(ids, among):
         return np.arange(len(ids))
-    rows = nearest_rows(ids, among)
-    if (lost := among[rows] != ids).any():
+    rows = _rows_if_present(ids, among)
+    if (missing := among[rows] != ids).any():
         raise DataError(
-            f"wanted vectors of all items, but {int(lost.sum())} have none, the first being "
-            f"{ids[lost][0].item()!r}. Embed them too."
+            f"{int(missing.sum())} items have no vector, the first is "
+            f"{ids[missing][0].item()!r}. Embed them too."
         )
     return rows
 
 
-def nearest_rows(ids: Ids, among: Ids) -> NDArray[np.int64]:
-    """The row of each id where it is there, and of another where it is not."""
+def _rows_if_present(ids: Ids, among: Ids) -> NDArray[np.int64]:
+    """Returns the row of each id in `among`, or any other row if it is not there."""
     order = np.argsort(among, kind="stable")
-    place = np.searchsorted(among, ids, sorter=order).clip(max=len(among) - 1)
-    rows: NDArray[np.int64] = order[place].astype(np.int64)
+    position = np.searchsorted(among, ids, sorter=order).clip(max=len(among) - 1)
+    rows: NDArray[np.int64] = order[position].astype(np.int64)
     return rows

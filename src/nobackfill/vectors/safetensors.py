@@ -1,7 +1,7 @@
-"""Vectors and columns as tensors: `.safetensors`.
+"""The format `.safetensors`: vectors and columns as tensors.
 
-A column of text is two tensors: `NAME.bytes`, all texts in UTF-8 one after the other, and
-`NAME.offsets`, where each begins, and at last where the last one ends.
+A column of text is two tensors: `NAME.bytes`, the UTF-8 of all texts one after the other, and
+`NAME.offsets`, the start of each text and the end of the last one.
 """
 
 from itertools import accumulate, pairwise
@@ -24,7 +24,7 @@ BYTES, OFFSETS = ".bytes", ".offsets"
 
 
 def read(path: Path) -> Contents:
-    """Maps the vectors into memory, copy on write: the file is never changed. Loads the columns."""
+    """Memory-maps the vectors, copy on write: the file is never changed. Loads the columns."""
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         notes = file.metadata() or {}
@@ -45,25 +45,20 @@ def write(path: Path, contents: Contents) -> None:
     assert isinstance(contents.vector, Tensor)
     tensors = {"vector": contents.vector}
     for name, array in contents.columns.items():
-        tensors |= pack(name, array)
+        if name.endswith((BYTES, OFFSETS)) or name == "__metadata__":
+            raise DataError(
+                f"Column `{name}` cannot be saved as .safetensors, which reserves the name. Rename "
+                f"the column, or save as .parquet or .npz."
+            )
+        if array.dtype.kind == "U":
+            tensors[name + BYTES], tensors[name + OFFSETS] = pack_text(array)
+        else:
+            tensors[name] = torch.from_numpy(array.copy())
     save_file(tensors, path, metadata=contents.notes)
 
 
-def pack(name: str, array: NDArray[Any]) -> dict[str, Tensor]:
-    """Returns a column as tensors by name, on memory of their own."""
-    if name.endswith((BYTES, OFFSETS)) or name == "__metadata__":
-        raise DataError(
-            f"the column `{name}` cannot be saved as .safetensors, which uses such names itself. "
-            f"Rename the column, or save as .parquet or .npz."
-        )
-    if array.dtype.kind != "U":
-        return {name: torch.from_numpy(array.copy())}
-    texts, offsets = pack_text(array)
-    return {name + BYTES: texts, name + OFFSETS: offsets}
-
-
 def pack_text(array: NDArray[Any]) -> tuple[UInt8[Tensor, " bytes"], Int64[Tensor, " ends"]]:
-    """Returns all texts as bytes, and where each begins and the last one ends.
+    """Returns the bytes of all texts, and the start of each and the end of the last.
 
     Example:
         >>> pack_text(np.array(["a", "", "ß"]))
@@ -76,11 +71,11 @@ def pack_text(array: NDArray[Any]) -> tuple[UInt8[Tensor, " bytes"], Int64[Tenso
 
 
 def unpack_text(texts: Tensor, offsets: Tensor, name: str) -> NDArray[Any]:
-    """Returns the texts that `pack_text` put together."""
+    """Returns the texts that `pack_text` packed."""
     joined, ends = texts.numpy().tobytes(), offsets.long().flatten().tolist()
     if ends[:1] != [0] or ends[-1] != len(joined) or ends != sorted(ends):
         raise DataError(
-            f"`{name}{OFFSETS}` should rise from 0 to {len(joined)}, the length of "
+            f"`{name}{OFFSETS}` must rise from 0 to {len(joined)}, the length of "
             f"`{name}{BYTES}`, but does not. Write the file again."
         )
     return np.array([joined[start:end].decode() for start, end in pairwise(ends)], dtype=np.str_)

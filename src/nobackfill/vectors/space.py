@@ -1,4 +1,4 @@
-"""What made a vector: the contract that lies beside every artefact as `NAME.space.json`."""
+"""The space of vectors: which model made them. Stored for every artefact as `NAME.space.json`."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 IDENTITY = ("weights", "preprocessing", "dim", "normalized")
 
-Kinds = tuple[type, ...]  # what a value read from JSON may be
+Kinds = tuple[type, ...]  # types of a JSON value
 
 SPACE_KEYS: dict[str, Kinds] = {
     "schema": (int,),
@@ -29,23 +29,23 @@ SPACE_KEYS: dict[str, Kinds] = {
     "compatible_with": (list,),
 }
 
-MAY_LACK = "not_compatible_with"  # a list, too: written where there is something to tell
+OPTIONAL_KEY = "not_compatible_with"  # a list, written if it is not empty
 
 COMPATIBLE_KEYS: dict[str, Kinds] = {"fingerprint": (str,), "metric": (str,), "value": (int, float)}
 
 UNKNOWN: dict[str, Any] = {**dict.fromkeys(SPACE_KEYS), "schema": SCHEMA, "compatible_with": []}
 
-SAMPLE = '{"name": "resnet50, March 2024", "dim": 512}'  # the least that a record must tell
+SAMPLE = '{"name": "resnet50, March 2024", "dim": 512}'  # the smallest record
 
 
 @dataclass(frozen=True)
 class CompatibleWith:
-    """A measurement: how well these vectors, as queries, search a gallery of another space.
+    """A measurement of how well these vectors, as queries, search a gallery of another space.
 
     Attributes:
-        fingerprint: Of the gallery's space.
-        metric: What was measured, e.g. `mAP`.
-        value: What came out, as a fraction.
+        fingerprint: Fingerprint of the gallery's space.
+        metric: Name of the metric, e.g. `mAP`.
+        value: Value of the metric, as a fraction.
     """
 
     fingerprint: str
@@ -55,27 +55,27 @@ class CompatibleWith:
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
             raise DataError(
-                f"a measured `{self.metric}` wants a number, but is {self.value}. Leave out what "
-                f"was not measured."
+                f"The measured `{self.metric}` must be finite, not {self.value}. Leave it out if "
+                f"it was not measured."
             )
 
 
 @dataclass(frozen=True)
 class Space:
-    """What made a collection of vectors, and what they were found to be compatible with.
+    """Which model made a collection of vectors, and their measured compatibility.
 
-    None is for what is not known; it is not the same as anything that is.
+    None means unknown, which differs from every known value.
 
     Attributes:
-        dim: How many dimensions a vector has.
-        weights: SHA-256 of the weights that made the vectors, or a name that no other model has.
-        preprocessing: How the inputs were prepared, in words or as a setting.
-        normalized: Whether the vectors were stored at unit length.
-        dtype: In which precision they were stored.
+        dim: Number of dimensions of a vector.
+        weights: SHA-256 of the model's weights, or a unique name of the model.
+        preprocessing: Description of the preprocessing, in words or as a setting.
+        normalized: Whether the vectors are stored at unit length.
+        dtype: Precision in which they are stored.
         parent: Fingerprint of the space they were made compatible with, if any.
-        method: By which method they were made compatible, if any.
-        compatible_with: Other spaces on which they were measured to be compatible.
-        not_compatible_with: Other spaces on which they were measured not to be.
+        method: Method by which they were made compatible, if any.
+        compatible_with: Spaces measured to be compatible with this one.
+        not_compatible_with: Spaces measured not to be compatible with this one.
         schema: Version of this record.
     """
 
@@ -93,17 +93,17 @@ class Space:
     def __post_init__(self) -> None:
         if self.dim is not None and self.dim < 1:
             raise DataError(
-                f"a space wants at least 1 dimension, but `dim` is {self.dim}. "
-                f"Give the length of one vector."
+                f"`dim` of a space is {self.dim}, but must be at least 1 dimension. Pass the "
+                f"length of a vector."
             )
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits, the same for vectors that may be compared with each other.
+        """Sixteen hexadecimal digits, equal for vectors that may be compared with each other.
 
-        It covers weights, preprocessing, dim and normalisation: not the stored precision (float16
-        is the same space as float32), nor lineage and measurements, which change no vector. Where
-        weights and preprocessing are unknown it can tell little apart.
+        It covers weights, preprocessing, dim and normalisation, but not the stored precision
+        (float16 is the same space as float32), nor parent, method and measurements. Without
+        weights and preprocessing, it distinguishes few models.
 
         Example:
             >>> Space(dim=2).fingerprint == Space(dim=2, dtype="float16").fingerprint
@@ -116,7 +116,7 @@ class Space:
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def with_measured(self, measured: CompatibleWith, *, compatible: bool = True) -> "Space":
-        """Returns the same space with one more measurement, in place of an older one there.
+        """Returns the space with a new measurement, which replaces an older one of that gallery.
 
         Example:
             >>> space = Space(dim=2).with_measured(CompatibleWith("ab", "mAP", 0.5))
@@ -128,25 +128,25 @@ class Space:
             True
         """
         yes, no = (
-            tuple(one for one in told if one.fingerprint != measured.fingerprint)
-            for told in (self.compatible_with, self.not_compatible_with)
+            tuple(entry for entry in entries if entry.fingerprint != measured.fingerprint)
+            for entries in (self.compatible_with, self.not_compatible_with)
         )
         if compatible:
             return replace(self, compatible_with=(*yes, measured), not_compatible_with=no)
         return replace(self, compatible_with=yes, not_compatible_with=(*no, measured))
 
     def to_json(self) -> str:
-        """Returns the record as JSON text, every key written out but an empty `MAY_LACK`."""
+        """Returns the record as JSON text, with all keys but an empty `not_compatible_with`."""
         record = asdict(self)
-        if not record[MAY_LACK]:
-            del record[MAY_LACK]
+        if not record[OPTIONAL_KEY]:
+            del record[OPTIONAL_KEY]
         return json.dumps(record, indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "a space record") -> "Space":
-        """Reads what `to_json` wrote, or a short record; `where` names the source in errors.
+        """Reads the text of `to_json`, or a short record; `where` names the source in errors.
 
-        A short record tells `weights`, or `name` in place of it, and what else is known.
+        A short record has `weights`, or `name` instead, and any other keys that are known.
 
         Example:
             >>> Space.from_json('{"name": "resnet50"}') == Space(
@@ -154,42 +154,55 @@ class Space:
             ... )
             True
         """
-        record = completed(parse(text, where), where)
-        check_schema(record, where)
-        check_keys(record, {**SPACE_KEYS, MAY_LACK: (list,)}, where)
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            raise _unreadable(where, error) from error
+        if not isinstance(record, dict):
+            raise _unreadable(where, f"it contains a {type(record).__name__}")
+        record = _complete(record, where)
+        if record["schema"] != SCHEMA:
+            raise DataError(
+                f"{where} has schema version {record['schema']!r}, but this nobackfill reads "
+                f"version {SCHEMA}. Upgrade nobackfill, or write the record again."
+            )
+        _check_keys(record, {**SPACE_KEYS, OPTIONAL_KEY: (list,)}, where)
         del record["schema"]
-        for key in ("compatible_with", MAY_LACK):
-            place = f"`{key}` of {where}"
-            record[key] = tuple(read_measured(entry, place) for entry in record[key])
+        for key in ("compatible_with", OPTIONAL_KEY):
+            for entry in record[key]:
+                _check_keys(entry, COMPATIBLE_KEYS, f"`{key}` of {where}")
+            record[key] = tuple(
+                CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
+                for entry in record[key]
+            )
         return cls(**record)
 
 
 def path_beside(path: Path | str) -> Path:
-    """Returns where the space of an artefact is described: `old.parquet` has `old.space.json`."""
+    """Returns the path of an artefact's space record: `old.space.json` for `old.parquet`."""
     return Path(path).with_suffix(".space.json")
 
 
 def read_space(path: Path | str, *, dim: int | None = None) -> Space | None:
-    """Reads the space of the artefact at `path` from the file beside it; None if there is none.
+    """Reads the space record beside an artefact; None if there is none.
 
     Args:
-        path: Of vectors.
-        dim: How many dimensions they have, for a record that does not tell it.
+        path: Path of the artefact.
+        dim: Number of dimensions of its vectors, for a record without `dim`.
     """
-    beside = path_beside(path)
-    if not beside.exists():
+    record = path_beside(path)
+    if not record.exists():
         return None
-    space = with_dim(read_record(beside), dim)
+    space = with_dim(read_record(record), dim)
     if space.dim is None:
         raise DataError(
-            f"{beside} does not tell `dim`, how many dimensions a vector has. Add it, as in "
-            f"{SAMPLE}."
+            f"{record} has no `dim`, the number of dimensions of a vector. Add it, as in {SAMPLE}."
         )
     return space
 
 
 def with_dim(space: Space, dim: int | None) -> Space:
-    """The same space with the dimensions that its vectors were seen to have, where it tells none.
+    """Returns the space with the dimensions of its vectors, if it has no `dim`.
 
     Example:
         >>> with_dim(Space(dim=None), 8).dim, with_dim(Space(dim=4), 8).dim
@@ -199,7 +212,7 @@ def with_dim(space: Space, dim: int | None) -> Space:
 
 
 def names_a_model(space: Space) -> bool:
-    """Whether a record tells vectors from those of other models, of the same dimensions.
+    """Whether a space differs from those of other models of the same dimensions.
 
     Example:
         >>> names_a_model(Space(dim=8)), names_a_model(Space(dim=8, weights="5e8f"))
@@ -209,109 +222,80 @@ def names_a_model(space: Space) -> bool:
 
 
 def read_record(record: Path) -> Space:
-    """Reads the file that describes a space."""
+    """Reads a space record."""
     try:
         text = record.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise unreadable(str(record), error) from error
+        raise _unreadable(str(record), error) from error
     return Space.from_json(text, where=str(record))
 
 
 def write_space(path: Path | str, space: Space) -> Path:
-    """Describes the artefact at `path` in a file beside it, and returns that file's path."""
-    beside = path_beside(path)
-    write_record(beside, space)
-    return beside
-
-
-def write_record(record: Path, space: Space) -> None:
-    """Writes the file that describes a space, whole or not at all."""
-    write_text(record, space.to_json() + "\n")
-
-
-def parse(text: str, where: str) -> dict[str, Any]:
-    """Returns the JSON object that `text` holds."""
-    try:
-        record = json.loads(text)
-    except ValueError as error:
-        raise unreadable(where, error) from error
-    if not isinstance(record, dict):
-        raise unreadable(where, f"it holds a {type(record).__name__}")
+    """Writes the space record of the artefact at `path`, and returns the record's path."""
+    record = path_beside(path)
+    write_record(record, space)
     return record
 
 
-def completed(record: dict[str, Any], where: str) -> dict[str, Any]:
-    """A record with all its keys, if it tells at least which model made the vectors.
+def write_record(record: Path, space: Space) -> None:
+    """Writes a space record atomically."""
+    write_text(record, space.to_json() + "\n")
+
+
+def _complete(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """Returns a record with all keys, if it names at least the model.
 
     Example:
-        >>> completed({"name": "resnet50", "dim": 8}, "here")["weights"]
+        >>> _complete({"name": "resnet50", "dim": 8}, "here")["weights"]
         'resnet50'
     """
-    told = {**record}
-    if "name" in told:
-        if told.get("weights") is not None:
+    record = {OPTIONAL_KEY: [], **record}
+    if "name" in record:
+        if record.get("weights") is not None:
             raise DataError(
-                f"{where} tells `weights` and `name`, but each says which model made the vectors. "
-                f"Keep one of them."
+                f"{where} has `weights` and `name`, but both name the model. Keep one of them."
             )
-        told["weights"] = told.pop("name")
-    told.setdefault(MAY_LACK, [])
-    if missing := [key for key in SPACE_KEYS if key not in told]:
-        if not told.get("weights"):
-            raise DataError(
-                f"{where} lacks {', '.join(missing)}, and does not name the model. Write at least "
-                f"its name, or the SHA-256 of its weights as `weights`: {SAMPLE}. Or remove the "
-                f"record: the vectors then count as undeclared."
-            )
-        told = {**UNKNOWN, **told}
-    return told
+        record["weights"] = record.pop("name")
+    missing = [key for key in SPACE_KEYS if key not in record]
+    if missing and not record.get("weights"):
+        raise DataError(
+            f"{where} lacks {', '.join(missing)}, and does not name the model. Add at least its "
+            f"name, or the SHA-256 of its weights as `weights`: {SAMPLE}. Or remove the record: "
+            f"the vectors then count as undeclared."
+        )
+    return {**UNKNOWN, **record} if missing else record
 
 
-def read_measured(entry: Any, where: str) -> CompatibleWith:
-    """A measurement, as it stands in a record."""
-    check_keys(entry, COMPATIBLE_KEYS, where)
-    return CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
-
-
-def unreadable(where: str, reason: object) -> DataError:
-    """Returns the error for a record that is no JSON object."""
+def _unreadable(where: str, reason: object) -> DataError:
+    """Returns the error for a record that is not a JSON object."""
     return DataError(
-        f"{where} should hold a JSON object that describes a space, but cannot be read: {reason}. "
+        f"{where} must contain a JSON object that describes a space, but cannot be read: {reason}. "
         f"Write it again, or remove it: the vectors then count as undeclared."
     )
 
 
-def check_schema(record: dict[str, Any], where: str) -> None:
-    """Refuses a record of another version than ours."""
-    schema = record["schema"]
-    if schema != SCHEMA:
-        raise DataError(
-            f"{where} has schema version {schema!r}, but this nobackfill reads version {SCHEMA}. "
-            f"Upgrade nobackfill, or write the record again with this version."
-        )
-
-
-def check_keys(record: Any, wanted: dict[str, Kinds], where: str) -> None:
-    """Refuses a record with a missing key, an unknown key, or a value of the wrong kind."""
+def _check_keys(record: Any, kinds_by_key: dict[str, Kinds], where: str) -> None:
+    """Raises at a missing key, an unknown key, or a value of the wrong type."""
+    names = ", ".join(kinds_by_key)
     if not isinstance(record, dict):
         raise DataError(
-            f"{where} should hold objects with the keys {', '.join(wanted)}, but one is "
-            f"{record!r}. Write the record again."
+            f"{where} must contain objects with the keys {names}, not {record!r}. Write the record "
+            f"again."
         )
-    if missing := [key for key in wanted if key not in record]:
+    if missing := [key for key in kinds_by_key if key not in record]:
         raise DataError(
-            f"{where} lacks {', '.join(missing)}. Add what is missing (null where it is not "
-            f"known), or remove the record: the vectors then count as undeclared."
+            f"{where} lacks {', '.join(missing)}. Add what is missing (null if it is unknown), or "
+            f"remove the record: the vectors then count as undeclared."
         )
-    if unknown := [key for key in record if key not in wanted]:
+    if unknown := [key for key in record if key not in kinds_by_key]:
         raise DataError(
             f"{where} has unknown keys: {', '.join(unknown)}. Remove them; the known ones are "
-            f"{', '.join(wanted)}."
+            f"{names}."
         )
-    for key, kinds in wanted.items():
-        if type(record[key]) not in kinds:  # not isinstance: `true` is no number here
-            names = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "null")
+    for key, kinds in kinds_by_key.items():
+        if type(record[key]) not in kinds:  # not isinstance: `true` is not a number here
+            types = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "null")
             raise DataError(
-                f"{where}: `{key}` should be {names}, but is {record[key]!r}. Correct it, or write "
-                f"the record again."
+                f"{where}: `{key}` must be {types}, not {record[key]!r}. Correct it, or write the "
+                f"record again."
             )

@@ -1,4 +1,4 @@
-"""Vectors: what a model made of a collection, one row per item, checked once and then trusted."""
+"""Vectors: the embeddings of a collection with ids, labels and columns, checked when created."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,17 +23,17 @@ RESERVED = ("id", "vector", "label")
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Vectors:
-    """What a model made of a collection: an id and a vector per item, and what else is known.
+    """The embeddings of a collection: an id and a vector per item, optionally labels and columns.
 
     Args:
-        ids: Text or whole numbers, no two the same.
-        vectors: A tensor or an array of float16, float32 or float64, one row per item. It is not
-            copied, and no row of it may be zero, NaN or infinite.
-        labels: The class of each item, as text or whole numbers.
-        columns: More values per item by name: text, whole numbers, floats or booleans. `is_query`
-            and `is_gallery` are booleans.
-        space: What made the vectors, if that is known.
-        compatible_dim: How many of the first dimensions meet older galleries, if not all.
+        ids: Unique ids: text or whole numbers.
+        vectors: Tensor or array of float16, float32 or float64, one row per item. It is not
+            copied. No row may be zero or contain NaN or infinity.
+        labels: Class of each item, as text or whole numbers.
+        columns: More values per item, by name: text, whole numbers, floats or booleans.
+            `is_query` and `is_gallery` are booleans.
+        space: Space of the vectors, if it is known.
+        compatible_dim: Number of leading dimensions to compare with older galleries; None for all.
 
     Example:
         >>> photos = Vectors(["a", "b"], torch.eye(2), labels=[7, 8], columns={"camera": [1, 1]})
@@ -64,14 +64,14 @@ class Vectors:
             ids=as_key(ids, "id"),
             vectors=as_matrix(vectors),
             labels=None if labels is None else as_key(labels, "label"),
-            columns={name: read_column(name, values) for name, values in (columns or {}).items()},
+            columns={name: _read_column(name, values) for name, values in (columns or {}).items()},
             space=space,
             compatible_dim=compatible_dim,
         )
-        check_lengths(self)
-        check_unique(self.ids)
+        _check_lengths(self)
+        _check_unique(self.ids)
         check_rows(self.vectors, self.ids)
-        check_dimensions(self)
+        _check_dimensions(self)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,16 +90,16 @@ class Vectors:
 
     @property
     def dim(self) -> int:
-        """How many dimensions a vector has."""
+        """Number of dimensions of a vector."""
         return self.vectors.shape[1]
 
     def select(self, rows: Values) -> "Vectors":
-        """Returns some of the items, with all that is known of them.
+        """Returns a subset of the items, with their labels and columns.
 
         Args:
-            rows: One boolean per item, or row numbers in the order wanted.
+            rows: One boolean per item, or row numbers in the order of the result.
         """
-        index = row_numbers(rows, len(self))
+        index = _row_numbers(rows, len(self))
         return Vectors(
             self.ids[index],
             self.vectors[torch.from_numpy(index).to(self.vectors.device)],
@@ -110,38 +110,38 @@ class Vectors:
         )
 
     def save(self, path: Path | str) -> None:
-        """Writes a file in the format that its suffix names, and the space beside it if known.
+        """Writes a file in the format of its suffix, and the space as `NAME.space.json`.
 
         The formats are .parquet, .safetensors, .npz and .npy. float64 becomes float32. An error or
-        a kill leaves what was there before.
+        a killed process leaves the previous file unchanged.
         """
         path = Path(path)
-        write_contents(path, to_contents(self))
+        write_contents(path, _to_contents(self))
         if self.space is not None:
             write_space(path, self.space)
 
 
 def load_vectors(path: Path | str) -> Vectors:
-    """Reads a file that `Vectors.save` or someone else wrote, in the format that its suffix names.
+    """Reads a file of vectors, written by `Vectors.save` or another program.
 
-    The space is taken from the file's own metadata or, failing that, from `NAME.space.json` beside
-    it; what was measured after the file was written stands beside it only. Vectors in .npy and
-    .safetensors are memory-mapped: looked through once, never copied, and changing the tensor does
-    not change the file.
+    The space is read from the file's metadata or else from `NAME.space.json`. Compatibility that
+    was measured later is in `NAME.space.json` only. Vectors in .npy and .safetensors are
+    memory-mapped: read once to check them, never copied. Changing the tensor does not change the
+    file.
     """
     path = Path(path)
     try:
-        return from_contents(read_contents(path), path)
+        return _from_contents(read_contents(path), path)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def to_contents(vectors: Vectors) -> Contents:
-    """Returns what to write: one array per column, and at most float32."""
+def _to_contents(vectors: Vectors) -> Contents:
+    """Returns the contents to write, with vectors in at most float32."""
     matrix = vectors.vectors.cpu().contiguous()
     if matrix.dtype == torch.float64:
         matrix = matrix.float()
-        check_rows(matrix, vectors.ids)  # what float32 cannot hold is infinite or zero by now
+        check_rows(matrix, vectors.ids)  # values beyond float32 became infinite or zero
     columns = {"id": vectors.ids, **vectors.columns}
     if vectors.labels is not None:
         columns["label"] = vectors.labels
@@ -153,106 +153,96 @@ def to_contents(vectors: Vectors) -> Contents:
     return Contents(matrix, columns, notes)
 
 
-def from_contents(contents: Contents, path: Path) -> Vectors:
-    """Checks what was read from the file at `path`."""
+def _from_contents(contents: Contents, path: Path) -> Vectors:
+    """Checks the contents of the file at `path`."""
     columns, notes = dict(contents.columns), contents.notes
     dim = contents.vector.shape[1] if contents.vector.ndim == 2 else None
+    # Take the space from the file, but later measurements from the record beside it.
+    space = record = read_space(path, dim=dim)
+    if SPACE in notes:
+        space = Space.from_json(notes[SPACE])
+        if record is not None and record.fingerprint == space.fingerprint:
+            space = replace(
+                space,
+                compatible_with=record.compatible_with,
+                not_compatible_with=record.not_compatible_with,
+            )
+    compatible_dim = notes.get(COMPATIBLE_DIM)
+    if compatible_dim is not None and not compatible_dim.isdecimal():
+        raise DataError(
+            f"`{COMPATIBLE_DIM}` must be a number, not {compatible_dim!r}. Write the file again."
+        )
     return Vectors(
         columns.pop("id"),
         contents.vector,
         columns.pop("label", None),
         columns=columns,
-        space=told_space(notes, path, dim),
-        compatible_dim=read_compatible_dim(notes),
+        space=space,
+        compatible_dim=None if compatible_dim is None else int(compatible_dim),
     )
 
 
-def told_space(notes: dict[str, str], path: Path, dim: int | None) -> Space | None:
-    """What made the vectors, with the measurements of the record beside, if that is of them."""
-    beside = read_space(path, dim=dim)
-    if SPACE not in notes:
-        return beside
-    own = Space.from_json(notes[SPACE])
-    if beside is None or beside.fingerprint != own.fingerprint:
-        return own
-    measured = (beside.compatible_with, beside.not_compatible_with)
-    return replace(own, compatible_with=measured[0], not_compatible_with=measured[1])
-
-
-def read_compatible_dim(notes: dict[str, str]) -> int | None:
-    """Returns the number noted under `COMPATIBLE_DIM`, if there is one."""
-    text = notes.get(COMPATIBLE_DIM)
-    if text is not None and not text.isdecimal():
-        raise DataError(
-            f"`{COMPATIBLE_DIM}` wants a number, but is {text!r}. Write the file again."
-        )
-    return None if text is None else int(text)
-
-
-def read_column(name: str, values: Values) -> NDArray[Any]:
-    """Returns a column as an array, if its name is free."""
+def _read_column(name: str, values: Values) -> NDArray[Any]:
+    """Returns a column as an array, if its name is allowed."""
     if name in RESERVED or name.startswith(NOTES) or not name:
         raise DataError(
-            f"a column wants a name other than {', '.join(RESERVED)}, and not one that begins with "
-            f"{NOTES!r}, but one is named {name!r}. Pass ids, vectors and labels as arguments of "
-            f"their own, and rename other columns."
+            f"A column is named {name!r}. The names {', '.join(RESERVED)} and those that start "
+            f"with {NOTES!r} are reserved: pass ids, vectors and labels as arguments of their own, "
+            f"and rename other columns."
         )
     return as_flag(values, name) if name in FLAGS else as_column(values, name)
 
 
-def row_numbers(rows: Values, count: int) -> NDArray[np.int64]:
-    """Returns the row numbers that a boolean mask or a list of row numbers stands for."""
+def _row_numbers(rows: Values, count: int) -> NDArray[np.int64]:
+    """Converts a boolean mask or a list of row numbers to row numbers."""
     index = as_column(rows, "rows")
     if index.dtype.kind == "b" and len(index) == count:
         return np.flatnonzero(index)
     if index.dtype.kind != "i":
         raise DataError(
-            f"wanted {count} booleans, one per item, or row numbers, but got {len(index)} values "
-            f"of {index.dtype}. Check that they are about these items."
+            f"Pass {count} booleans, one per item, or row numbers, not {len(index)} values of "
+            f"{index.dtype}."
         )
     if (outside := index[(index < 0) | (index >= count)]).size:
-        raise DataError(
-            f"wanted row numbers from 0 to {count - 1}, but got {outside[0]}. Check that they are "
-            f"about these items."
-        )
+        raise DataError(f"Row numbers must be from 0 to {count - 1}, not {outside[0]}.")
     return np.ascontiguousarray(index)
 
 
-def check_lengths(vectors: Vectors) -> None:
-    """Refuses columns that do not have one value per vector."""
+def _check_lengths(vectors: Vectors) -> None:
+    """Raises if a column does not have one value per vector."""
     columns = {"id": vectors.ids, "label": vectors.labels, **vectors.columns}
     for name, column in columns.items():
         if column is not None and len(column) != len(vectors.vectors):
             raise DataError(
-                f"wanted one value per vector in `{name}`, but there are {len(column)} for "
+                f"`{name}` must have one value per vector, but has {len(column)} for "
                 f"{len(vectors.vectors)} vectors. Check that both come from the same items."
             )
 
 
-def check_unique(ids: NDArray[Any]) -> None:
-    """Refuses ids that occur twice: old and new are matched by them."""
+def _check_unique(ids: NDArray[Any]) -> None:
+    """Raises if an id occurs twice: old and new vectors are matched by id."""
     first = np.unique(ids, return_index=True)[1]
     if len(first) < len(ids):
-        again = np.ones(len(ids), dtype=np.bool_)
-        again[first] = False
-        row = int(np.flatnonzero(again)[0])
+        repeated = np.ones(len(ids), dtype=np.bool_)
+        repeated[first] = False
+        row = int(np.flatnonzero(repeated)[0])
         raise DataError(
-            f"wanted ids that occur once, but {int(again.sum())} of {len(ids)} are repetitions, "
-            f"the first being {ids[row].item()!r} (row {row}). Drop the repeated items, or give "
-            f"them ids of their own."
+            f"Ids must be unique, but {int(repeated.sum())} of {len(ids)} are repetitions, the "
+            f"first is {ids[row].item()!r} (row {row}). Drop the repeated items, or give them ids "
+            f"of their own."
         )
 
 
-def check_dimensions(vectors: Vectors) -> None:
-    """Refuses a space or a `compatible_dim` that cannot be that of these vectors."""
+def _check_dimensions(vectors: Vectors) -> None:
+    """Raises if the space or `compatible_dim` does not fit the vectors."""
     compatible_dim, dim = vectors.compatible_dim, vectors.dim
     if compatible_dim is not None and not 1 <= compatible_dim <= dim:
         raise DataError(
-            f"`compatible_dim` wants a number from 1 to {dim}, the dimensions there are, but is "
-            f"{compatible_dim}. Leave it out if all dimensions meet older galleries."
+            f"`compatible_dim` must be from 1 to {dim}, the dimensions of the vectors, not "
+            f"{compatible_dim}. Leave it out to compare all dimensions with older galleries."
         )
     if vectors.space is not None and vectors.space.dim != dim:
         raise DataError(
-            f"the space says {vectors.space.dim} dimensions, but the vectors have {dim}. It "
-            f"describes others: correct it, or leave it out (beside a file, remove .space.json)."
+            f"The space has {vectors.space.dim} dimensions, but the vectors have {dim}. It belongs "
+            f"to other vectors: correct it, or leave it out (for a file, remove .space.json)."
         )

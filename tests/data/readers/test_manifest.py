@@ -266,10 +266,13 @@ def test_a_named_file_that_is_missing_is_told_when_opened(tmp_path):
             "`split` of train, validation.*but has 'dev'",
         ),
         ({"split": ["train", "", "test", "val", "train"]}, "`split` of .*but has ''"),
-        ({"is_query": ["yes", "no", "no", "no", "no"]}, "`is_query` wants true or false"),
-        ({"is_query": [0, 1, 2, 0, 0]}, "`is_query` wants true or false"),
-        ({"is_gallery": [True, None, True, True, True]}, "`is_gallery` wants a value in each row"),
-        ({"camera": [1, None, 2, 3, 4]}, "`camera` wants a value in each row"),
+        ({"is_query": ["yes", "no", "no", "no", "no"]}, "`is_query` must be true or false"),
+        ({"is_query": [0, 1, 2, 0, 0]}, "`is_query` must be true or false"),
+        (
+            {"is_gallery": [True, None, True, True, True]},
+            "`is_gallery` must have a value",
+        ),
+        ({"camera": [1, None, 2, 3, 4]}, "`camera` must have a value"),
     ],
 )
 def test_columns_that_cannot_be_used(tmp_path, suffix, changes, told):
