@@ -12,7 +12,11 @@ from nobackfill.training.embed import embed_collection
 from nobackfill.training.jobs import plan_jobs
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
-from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
+from nobackfill.training.sequence import (
+    SequenceSummary,
+    compatibility_matrix,
+    summarize_sequence,
+)
 
 CPU = torch.device("cpu")
 GLYPHS = {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16}
@@ -106,46 +110,47 @@ def test_each_collection_is_searched_by_its_protocol(three, protocol):
 
 def test_several_tests_are_averaged_and_each_stands_by_itself(three, tmp_path):
     summary = summarize_sequence(tmp_path, three, device=CPU)
-    assert list(summary["tests"]) == ["data", "more"]
+    assert list(summary.tests) == ["data", "more"]
     for name, stem in (("data", "validation"), ("more", "test_more")):
         by_hand = [
             [mean_average_precision(stored(new, stem), stored(old, stem)) for old in three[: i + 1]]
             for i, new in enumerate(three)
         ]
-        for row, expected in zip(summary["tests"][name], by_hand, strict=True):
+        for row, expected in zip(summary.tests[name], by_hand, strict=True):
             assert row == pytest.approx(expected)
     for i in range(3):
         for j in range(i + 1):
-            both = [summary["tests"][name][i][j] for name in ("data", "more")]
+            both = [summary.tests[name][i][j] for name in ("data", "more")]
             assert both[0] != both[1]
-            assert summary["matrix"][i][j] == pytest.approx(sum(both) / 2)
+            assert summary.matrix[i][j] == pytest.approx(sum(both) / 2)
 
 
 def test_ac_and_am_are_counted_in_the_matrix(three, tmp_path):
     summary = summarize_sequence(tmp_path, three, device=CPU)
-    m = summary["matrix"]
+    m = summary.matrix
     better = [m[1][0] > m[0][0], m[2][0] > m[0][0], m[2][1] > m[1][1]]
-    assert summary["ac"] == pytest.approx(sum(better) / 3)
-    assert summary["am"] == pytest.approx(sum(sum(row) for row in m) / 6)
+    assert summary.ac == pytest.approx(sum(better) / 3)
+    assert summary.am == pytest.approx(sum(sum(row) for row in m) / 6)
 
 
 def test_a_file_says_all_of_it(three, tmp_path):
     summary = summarize_sequence(tmp_path, three, device=CPU)
-    assert json.loads((tmp_path / "sequence.json").read_text()) == summary
-    models = summary["models"]
-    assert [model["run"] for model in models] == ["1", "2", "3"]
-    assert [model["method"] for model in models] == ["independent", "bct", "ndpp"]
-    assert [model["step"] for model in models] == [0, 1, 2]
+    assert json.loads((tmp_path / "sequence.json").read_text()) == summary.to_json()
+    assert SequenceSummary.from_json(tmp_path / "sequence.json") == summary
+    models = summary.models
+    assert [model.run for model in models] == ["1", "2", "3"]
+    assert [model.method for model in models] == ["independent", "bct", "ndpp"]
+    assert [model.step for model in models] == [0, 1, 2]
     fingerprints = [stored(run).space.fingerprint for run in three]
-    assert [model["parent"] for model in models] == [None, *fingerprints[:2]]
+    assert [model.parent for model in models] == [None, *fingerprints[:2]]
 
 
 def test_one_test_needs_no_mean(place, tmp_path):
     alone = first(place)
     runs = [alone, trained(place, "second", "ndpp", 1, old="first")]
     summary = summarize_sequence(tmp_path, runs, device=CPU)
-    assert summary["tests"] == {}
-    assert summary["matrix"] == compatibility_matrix(runs, make_collection(DATA), device=CPU)
+    assert summary.tests == {}
+    assert summary.matrix == compatibility_matrix(runs, make_collection(DATA), device=CPU)
 
 
 def test_mapped_queries_ask_the_gallery_before_and_plain_ones_their_own(place):

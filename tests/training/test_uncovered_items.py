@@ -112,7 +112,7 @@ def test_each_model_embeds_what_is_searched_as_it_was_trained_to_see_it(files, r
     result = json.loads((tmp_path / "new" / "evaluation.json").read_text())
     expected = nb.evaluate(stored(old), stored(old)).summary()["old_old"]
     assert result["tests"]["more"]["old_old"] == pytest.approx(expected)
-    matrix = summarize_sequence(tmp_path, runs, device=CPU)["matrix"]
+    matrix = summarize_sequence(tmp_path, runs, device=CPU).matrix
     assert matrix[0][0] == pytest.approx(expected)
 
 

@@ -20,7 +20,8 @@ class BenchGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands."""
-        return _bench_commands().list_commands(ctx)
+        names: list[str] = _bench_commands().list_commands(ctx)
+        return names
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Command of a name; None if there is none."""

@@ -1,7 +1,7 @@
 """`nobackfill train` and its output."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,7 @@ from nobackfill.cli.output import console, emit, print_object
 if TYPE_CHECKING:
     from nobackfill.training.dry_run import Plan
     from nobackfill.training.jobs import Job
+    from nobackfill.training.sequence import SequenceSummary
 
 
 def train(
@@ -133,25 +134,25 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         console.print(facts)
 
 
-def print_sequence(folder: Path, summary: dict[str, Any], *, as_json: bool) -> None:
+def print_sequence(folder: Path, summary: "SequenceSummary", *, as_json: bool) -> None:
     """Prints the compatibility matrix of a sequence."""
     if as_json:
-        emit({"run": str(folder), **summary})
+        emit({"run": str(folder), **summary.to_json()})
         return
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("query ↓  gallery →")
-    for number in range(1, len(summary["matrix"]) + 1):
+    for number in range(1, len(summary.matrix) + 1):
         table.add_column(f"model {number}", justify="right")
-    for i, row in enumerate(summary["matrix"]):
+    for i, row in enumerate(summary.matrix):
         cells = [f"{100 * value:.2f}" for value in row]
         colored = [
-            cell if i == j else f"[{'green' if row[j] > summary['matrix'][j][j] else 'red'}]{cell}"
+            cell if i == j else f"[{'green' if row[j] > summary.matrix[j][j] else 'red'}]{cell}"
             for j, cell in enumerate(cells)
         ]
-        table.add_row(f"model {i + 1} ({summary['models'][i]['method']})", *colored)
+        table.add_row(f"model {i + 1} ({summary.models[i].method})", *colored)
     console.print(table)
     text = (
-        f"AC {summary['ac']:.2f}, AM {summary['am']:.3f} (mAP). The models are in {folder}; the "
+        f"AC {summary.ac:.2f}, AM {summary.am:.3f} (mAP). The models are in {folder}; the "
         f"matrix is in {folder / 'sequence.json'}."
     )
     print_object({}, as_json=False, text=text)

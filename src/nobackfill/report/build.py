@@ -47,6 +47,7 @@ from nobackfill.training.pipeline import (
     save_evaluation,
 )
 from nobackfill.training.run import Run
+from nobackfill.training.sequence import SequenceSummary
 from nobackfill.vectors import Vectors, load_vectors
 
 OWN = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")  # of each seed
@@ -112,9 +113,10 @@ def report_runs(
         decoding: How image files are read, where a report shows some.
         watch: Is told what is being done.
     """
-    if len(folders) == 1 and (found := folders[0] / "sequence.json").exists():
-        summary = json.loads(found.read_text(encoding="utf-8"))
-        return Report(sequence_page(summary, title=title or "A sequence of upgrades"), summary)
+    if len(folders) == 1 and (path := folders[0] / "sequence.json").exists():
+        sequence = SequenceSummary.from_json(path)
+        page = sequence_page(sequence, title=title or "A sequence of upgrades")
+        return Report(page, sequence.to_json())
     runs = [Run.open(folder) for folder in folders]
     for run in runs:
         if run.recipe.old.run is None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,54 @@ from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 
 
+@dataclass(frozen=True)
+class SequenceModel:
+    """One model of a sequence: folder name, method, step of the data and fingerprint it fits."""
+
+    run: str
+    method: str
+    step: int
+    parent: str | None
+
+
+@dataclass(frozen=True)
+class SequenceSummary:
+    """Results of a sequence, as stored in `sequence.json`.
+
+    Attributes:
+        models: Models in the order of training.
+        matrix: mAP of queries by model i (rows) on the gallery of model j (columns), for j <= i;
+            the mean over the tests, as in the paper.
+        ac: Share of upgrades that are compatible.
+        am: Mean of the matrix.
+        tests: Matrix of each test; empty with a single test.
+    """
+
+    models: list[SequenceModel]
+    matrix: list[list[float]]
+    ac: float
+    am: float
+    tests: dict[str, list[list[float]]]
+
+    @classmethod
+    def from_json(cls, path: Path) -> "SequenceSummary":
+        """Reads `sequence.json`."""
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**facts, "models": [SequenceModel(**model) for model in facts["models"]]})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `sequence.json`."""
+        return asdict(self)
+
+
 def summarize_sequence(
     folder: Path,
     runs: Sequence[Run],
     *,
     device: torch.device,
     decoding: Decoding = DEFAULT_DECODING,
-) -> dict[str, Any]:
-    """Writes the compatibility matrix, AC and AM of finished runs to `sequence.json`.
-
-    `matrix[i][j]` is the mAP of queries by model i on the gallery of model j, for j up to i. With
-    several tests it is their mean, as in the paper, and `tests` has the matrix of each.
-    """
+) -> SequenceSummary:
+    """Evaluates finished runs on all tests of the last recipe and writes `sequence.json`."""
     # Compute the matrix of each test, then their mean.
     matrices = {
         name or "data": compatibility_matrix(runs, collection, test=name, device=device)
@@ -51,22 +87,18 @@ def summarize_sequence(
     scores = compatibility(mean)
 
     # Summarize and save.
-    summary = {
-        "models": [
-            {
-                "run": run.folder.name,
-                "method": run.recipe.method.name,
-                "step": run.recipe.train.step,
-                "parent": run.lineage().parent,
-            }
-            for run in runs
-        ],
-        "matrix": mean,
-        "ac": scores.ac,
-        "am": scores.am,
-        "tests": matrices if len(matrices) > 1 else {},
-    }
-    write_text(folder / "sequence.json", json.dumps(summary, indent=2) + "\n")
+    models = [
+        SequenceModel(
+            run=run.folder.name,
+            method=run.recipe.method.name,
+            step=run.recipe.train.step,
+            parent=run.lineage().parent,
+        )
+        for run in runs
+    ]
+    tests = matrices if len(matrices) > 1 else {}
+    summary = SequenceSummary(models, mean, scores.ac, scores.am, tests)
+    write_text(folder / "sequence.json", json.dumps(summary.to_json(), indent=2) + "\n")
     return summary
 
 

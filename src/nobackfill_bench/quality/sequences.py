@@ -67,7 +67,9 @@ class SequenceSuite(Suite):
             "date": start.isoformat(timespec="seconds"),
             "device": device_name(device),
             "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
-            **{key: summary[key] for key in ("matrix", "ac", "am")},
+            "matrix": summary.matrix,
+            "ac": summary.ac,
+            "am": summary.am,
         }
 
 

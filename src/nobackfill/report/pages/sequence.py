@@ -1,36 +1,31 @@
 """The report of a sequence of upgrades: who can search whose gallery."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from nobackfill.report.charts_plots import heat_map
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.training.sequence import SequenceSummary
 
 
-def sequence_page(summary: Mapping[str, Any], *, title: str) -> Page:
-    """Writes down what `summarize_sequence` found.
-
-    Args:
-        summary: As `sequence.json` has it.
-        title: Of the page.
-    """
-    names = [f"{place + 1} {one['method']}" for place, one in enumerate(summary["models"])]
+def sequence_page(summary: SequenceSummary, *, title: str) -> Page:
+    """Returns the page of a sequence."""
+    names = [f"{number} {model.method}" for number, model in enumerate(summary.models, start=1)]
     upgrades = [(j, i) for i in range(len(names)) for j in range(i)]
-    matrix = summary["matrix"]
+    matrix = summary.matrix
     good = sum(matrix[i][j] > matrix[j][j] for j, i in upgrades)
     return Page(
         title=title,
         summary=[
             f"{good} of {len(upgrades)} upgrades without backfill beat the model that they "
-            f"replace (AC {summary['ac']:.2f}); the mean over all pairs (AM) is "
-            f"{100 * summary['am']:.1f} percent mAP."
+            f"replace (AC {summary.ac:.2f}); the mean over all pairs (AM) is "
+            f"{100 * summary.am:.1f} percent mAP."
         ],
         sections=[
             matrix_section("Who can search whose gallery", names, matrix),
             upgrades_section(names, matrix, upgrades),
-            *(matrix_section(f"On {test}", names, part) for test, part in summary["tests"].items()),
+            *(matrix_section(f"On {test}", names, part) for test, part in summary.tests.items()),
         ],
         not_measured=[
             "how sure the differences are: a sequence is compared by its means",
