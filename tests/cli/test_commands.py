@@ -230,7 +230,7 @@ def test_an_unexpected_error_is_two_as_well(command, files, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("nobackfill.evaluation.evaluate.plan_search", broken)
+    monkeypatch.setattr("nobackfill.evaluation.evaluate.plan_upgrade", broken)
     code, out, err = command(
         "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet", "--json"
     )

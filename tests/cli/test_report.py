@@ -271,8 +271,8 @@ def bad_new(files, folder, what):
         (
             "other ids",
             [
-                "4 queries that the new file lacks (first: 'item-005', 'item-006', 'item-007')",
-                "4 items that only the new file has (first: 'x1', 'x2', 'x3')",
+                "the new file lacks 4 items ('item-005', 'item-006', 'item-007', …)",
+                "the old file lacks 4 items that other files search ('x1', 'x2', 'x3', …)",
                 "--intersect",
             ],
         ),

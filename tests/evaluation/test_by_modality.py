@@ -8,8 +8,9 @@ import torch
 
 import nobackfill as nb
 from nobackfill.errors import DataError, SpaceMismatch
-from nobackfill.evaluation.by_modality import evaluate_modalities, modality_gap
+from nobackfill.evaluation.by_modality import evaluate_modalities
 from nobackfill.evaluation.evaluate import evaluate
+from nobackfill.evaluation.modality_gap import modality_gap
 from nobackfill.methods import METHODS
 from nobackfill.vectors.space import Space
 
@@ -169,8 +170,8 @@ def test_who_asks_and_who_is_searched_may_be_marked():
     assert found.summary()["directions"]["text_to_image"]["old_new"] == pytest.approx(
         expected.summary()["directions"]["text_to_image"]["old_new"]
     )
-    assert "image_to_text is left out: no image asks" in found.notes
-    assert "text_to_text is left out: no text is searched" in found.notes
+    assert "image_to_text is left out: there are no image queries" in found.notes
+    assert "text_to_text is left out: there are no text gallery items" in found.notes
     assert found.gaps == {**expected.gaps, "new_image_old_text": None}
 
 
@@ -253,7 +254,7 @@ def test_without_the_column_the_error_says_what_to_do():
 
 @pytest.mark.parametrize("values", [np.arange(COUNT) % 2, np.where(KINDS == "text", "text", "")])
 def test_a_modality_is_a_word(values):
-    with pytest.raises(DataError, match="wanted a word in the column `modality`"):
+    with pytest.raises(DataError, match="needs a word in the column `modality`"):
         evaluate_modalities(bare(OLD, modality=values), bare(NEW))
 
 
@@ -268,7 +269,7 @@ def test_the_column_may_stand_in_either_file_but_must_agree():
 
 def test_items_that_only_one_file_has_are_an_error_or_left_out():
     fewer = NEW.select(np.arange(1, COUNT))
-    with pytest.raises(DataError, match="that the new file lacks .first: 'item 0'"):
+    with pytest.raises(DataError, match="the new file lacks 1 queries .'item 0'"):
         evaluate_modalities(OLD, fewer)
     found = evaluate_modalities(OLD, fewer, intersect=True)
     both = evaluate_modalities(OLD.select(np.arange(1, COUNT)), fewer)
@@ -281,7 +282,7 @@ def test_items_that_only_one_file_has_are_an_error_or_left_out():
 def test_a_new_file_of_texts_alone_asks_with_texts_alone():
     found = evaluate_modalities(OLD, NEW.select(KINDS == "text"))
     assert list(found.directions) == ["text_to_image", "text_to_text"]
-    assert "image_to_text is left out: the new file has no image that asks" in found.notes
+    assert "image_to_text is left out: the new file has no image queries" in found.notes
     one = found.summary()["directions"]["text_to_image"]
     assert one["new_old"] == pytest.approx(np.mean(slow(NEW, OLD, "text", "image")[0]))
     assert one["new_new"] is one["old_new"] is None

@@ -12,8 +12,8 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.matrix import compatibility_matrix, mean_average_precision
-from nobackfill.evaluation.multi_plan import plan_common_search
 from nobackfill.evaluation.protocols import PROTOCOLS
+from nobackfill.evaluation.search_plan import plan_search
 from nobackfill.vectors.space import Space
 
 CLASSES, PER_CLASS = 6, 6
@@ -180,7 +180,7 @@ def test_shorter_queries_are_not_compared():
     assert a_to_b.p_scores[0].reason == "new/old was not measured"
     assert a_to_c.new_old == matrix.map[2][0]
     assert b_to_c.new_old == matrix.map[2][1]
-    plan = plan_common_search(models, PROTOCOLS["plain"])
+    plan = plan_search(models, PROTOCOLS["plain"])
     with pytest.raises(SpaceMismatch, match="at least the gallery's 8 dimensions.*have 5"):
         mean_average_precision(plan, PROTOCOLS["plain"], models["b"], models["a"])
 

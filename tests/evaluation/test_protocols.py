@@ -12,8 +12,8 @@ from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.evaluation.file_columns import rows_of
-from nobackfill.evaluation.pair_vectors import PairVectors
 from nobackfill.evaluation.protocols import PROTOCOLS, protocol_named
+from nobackfill.evaluation.search import PairVectors
 
 COUNT, CLASSES, DIM = 60, 8, 5
 LABELS = np.random.default_rng(0).integers(0, CLASSES, COUNT)

@@ -1,31 +1,26 @@
-"""The upgrade of a multimodal retriever: each direction by itself, and the gap between modalities.
+"""Evaluates the upgrade of a multimodal retriever: each direction by itself, and the modality gap.
 
-Directions are named by who asks and who is searched: `text_to_image`. Pairs are query/gallery.
+A direction is named by the modality of its queries and of its gallery: `text_to_image`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import combinations, permutations
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.evaluation.evaluate import (
-    Evaluation,
-    evaluate,
-    metrics_of,
-    search_as_planned,
-)
-from nobackfill.evaluation.file_columns import check_agreement, columns_of, roles_of, rows_of
-from nobackfill.evaluation.metrics import Retrieval, unit
+from nobackfill.evaluation.evaluate import evaluate
+from nobackfill.evaluation.file_columns import check_agreement, columns_of, file_with, roles_of
+from nobackfill.evaluation.metrics import Retrieval
+from nobackfill.evaluation.modality_gap import Gap, gaps_between
 from nobackfill.evaluation.notes import maps_queries
-from nobackfill.evaluation.pair_vectors import PairVectors
 from nobackfill.evaluation.protocols import Protocol, protocol_named
-from nobackfill.evaluation.search_plan import SearchPlan, plan_search
+from nobackfill.evaluation.result import Evaluation, metrics_of
+from nobackfill.evaluation.search import PairVectors, search_as_planned
+from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import (
     ADVICE,
     Verdict,
@@ -37,71 +32,31 @@ from nobackfill.evaluation.verdict import (
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in
 
-BLOCK = 1024  # queries that are looked at together
+BLOCK = 1024  # queries that are checked together
 
 
 class Direction(NamedTuple):
-    """Who asks, and who is searched."""
+    """Modality of the queries and of the gallery."""
 
-    asks: str
-    searched: str
+    query: str
+    gallery: str
 
     @property
     def name(self) -> str:
-        """As JSON has it: `text_to_image`."""
-        return f"{self.asks}_to_{self.searched}"
-
-
-class Gap(NamedTuple):
-    """The gaps between two modalities, None where not measured.
-
-    Attributes:
-        one: The first modality, such as `image`.
-        other: The second, such as `text`.
-        old: Before the upgrade.
-        new: After every item has been embedded again.
-        other_asks: Between new queries of the second and the old gallery of the first.
-        one_asks: Between new queries of the first and the old gallery of the second.
-    """
-
-    one: str
-    other: str
-    old: float | None
-    new: float | None
-    other_asks: float | None
-    one_asks: float | None
-
-    @property
-    def sentence(self) -> str:
-        """In words, without what was not measured.
-
-        Example:
-            >>> Gap("image", "text", 0.8, 0.6, 0.7, None).sentence
-            'The gap between images and texts: 0.800 before, 0.600 after a full backfill; 0.700 ...'
-        """
-        own = {"before": self.old, "after a full backfill": self.new}
-        met = {
-            f"from new {self.other}s to old {self.one}s": self.other_asks,
-            f"from new {self.one}s to old {self.other}s": self.one_asks,
-        }
-        parts = [
-            ", ".join(f"{gap:.3f} {what}" for what, gap in some.items() if gap is not None)
-            for some in (own, met)
-        ]
-        told = "; ".join(part for part in parts if part)
-        return f"The gap between {self.one}s and {self.other}s: {told}."
+        """The name in JSON: `text_to_image`."""
+        return f"{self.query}_to_{self.gallery}"
 
 
 @dataclass(frozen=True, eq=False)
 class ByModality:
-    """What was measured, direction by direction.
+    """The evaluations of all directions.
 
     Attributes:
-        directions: By name, such as `text_to_image`; those between two modalities come first.
-        old_new: Old queries on the new gallery, of the same directions; None where these cannot
-            be compared.
-        gap_pairs: How far every two modalities lie apart.
-        notes: What a reader should know about these numbers.
+        directions: Evaluation of each direction by its name, such as `text_to_image`; directions
+            between two modalities come first.
+        old_new: Old queries on the new gallery in each direction; None if not comparable.
+        gap_pairs: Gaps between every two modalities.
+        notes: Notes for the reader of the results.
     """
 
     directions: Mapping[str, Evaluation]
@@ -113,32 +68,28 @@ class ByModality:
     def gaps(self) -> dict[str, float | None]:
         """The gaps by name: `old`, `new`, `new_text_old_image` and `new_image_old_text`.
 
-        Of more than two modalities `old_image_text`, `new_image_text`, and so on.
+        With more than two modalities the first are `old_image_text`, `new_image_text`, and so on.
         """
         named: dict[str, float | None] = {}
         for pair in self.gap_pairs:
-            tail = "" if len(self.gap_pairs) == 1 else f"_{pair.one}_{pair.other}"
+            tail = "" if len(self.gap_pairs) == 1 else f"_{pair.first}_{pair.second}"
             named[f"old{tail}"], named[f"new{tail}"] = pair.old, pair.new
-            named[f"new_{pair.other}_old_{pair.one}"] = pair.other_asks
-            named[f"new_{pair.one}_old_{pair.other}"] = pair.one_asks
+            named[f"new_{pair.second}_old_{pair.first}"] = pair.second_to_first
+            named[f"new_{pair.first}_old_{pair.second}"] = pair.first_to_second
         return named
 
     def between(self, *verdicts: Verdict) -> list[str]:
-        """The names of the directions between two modalities that came to one of these verdicts."""
+        """Names of the directions between two modalities that have one of these verdicts."""
         return [
             name
-            for name, one in self.directions.items()
-            if is_between_modalities(name) and one.verdict in verdicts
+            for name, evaluation in self.directions.items()
+            if is_between_modalities(name) and evaluation.verdict in verdicts
         ]
 
     @property
     def verdict(self) -> Verdict:
         """The joint verdict of the directions between two modalities."""
-        return joint_verdict(
-            result.verdict
-            for name, result in self.directions.items()
-            if is_between_modalities(name)
-        )
+        return joint_verdict(self.directions[name].verdict for name in self.between(*ADVICE))
 
     @property
     def compatible(self) -> bool | None:
@@ -153,11 +104,11 @@ class ByModality:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as they go into JSON: fractions, and None for what was not measured."""
+        """The numbers for JSON: fractions, and None for what was not measured."""
         return {
             "directions": {
-                name: _with_old_new(one.summary(), self.old_new[name])
-                for name, one in self.directions.items()
+                name: _with_old_new(evaluation.summary(), self.old_new[name])
+                for name, evaluation in self.directions.items()
             },
             "modality_gap": self.gaps,
             "compatible": self.compatible,
@@ -179,97 +130,68 @@ def evaluate_modalities(
 ) -> ByModality:
     """Compares an old and a new model in every direction between the modalities of their files.
 
-    The modality of each item stands in the column `modality` of the old file, or of the new if the
-    old has none. A direction in which no query has anything to find is left out, with a note.
+    The column `modality` of the old file, or of the new one if the old has none, holds the
+    modality of each item. A direction in which no query has a relevant item is left out, with a
+    note.
 
     Args:
         old: Vectors of the model in service.
-        new: Vectors of the model that may take its place. Where it has none of a modality, that
-            one does not ask.
-        query_for_old: The new model's queries as a map made them for the old gallery.
-        independent: Vectors of a new model trained without constraint: the ceiling.
-        protocol: A name of `PROTOCOLS`, whose modalities are not looked at; "plain" by default.
-        intersect: Whether items that only one file has are left out instead of being an error.
-        seed: Of the drawing that intervals come from.
-        device: Where to search.
-        progress: Told from time to time how many searches are done, and of how many.
+        new: Vectors of the model that may replace it. Directions whose queries it lacks are left
+            out.
+        query_for_old: Query vectors of the new model, mapped for the old gallery.
+        independent: Vectors of a new model trained without constraint: the upper bound.
+        protocol: Name in `PROTOCOLS`, whose modalities are ignored; "plain" by default.
+        intersect: Whether to leave out items that only one file has, instead of raising an error.
+        seed: Random seed of the intervals.
+        device: Device of the search.
+        progress: Called with the number of searches done and the number of all searches.
     """
     _, rules = protocol_named(protocol)
-    asks = new if query_for_old is None else query_for_old
-    planned, missing = _plan_directions(old, asks, new, rules, intersect=intersect)
+    queries = new if query_for_old is None else query_for_old
+    plans, missing = _plan_directions(old, queries, new, rules, intersect=intersect)
     searches = 4 + (independent is not None)
-    total = searches * sum(len(plan.query_ids) for plan in planned.values())
+    total = searches * sum(len(plan.query_ids) for plan in plans.values())
     directions: dict[str, Evaluation] = {}
     old_new: dict[str, Retrieval | None] = {}
     before = 0
-    for one, plan in planned.items():
-        directions[one.name] = evaluate(
+    for direction, plan in plans.items():
+
+        def report(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        directions[direction.name] = evaluate(
             old,
             new,
             query_for_old=query_for_old,
             independent=independent,
             protocol=protocol,
-            modalities=(one.asks, one.searched),
-            intersect=intersect,
+            modalities=direction,
             seed=seed,
             device=device,
-            progress=_going_on(progress, before, total),
+            progress=report,
+            plan=plan,
         )
-        old_new[one.name] = None
+        old_new[direction.name] = None
         if plan.new_has_gallery and old.dim == new.dim:
             pair = PairVectors(plan, {"old_new": (old, new, None)}, device)["old_new"]
-            old_new[one.name] = search_as_planned(plan, rules, *pair)
+            old_new[direction.name] = search_as_planned(plan, rules, *pair)
         before += searches * len(plan.query_ids)
-        if progress is not None:
-            progress(before, total)
+        report(0, total, before)
     return ByModality(
         directions,
         old_new,
-        _gaps(planned, old, new, asks),
+        gaps_between(plans, old, new, queries),
         notes=(
             *(f"{name} is left out: {reason}" for name, reason in missing.items()),
-            *_cross_notes(planned),
-            *_old_new_notes(planned, old, new, mapped=query_for_old is not None),
-            *_said_once({name: one.notes for name, one in directions.items()}),
+            *_direction_notes(plans, old, new, mapped=query_for_old is not None),
+            *_merged({name: evaluation.notes for name, evaluation in directions.items()}),
         ),
     )
 
 
-def modality_gap(image: Float[Tensor, "images dim"], text: Float[Tensor, "texts dim"]) -> float:
-    r"""The distance between the centroids of two modalities.
-
-    .. math::
-        \Bigl\lVert \frac{1}{n} \sum_{i=1}^{n} \frac{u_i}{\lVert u_i \rVert}
-        - \frac{1}{m} \sum_{j=1}^{m} \frac{v_j}{\lVert v_j \rVert} \Bigr\rVert
-
-    with the vectors :math:`u_i` of the one and :math:`v_j` of the other. From 0 to 2; the means
-    are taken in float64. Liang et al., Mind the Gap: Understanding the Modality Gap in Multi-modal
-    Contrastive Representation Learning, NeurIPS 2022.
-
-    Args:
-        image: Vectors of any length but zero.
-        text: Likewise.
-
-    Example:
-        >>> modality_gap(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.0, 3.0]]))
-        1.414...
-    """
-    if len(image) == 0 or len(text) == 0:
-        raise DataError(
-            f"wanted vectors of both modalities, but got {len(image)} and {len(text)}. Check the "
-            f"column `modality`."
-        )
-    centroids = [
-        unit(vectors.detach().to(torch.promote_types(vectors.dtype, torch.float32)), name)
-        .mean(dim=0, dtype=torch.float64)
-        .cpu()
-        for vectors, name in ((image, "image"), (text, "text"))
-    ]
-    return float((centroids[0] - centroids[1]).norm())
-
-
 def has_something_to_find(plan: SearchPlan) -> bool:
-    """Whether any query has anything to find that counts."""
+    """Whether any query has a relevant item that is not ignored."""
     count = len(plan.query_ids)
     return any(
         bool((plan.is_relevant(first, last) & ~plan.is_ignored(first, last)).any())
@@ -278,186 +200,127 @@ def has_something_to_find(plan: SearchPlan) -> bool:
     )
 
 
-def _with_old_new(summary: dict[str, Any], found: Retrieval | None) -> dict[str, Any]:
-    """A direction's summary, with old queries on the new gallery beside the other pairs."""
-    mean, first, metrics = None, None, {}
-    if found is not None:
-        mean, first = found.mean_average_precision, found.recall(1)
-        metrics = {"old_new": metrics_of(found)}
+def _with_old_new(summary: dict[str, Any], result: Retrieval | None) -> dict[str, Any]:
+    """The summary of a direction, with old queries on the new gallery added to the other pairs."""
+    metrics = {} if result is None else {"old_new": metrics_of(result)}
     return {
         **summary,
-        "old_new": mean,
+        "old_new": None if result is None else result.mean_average_precision,
         "metrics": {**summary["metrics"], **metrics},
-        "recall_at_1": {**summary["recall_at_1"], "old_new": first},
+        "recall_at_1": {
+            **summary["recall_at_1"],
+            "old_new": None if result is None else result.recall(1),
+        },
     }
 
 
 def _plan_directions(
-    old: Vectors, asks: Vectors, new: Vectors, rules: Protocol, *, intersect: bool
+    old: Vectors, queries: Vectors, new: Vectors, rules: Protocol, *, intersect: bool
 ) -> tuple[dict[Direction, SearchPlan], dict[str, str]]:
-    """The searches of every direction, and by name why others have none."""
-    sides = _sides(old, asks, leave_one_out=rules.leave_one_out)
-    planned: dict[Direction, SearchPlan] = {}
+    """The plan of every direction, and the reason why others have none, by their name."""
+    roles = _roles(old, queries, leave_one_out=rules.leave_one_out)
+    plans: dict[Direction, SearchPlan] = {}
     missing: dict[str, str] = {}
-    for one in _directions(sides):
-        if (reason := _no_search(one, sides, old, asks)) is not None:
-            missing[one.name] = reason
-            continue
-        plan = plan_search(
-            old,
-            asks,
-            new,
-            same_camera=rules.same_camera,
-            leave_one_out=rules.leave_one_out,
-            modalities=(one.asks, one.searched),
-            intersect=intersect,
-        )
-        if has_something_to_find(plan):
-            planned[one] = plan
-        else:
-            other = "another" if one.asks == one.searched else "any"
-            missing[one.name] = f"no {one.asks} has {other} {one.searched} to find"
-    if not planned:
-        told = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+    within = [(modality, modality) for modality in sorted(roles)]
+    for query, gallery in [*permutations(roles, 2), *within]:
+        direction = Direction(query, gallery)
+        reason = _no_search(direction, roles[query][0], roles[gallery][1], old, queries)
+        if reason is None:
+            plan = plan_upgrade(
+                old, queries, new, replace(rules, modalities=direction), intersect=intersect
+            )
+            if has_something_to_find(plan):
+                plans[direction] = plan
+                continue
+            other = "another" if query == gallery else "any"
+            reason = f"no {query} has {other} {gallery} to find"
+        missing[direction.name] = reason
+    if not plans:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         raise DataError(
-            f"wanted a direction in which some query has something to find, but there is none "
-            f"({told}). Check the columns `label` and `modality`: what belongs together shares a "
-            f"label."
+            f"there is no direction in which any query has something to find ({reasons}). Check "
+            f"the columns `label` and `modality`: items that belong together share a label."
         )
-    return planned, missing
+    return plans, missing
 
 
-def _sides(old: Vectors, asks: Vectors, *, leave_one_out: bool) -> dict[str, tuple[Ids, Ids]]:
-    """Of each modality the ids that ask and those that are searched; texts before images."""
-    file = next((one for one in (old, asks) if "modality" in one.columns), None)
+def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> dict[str, tuple[Ids, Ids]]:
+    """Ids of the queries and of the gallery of each modality; texts before images."""
+    file = file_with("modality", (old, new))
     if file is None:
         raise DataError(
-            "wanted a column `modality`, which tells images from texts, but neither file has one. "
-            "Add it to either (`image`, `text`), or evaluate all items together, without "
-            "--by-modality."
+            "an evaluation by modality needs a column `modality`, but neither file has one. Add it "
+            "to either (`image`, `text`), or evaluate all items together, without --by-modality."
         )
-    kind = file.columns["modality"]
-    queries, gallery = roles_of((old, asks), leave_one_out=leave_one_out)
-    takes_part = is_in(file.ids, queries) | is_in(file.ids, gallery)
-    if kind.dtype.kind != "U" or (kind[takes_part] == "").any():
+    column = file.columns["modality"]
+    queries, gallery = roles_of((old, new), leave_one_out=leave_one_out)
+    searched = is_in(file.ids, queries) | is_in(file.ids, gallery)
+    if column.dtype.kind != "U" or (column[searched] == "").any():
+        values = ", ".join(map(repr, np.unique(column[searched])[:3].tolist()))
         raise DataError(
-            f"wanted a word in the column `modality` of every item, such as `image` or `text`, but "
-            f"it holds {', '.join(map(repr, np.unique(kind[takes_part])[:3].tolist()))}. Write it "
-            f"again."
+            f"every item needs a word in the column `modality`, such as `image` or `text`, but it "
+            f"contains {values}. Correct the column."
         )
-    shared = old.ids[is_in(old.ids, asks.ids)]
-    check_agreement("modality", {"the old file": old, "the new file": asks}, shared)
+    shared = old.ids[is_in(old.ids, new.ids)]
+    check_agreement("modality", {"the old file": old, "the new file": new}, shared)
     return {
         name: (
-            queries[is_in(queries, file.ids[kind == name])],
-            gallery[is_in(gallery, file.ids[kind == name])],
+            queries[is_in(queries, file.ids[column == name])],
+            gallery[is_in(gallery, file.ids[column == name])],
         )
-        for name in sorted(set(kind[takes_part].tolist()), reverse=True)
+        for name in sorted(set(column[searched].tolist()), reverse=True)
     }
 
 
-def _directions(sides: Mapping[str, tuple[Ids, Ids]]) -> Iterator[Direction]:
-    """Every direction, those between two modalities first."""
-    yield from (Direction(*pair) for pair in permutations(sides, 2))
-    yield from (Direction(kind, kind) for kind in sorted(sides))
-
-
 def _no_search(
-    direction: Direction, sides: Mapping[str, tuple[Ids, Ids]], old: Vectors, asks: Vectors
+    direction: Direction, queries: Ids, gallery: Ids, old: Vectors, new: Vectors
 ) -> str | None:
-    """Why a direction has no search at all; None where it has one."""
-    queries, gallery = sides[direction.asks][0], sides[direction.searched][1]
+    """The reason why a direction has no search; None if it has one."""
     if len(queries) == 0:
-        return f"no {direction.asks} asks"
+        return f"there are no {direction.query} queries"
     if len(gallery) == 0:
-        return f"no {direction.searched} is searched"
-    if not is_in(queries, asks.ids).any():
-        return f"the new file has no {direction.asks} that asks"
-    labels = columns_of((old, asks), np.union1d(queries, gallery)).get("label")
+        return f"there are no {direction.gallery} gallery items"
+    if not is_in(queries, new.ids).any():
+        return f"the new file has no {direction.query} queries"
+    labels = columns_of((old, new), np.union1d(queries, gallery)).get("label")
     if labels is not None and len(np.unique(labels)) < 2:
-        return "all items are of one class, and whatever is found is right"
+        return "all items are of one class, so every result is right"
     return None
 
 
-def _gaps(
-    planned: Mapping[Direction, SearchPlan], old: Vectors, new: Vectors, asks: Vectors
-) -> tuple[Gap, ...]:
-    """The gaps between every two modalities, of the items that took part."""
-    items: dict[str, Ids] = {}
-    for direction, plan in planned.items():
-        for kind, ids in zip(direction, (plan.query_ids, plan.gallery_ids), strict=True):
-            items[kind] = np.union1d(items.get(kind, ids), ids)
-
-    def met(asking: str, stored: str) -> float | None:
-        plan = planned.get(Direction(asking, stored))
-        return None if plan is None else _gap(asks, plan.query_ids, old, plan.gallery_ids)
-
-    return tuple(
-        Gap(
-            one,
-            other,
-            old=_gap(old, items[one], old, items[other]),
-            new=_gap(new, items[one], new, items[other]),
-            other_asks=met(other, one),
-            one_asks=met(one, other),
-        )
-        for one, other in combinations(sorted(items), 2)
-    )
-
-
-def _gap(one: Vectors, ids: Ids, other: Vectors, other_ids: Ids) -> float | None:
-    """Between items of two files, by the dimensions that meet; None where a file lacks some."""
-    if not (is_in(ids, one.ids).all() and is_in(other_ids, other.ids).all()):
-        return None
-    return modality_gap(rows_of(one, ids)[:, : other.dim], rows_of(other, other_ids))
-
-
-def _cross_notes(planned: Mapping[Direction, SearchPlan]) -> list[str]:
-    """Whether there is no direction between modalities to decide by."""
-    if any(one.asks != one.searched for one in planned):
-        return []
-    return ["without a direction between two modalities there is no verdict, and no gap"]
-
-
-def _old_new_notes(
-    planned: Mapping[Direction, SearchPlan], old: Vectors, new: Vectors, *, mapped: bool
+def _direction_notes(
+    plans: Mapping[Direction, SearchPlan], old: Vectors, new: Vectors, *, mapped: bool
 ) -> list[str]:
-    """Why old queries cannot be put to the new gallery, or need not be."""
+    """Notes on a missing verdict, and on old queries on the new gallery."""
+    notes = []
+    if all(direction.query == direction.gallery for direction in plans):
+        notes.append("without a direction between two modalities there is no verdict, and no gap")
     if old.dim != new.dim:
         return [
+            *notes,
             f"old/new is not measured: old queries have {old.dim} dimensions, the new gallery "
-            f"{new.dim}"
+            f"{new.dim}",
         ]
-    lacking = [one.name for one, plan in planned.items() if not plan.new_has_gallery]
-    notes = []
+    lacking = [direction.name for direction, plan in plans.items() if not plan.new_has_gallery]
     if lacking:
         notes.append(
             f"old/new is not measured in {', '.join(lacking)}: the new file lacks the gallery"
         )
     if mapped or maps_queries(new.space):
         notes.append(
-            "new queries are mapped for the old gallery, so new gallery vectors lie in a space of "
+            "new queries are mapped for the old gallery, so new gallery vectors have a space of "
             "their own: old/new is expected to find nothing"
         )
     return notes
 
 
-def _said_once(notes: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Notes of all directions, each once; where not all have it, with the names of those."""
-    told: dict[str, list[str]] = {}
-    for name, some in notes.items():
-        for note in some:
-            told.setdefault(note, []).append(name)
+def _merged(notes: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The notes of all directions, each once; with names of directions, unless all have it."""
+    names: dict[str, list[str]] = {}
+    for name, of_direction in notes.items():
+        for note in of_direction:
+            names.setdefault(note, []).append(name)
     return [
-        note if len(names) == len(notes) else f"{', '.join(names)}: {note}"
-        for note, names in told.items()
+        note if len(holders) == len(notes) else f"{', '.join(holders)}: {note}"
+        for note, holders in names.items()
     ]
-
-
-def _going_on(
-    progress: Callable[[int, int], None] | None, before: int, total: int
-) -> Callable[[int, int], None] | None:
-    """Counts the searches of one direction on from those before it."""
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation.evaluate import Evaluation
+from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.methods.prototypes import class_means
 from nobackfill.ops.nearest import nearest, rows_per_block

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.notes import check_new_queries
 from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.evaluation.result import Evaluation
 from nobackfill.vectors.records import record_of, space_of
 from nobackfill.vectors.space import CompatibleWith, Space, write_record
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
-from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.geometry import cosine_spread, on_a_plane, uniformity
 from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, compare
+from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.thresholds import Similarities, similarities
 from nobackfill.methods.prototypes import class_means
 

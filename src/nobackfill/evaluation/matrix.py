@@ -10,13 +10,12 @@ import torch
 from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.evaluation.evaluate import search_as_planned
 from nobackfill.evaluation.file_columns import rows_of
-from nobackfill.evaluation.multi_plan import plan_common_search
 from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.protocols import Protocol, protocol_named
 from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
-from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.evaluation.search import search_as_planned
+from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
 
 
@@ -195,10 +194,10 @@ def compatibility_matrix(
     alone = independent or {}
     check_names(list(models), alone)
     name, rules = protocol_named(protocol)
-    plan = plan_common_search(
-        models,
+    plan = plan_search(
+        {f"`{model}`": file for model, file in models.items()},
         rules,
-        covering={_independent(model): file for model, file in alone.items()},
+        covering={f"`{_independent(model)}`": file for model, file in alone.items()},
         intersect=intersect,
         ground_truth=ground_truth,
     )

@@ -17,8 +17,8 @@ from nobackfill.core.atomic_files import replacing
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import Interval, paired_interval
-from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.metrics import unit
+from nobackfill.evaluation.result import Evaluation
 from nobackfill.ops.nearest import best_by_partition, comparable, rows_per_block
 
 BLOCK = 2**24  # cosines held at a time

@@ -1,4 +1,4 @@
-"""Plans a search over two vector files: queries, gallery, and relevant items, matched by id."""
+"""Plans a search over vector files: queries, gallery, and relevant items, matched by id."""
 
 import hashlib
 import json
@@ -20,6 +20,7 @@ from nobackfill.evaluation.file_columns import (
     roles_of,
     takes_part,
 )
+from nobackfill.evaluation.protocols import PROTOCOLS, Protocol
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
@@ -92,77 +93,66 @@ class SearchPlan:
 
 
 def plan_search(
-    old: Vectors,
-    new_query: Vectors,
-    new_gallery: Vectors,
+    files: Mapping[str, Vectors],
+    protocol: Protocol = PROTOCOLS["plain"],
     *,
-    same_camera: bool = True,
-    leave_one_out: bool = False,
-    modalities: tuple[str, str] | None = None,
+    new_gallery: Vectors | None = None,
+    covering: Mapping[str, Vectors] | None = None,
     intersect: bool = False,
     ground_truth: GroundTruth | None = None,
 ) -> SearchPlan:
-    """Plans a search over the items of an old and a new file.
+    """Plans a search over the items that all files have.
+
+    Columns are read from the first file that has them. Labels must agree. Items are in the order
+    of the oldest file.
 
     Args:
-        old: Old vectors: the stored gallery.
-        new_query: New query vectors.
-        new_gallery: New gallery vectors, usually the same file.
-        same_camera: Whether items of the query's label and camera count.
-        leave_one_out: Whether every item queries all others, regardless of the columns.
-        modalities: Modality of the queries and of the gallery, values of the column `modality`.
-        intersect: Whether to leave out items that only one file has, instead of raising an error.
+        files: Files by their name in errors, the oldest first.
+        protocol: Rules of the search.
+        new_gallery: Gallery vectors of the last file, if they may be in another file, or missing.
+        covering: Files that must have the same items, but whose columns are not read.
+        intersect: Whether to leave out items that a file lacks, instead of raising an error.
         ground_truth: Relevant items of each query, in place of labels.
     """
+    models = list(files.values())
+    every = {**files, **(covering or {})}
+    check_kind_of_ids(every)
     # choose queries and gallery
-    _check_dimensions(old, new_query)
-    both = {"the old file": old, "the new file": new_query}
-    files = list(both.values())
-    check_kind_of_ids(both)
-    queries, gallery = roles_of(files, leave_one_out=leave_one_out)
-    if modalities is not None:
-        queries, gallery = restrict_to_modalities(queries, gallery, modalities, files)
-    queries, gallery, notes = _in_both(
-        queries,
-        gallery,
-        old,
-        new_query,
-        new_gallery,
-        only_new=_only_new(new_query, old, modalities),
-        intersect=intersect,
-    )
-    check_not_empty(queries, gallery, "both files use the same ids")
-    # look up labels and cameras
-    return make_plan(
-        queries,
-        gallery,
-        labels=None if ground_truth is not None else _labels(both),
-        cameras=None if same_camera else cameras_of(files),
-        ground_truth=ground_truth,
-        intersect=intersect,
-        new_has_gallery=bool(is_in(gallery, new_gallery.ids).all()),
-        notes=notes,
-    )
-
-
-def make_plan(
-    queries: Ids,
-    gallery: Ids,
-    *,
-    labels: Values | None,
-    cameras: Values | None,
-    ground_truth: GroundTruth | None,
-    intersect: bool,
-    new_has_gallery: bool = True,
-    notes: tuple[str, ...] = (),
-) -> SearchPlan:
-    """Makes the plan of a search from its items and their labels, or from a ground truth."""
-    label_numbers: tuple[Int[Tensor, " _"], ...] | tuple[None, None] = (None, None)
+    queries, gallery = roles_of(models, leave_one_out=protocol.leave_one_out)
+    if protocol.modalities is not None:
+        queries, gallery = restrict_to_modalities(queries, gallery, protocol.modalities, models)
+    oldest = models[0].ids
+    queries, gallery = oldest[is_in(oldest, queries)], oldest[is_in(oldest, gallery)]
+    # leave out what a file lacks, or raise
+    gallery_ids = {name: file.ids for name, file in every.items()}
+    notes: list[str] = []
+    if new_gallery is not None:
+        gallery_ids[list(files)[-1]] = new_gallery.ids
+        if not is_in(gallery, new_gallery.ids).any():
+            gallery_ids[list(files)[-1]] = gallery
+            notes.append("new/new was not measured: the new file has none of the gallery")
+    others = _not_in_oldest(models, protocol.modalities)
+    lacking = _lacking(every, gallery_ids, queries, gallery, others)
+    if lacking and not intersect:
+        raise DataError(
+            f"all files must have the same items, but {'; '.join(lacking)}. Embed the same items "
+            f"with every model, or leave these out with --intersect."
+        )
+    notes += [f"left out: {items}" for items in lacking]
+    left_out = np.concatenate([others[:0], *lacking.values()])
+    queries, gallery = (ids[~is_in(ids, left_out)] for ids in (queries, gallery))
+    if len(queries) == 0 or len(gallery) == 0:
+        raise DataError(
+            f"a search needs queries and a gallery, but {len(queries)} queries and {len(gallery)} "
+            f"gallery items are left. Check the columns is_query and is_gallery, and that all "
+            f"files use the same ids."
+        )
+    # find the relevant and the ignored items
+    labels: tuple[Int[Tensor, " _"], ...] | tuple[None, None] = (None, None)
     relevant, ignored = None, _own_rows(queries, gallery)
     if ground_truth is None:
-        assert labels is not None
-        label_numbers = _numbers(labels, queries, gallery)
-        if len(torch.cat(label_numbers).unique()) < 2:
+        labels = _numbers(_labels(files), queries, gallery)
+        if len(torch.cat(labels).unique()) < 2:
             raise DataError(
                 "a search needs at least two classes, but all queries and gallery items have the "
                 "same label, so every result is right. Check the column of labels."
@@ -172,47 +162,43 @@ def make_plan(
         relevant = _listed(ground_truth.relevant, queries, gallery, must_exist=not intersect)
         listed = _listed(ground_truth.ignored, queries, gallery, must_exist=False)
         ignored = [a + b for a, b in zip(listed, ignored or [[]] * len(listed), strict=True)]
-    query_camera, gallery_camera = (
-        (None, None) if cameras is None else _numbers(cameras, queries, gallery)
-    )
+    cameras: tuple[Int[Tensor, " _"], ...] | tuple[None, None] = (None, None)
+    if not protocol.same_camera:
+        cameras = _numbers(_cameras(models), queries, gallery)
     return SearchPlan(
         query_ids=queries,
         gallery_ids=gallery,
-        query_labels=label_numbers[0],
-        gallery_labels=label_numbers[1],
+        query_labels=labels[0],
+        gallery_labels=labels[1],
         relevant=relevant,
-        query_camera=query_camera,
-        gallery_camera=gallery_camera,
+        query_camera=cameras[0],
+        gallery_camera=cameras[1],
         ignored=ignored,
-        new_has_gallery=new_has_gallery,
-        notes=notes,
+        new_has_gallery=new_gallery is None or bool(is_in(gallery, new_gallery.ids).all()),
+        notes=tuple(notes),
     )
 
 
-def check_not_empty(queries: Ids, gallery: Ids, condition: str) -> None:
-    """Raises if a search has no queries or no gallery."""
-    if len(queries) == 0 or len(gallery) == 0:
-        raise DataError(
-            f"a search needs queries and a gallery, but {len(queries)} queries and {len(gallery)} "
-            f"gallery items are left. Check the columns is_query and is_gallery, and that "
-            f"{condition}."
-        )
+def plan_upgrade(
+    old: Vectors,
+    new_query: Vectors,
+    new_gallery: Vectors,
+    protocol: Protocol = PROTOCOLS["plain"],
+    *,
+    intersect: bool = False,
+    ground_truth: GroundTruth | None = None,
+) -> SearchPlan:
+    """Plans a search over an old and a new file; raises if new queries do not fit the old gallery.
 
-
-def cameras_of(files: Sequence[Vectors]) -> Values:
-    """Ids and cameras of the first file that has a column `camera`."""
-    file = file_with("camera", files)
-    if file is None:
-        raise DataError(
-            "this protocol needs a column `camera`, but no file has one. Add it, or choose the "
-            "protocol `plain`."
-        )
-    return file.ids, file.columns["camera"]
-
-
-def _check_dimensions(old: Vectors, new: Vectors) -> None:
-    """Raises if new queries cannot be compared with old gallery vectors."""
-    dim = new.compatible_dim or new.dim
+    Args:
+        old: Old vectors: the stored gallery.
+        new_query: New query vectors.
+        new_gallery: New gallery vectors, usually the same file.
+        protocol: Rules of the search.
+        intersect: Whether to leave out items that only one file has, instead of raising an error.
+        ground_truth: Relevant items of each query, in place of labels.
+    """
+    dim = new_query.compatible_dim or new_query.dim
     if dim != old.dim:
         raise SpaceMismatch(
             f"new query vectors need the old {old.dim} dimensions, but they have {dim}. Fit a "
@@ -221,73 +207,82 @@ def _check_dimensions(old: Vectors, new: Vectors) -> None:
             f"or, if its method maps queries, make them by `nobackfill embed --side query` and "
             f"pass them by --query-for-old."
         )
-
-
-def _in_both(
-    queries: Ids,
-    gallery: Ids,
-    old: Vectors,
-    new_query: Vectors,
-    new_gallery: Vectors,
-    *,
-    only_new: Ids,
-    intersect: bool,
-) -> tuple[Ids, Ids, tuple[str, ...]]:
-    """Queries and gallery items that both files have, with notes; or an error about the others."""
-    # items that one of the files lacks
-    lacking = {
-        "queries that the old file lacks": queries[~is_in(queries, old.ids)],
-        "queries that the new file lacks": queries[~is_in(queries, new_query.ids)],
-        "gallery items that the old file lacks": gallery[~is_in(gallery, old.ids)],
-        "gallery items that the new file lacks": gallery[~is_in(gallery, new_gallery.ids)],
-        "items that only the new file has": only_new,
-    }
-    notes = []
-    if not is_in(gallery, new_gallery.ids).any():
-        lacking.pop("gallery items that the new file lacks")
-        notes.append("new/new was not measured: the new file has none of the gallery")
-    # report them, or leave them out
-    counts = [
-        f"{len(ids)} {what} (first: {', '.join(map(repr, ids[:3].tolist()))})"
-        for what, ids in lacking.items()
-        if len(ids)
-    ]
-    if counts and not intersect:
-        raise DataError(
-            f"both files must have the same items, but there are {'; '.join(counts)}. Embed the "
-            f"same items with both models, or leave these out with --intersect."
-        )
-    notes += [f"left out: {count}" for count in counts]
-    left_out = np.concatenate(list(lacking.values()))
-    return (
-        queries[~is_in(queries, left_out)],
-        gallery[~is_in(gallery, left_out)],
-        tuple(notes),
+    return plan_search(
+        {"the old file": old, "the new file": new_query},
+        protocol,
+        new_gallery=new_gallery,
+        intersect=intersect,
+        ground_truth=ground_truth,
     )
 
 
-def _only_new(new: Vectors, old: Vectors, modalities: tuple[str, str] | None) -> Ids:
-    """Ids of queries and gallery items that only the new file has."""
-    searched = takes_part(new)
-    if modalities is not None and "modality" in new.columns:
-        searched = searched & np.isin(new.columns["modality"], modalities)
-    ids: Ids = new.ids[searched & ~is_in(new.ids, old.ids)]
-    return ids
+def _not_in_oldest(files: Sequence[Vectors], modalities: tuple[str, str] | None) -> Ids:
+    """Ids of queries and gallery items of any file that are not in the oldest."""
+    oldest, *rest = files
+    missing = [oldest.ids[:0]]
+    for file in rest:
+        searched = takes_part(file) & ~is_in(file.ids, oldest.ids)
+        if modalities is not None and "modality" in file.columns:
+            searched &= np.isin(file.columns["modality"], modalities)
+        missing.append(file.ids[searched])
+    ids: Ids = np.concatenate(missing)
+    return ids[np.sort(np.unique(ids, return_index=True)[1])]
+
+
+def _lacking(
+    files: Mapping[str, Vectors],
+    gallery_ids: Mapping[str, Ids],
+    queries: Ids,
+    gallery: Ids,
+    others: Ids,
+) -> dict[str, Ids]:
+    """The items that each file lacks, by a description of them."""
+    lacking = {}
+    for name, file in files.items():
+        missing = {
+            "queries": queries[~is_in(queries, file.ids)],
+            "gallery items": gallery[~is_in(gallery, gallery_ids[name])],
+            "items that other files search": others[~is_in(others, file.ids)],
+        }
+        if np.array_equal(queries, gallery) and np.array_equal(
+            missing["queries"], missing["gallery items"]
+        ):
+            missing["items"] = missing.pop("queries")
+            del missing["gallery items"]
+        for what, ids in missing.items():
+            if len(ids):
+                first = ", ".join([*map(repr, ids[:3].tolist()), *["…"][: len(ids) > 3]])
+                lacking[f"{name} lacks {len(ids):,} {what} ({first})"] = ids
+    return lacking
 
 
 def _labels(files: Mapping[str, Vectors]) -> Values:
-    """Ids and labels of the first file that has labels; both files must agree."""
-    old, new = files.values()
-    if old.labels is None and new.labels is None:
+    """Ids and labels of the first file that has labels; all files must agree."""
+    labelled = {name: file for name, file in files.items() if file.labels is not None}
+    if not labelled:
         raise DataError(
-            "labels decide which items are relevant, but neither file has a column `label`. Add "
-            "one to either file, or name another column (`evaluate --group`). A .npy file has no "
-            "columns: write .npz or .parquet, or list the relevant items in a separate file "
+            "labels decide which items are relevant, but no file has a column `label`. Add one to "
+            "any file, or name another column (`evaluate --group`). A .npy file has no columns: "
+            "write .npz or .parquet, or list the relevant items in a separate file "
             "(--ground-truth)."
         )
-    check_agreement("label", files, old.ids[is_in(old.ids, new.ids)])
-    file = new if old.labels is None else old
-    return file.ids, np.asarray(file.labels)
+    first, *rest = labelled.values()
+    shared = first.ids
+    for file in rest:
+        shared = shared[is_in(shared, file.ids)]
+    check_agreement("label", labelled, shared)
+    return first.ids, np.asarray(first.labels)
+
+
+def _cameras(files: Sequence[Vectors]) -> Values:
+    """Ids and cameras of the first file that has a column `camera`."""
+    file = file_with("camera", files)
+    if file is None:
+        raise DataError(
+            "this protocol needs a column `camera`, but no file has one. Add it, or choose the "
+            "protocol `plain`."
+        )
+    return file.ids, file.columns["camera"]
 
 
 def _numbers(values: Values, *groups: Ids) -> tuple[Int[Tensor, " _"], ...]:

@@ -12,9 +12,9 @@ from nobackfill.core.atomic_files import write_text
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.matrix import mean_average_precision
-from nobackfill.evaluation.multi_plan import plan_common_search
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.scores import compatibility
+from nobackfill.evaluation.search_plan import plan_search
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import validation_vectors
 from nobackfill.training.pipeline import main_direction, open_tests
@@ -114,8 +114,8 @@ def compatibility_matrix(
     stored = [validation_vectors(run, collection, test=test, device=device) for run in runs]
     _, rules = protocol_named(collection.protocol)
     rules = replace(rules, modalities=main_direction(runs[-1], collection))
-    named = {str(run.folder): vectors for run, vectors in zip(runs, stored, strict=True)}
-    plan = plan_common_search(named, rules, ground_truth=collection.truth())
+    named = {f"`{run.folder}`": vectors for run, vectors in zip(runs, stored, strict=True)}
+    plan = plan_search(named, rules, ground_truth=collection.truth())
 
     # Search each gallery from the newest to the oldest; each step maps the queries once more.
     matrix = []

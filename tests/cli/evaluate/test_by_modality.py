@@ -168,7 +168,7 @@ def test_what_is_of_one_search_cannot_be_asked_of_several(command, files, option
 def test_without_the_column_it_is_two(command, files):
     code, out, err = command(*by_modality(files, old="plain"))
     assert (code, out) == (2, "")
-    assert "wanted a column `modality`" in err
+    assert "needs a column `modality`" in err
 
 
 def test_without_the_option_a_note_tells_of_it(command, files):

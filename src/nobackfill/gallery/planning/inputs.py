@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of, roles_of, rows_of
-from nobackfill.evaluation.search_plan import SearchPlan, plan_search
+from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.gallery.planning.order import (
     CLEAR_FIRST,
     UNCLEAR_FIRST,
@@ -134,7 +134,7 @@ def search_of(
     old: Vectors, new: Vectors, asks: Vectors, *, intersect: bool, queries: int
 ) -> tuple[SearchPlan, list[str]]:
     """Who asks and who is searched, and what a reader should know of it."""
-    search = plan_search(old, asks, new, intersect=intersect)
+    search = plan_upgrade(old, asks, new, intersect=intersect)
     if not search.new_has_gallery or not is_in(search.query_ids, new.ids).all():
         raise DataError(
             "wanted new vectors of queries and of gallery items, at least of some, but the new "

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.by_modality import ByModality, Gap
+from nobackfill.evaluation.by_modality import ByModality
+from nobackfill.evaluation.modality_gap import Gap
 from nobackfill.evaluation.verdict import between
 from nobackfill.report.charts import intervals
 from nobackfill.report.page import Figure, Page, Section, Table
