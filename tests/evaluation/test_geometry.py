@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.geometry import (
-    alignment,
     cosine_spread,
     crowded_groups,
     on_a_plane,
@@ -112,38 +111,6 @@ def test_directions_that_few_vectors_lack_are_zero():
         center, plane = principal_plane(x)
         assert plane.shape == (x.shape[1], 2)
         torch.testing.assert_close((x - center) @ plane @ plane.T + center, x)
-
-
-def alignment_by_hand(query, gallery, query_labels, gallery_labels, ignored):
-    """The mean over pairs of one class, one pair at a time."""
-    distances = [
-        (q / q.norm() - g / g.norm()).square().sum().item()
-        for i, q in enumerate(query)
-        for j, g in enumerate(gallery)
-        if query_labels[i] == gallery_labels[j] and j not in ignored[i]
-    ]
-    return sum(distances) / len(distances)
-
-
-@pytest.mark.parametrize("block", [1, 3, None])
-def test_alignment_is_its_formula_written_as_loops(block):
-    query, gallery = random(7, 3), random(9, 3, seed=1) + 0.3
-    asked, held = torch.tensor([5, 0, 5, 2, 2, 7, 0]), torch.tensor([0, 5, 5, 9, 2, 0, 1, 5, 2])
-    nothing = [[]] * 7
-    some = [[1, 1, 0], [], [7], [4, 3], [], [0], [0, 5]]  # twice, and of other classes, too
-    for ignored in (nothing, some):
-        by_hand = alignment_by_hand(query, gallery, asked, held, ignored)
-        given = None if ignored is nothing else ignored
-        found = alignment(query, gallery, asked, held, ignored=given, block=block)
-        assert found == pytest.approx(by_hand)
-
-
-def test_alignment_of_points_of_opposites_and_of_nothing():
-    x, labels = random(4, 3), torch.tensor([0, 1, 2, 3])
-    assert alignment(3 * x, x, labels, labels) == pytest.approx(0)
-    assert alignment(x, -x, labels, labels) == pytest.approx(4)
-    assert math.isnan(alignment(x, x, labels, labels + 4))
-    assert math.isnan(alignment(x, x, labels, labels, ignored=[[0], [1], [2], [3]]))
 
 
 def uniformity_by_hand(vectors):

@@ -1,6 +1,6 @@
-"""What a space looks like: how crowded its prototypes are, and a plane to see them on.
+"""Geometry of an embedding space: spread, uniformity and similarity of classes, layout in 2-D.
 
-Nothing here holds the cosines of all pairs but `pair_cosines`, which is for few classes.
+Only `pair_cosines`, for few classes, holds the cosines of all pairs in memory.
 """
 
 import importlib
@@ -18,9 +18,9 @@ from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.ops.nearest import check_finite, rows_per_block
 
-MOST_ROWS = 10_000  # of which `uniformity` compares all pairs
-FEWEST_ROWS = 10  # below this, t-SNE has no neighbourhoods to keep
-PERPLEXITY = 30.0  # of t-SNE: about how many neighbours a row has
+MOST_ROWS = 10_000  # rows whose pairs `uniformity` compares
+FEWEST_ROWS = 10  # fewer rows are too few for t-SNE
+PERPLEXITY = 30.0  # about the number of neighbours of a row in t-SNE
 
 
 def pair_cosines(prototypes: Float[Tensor, "classes dim"]) -> Float[Tensor, " pairs"]:
@@ -38,26 +38,26 @@ def pair_cosines(prototypes: Float[Tensor, "classes dim"]) -> Float[Tensor, " pa
 def cosine_spread(
     prototypes: Float[Tensor, "classes dim"], *, center: bool = False, block: int | None = None
 ) -> float:
-    r"""The standard deviation of the cosines between prototypes: low where they are evenly apart.
+    r"""The standard deviation of the cosines between prototypes: low if they are evenly spread.
 
     .. math::
         \mathrm{std}_{c < c'}\, \cos(\mu_c - m, \mu_{c'} - m), \qquad
         m = \bar\mu \;\text{with `center`, else } 0
 
-    Papyan et al. subtract the mean of all classes, the paper does not say; so both can be had.
+    Papyan et al. subtract the mean of all classes; the paper does not specify it.
 
-    No pair is ever looked at. With the unit rows :math:`u_c` and :math:`G = \sum_c u_c u_c^\top`,
+    No pair is computed. With the unit rows :math:`u_c` and :math:`G = \sum_c u_c u_c^\top`,
 
     .. math::
         \sum_{c, c'} u_c^\top u_{c'} = \Big\lVert \sum_c u_c \Big\rVert^2, \qquad
         \sum_{c, c'} (u_c^\top u_{c'})^2 = \lVert G \rVert_F^2,
 
-    less what a class has with itself. Sums are in float64; the result is right to about 1e-8.
+    minus the terms of :math:`c = c'`. Sums are in float64; the result is exact to about 1e-8.
 
     Args:
-        prototypes: One row per class. Of fewer than two classes the spread is NaN.
-        center: Whether the mean of all classes is subtracted first.
-        block: How many rows to add at once; by default what fits into 64 MB.
+        prototypes: One row per class. The spread of fewer than two classes is NaN.
+        center: Whether to subtract the mean of all classes first.
+        block: Number of rows to add at once; by default what fits into 64 MB.
     """
     classes, dim = prototypes.shape
     if classes < 2:
@@ -69,93 +69,25 @@ def cosine_spread(
         unit = F.normalize(rows.double() - shift, dim=-1)
         total += unit.sum(dim=0)
         gram += unit.T @ unit
-        alone += unit.square().sum()  # a class with itself: 1, or 0 where it has no direction
+        alone += unit.square().sum()  # terms of c = c': 1, or 0 for a zero vector
     sums = torch.stack([total.square().sum(), gram.square().sum()]) - alone
     first, second = (sums / (classes * (classes - 1))).tolist()
     return float(max(0.0, second - first**2) ** 0.5)
 
 
-def alignment(
-    query: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "gallery dim"],
-    query_labels: Int[Tensor, " query"],
-    gallery_labels: Int[Tensor, " gallery"],
-    *,
-    ignored: Sequence[Sequence[int]] | None = None,
-    block: int | None = None,
-) -> float:
-    r"""How far apart items of one class lie on the sphere (Wang & Isola, 2020): lower is better.
-
-    .. math::
-        \frac{1}{|P|} \sum_{(i, j) \in P} \lVert q_i - g_j \rVert^2
-        = 2 - \frac{2}{|P|} \Big( \sum_c \Big(\sum_{y_i = c} q_i\Big)^{\!\top}
-        \Big(\sum_{y_j = c} g_j\Big) - \sum_{(i, j) \in I} q_i^\top g_j \Big)
-
-    with unit rows, the pairs :math:`P` of a query and a gallery item of one class, and those of
-    them, :math:`I`, that are ignored. It is 0 where each class is one point, and about 2 where a
-    class says nothing. Sums are in float64, and made by class, not pair by pair.
-
-    Args:
-        query: One row per query.
-        gallery: One row per gallery item, of the same space.
-        query_labels: The class of each query.
-        gallery_labels: The class of each gallery item.
-        ignored: For each query, the places in the gallery of what does not count, such as itself.
-        block: How many rows to add at once; by default what fits into 64 MB.
-
-    Returns:
-        The mean over all pairs; NaN where there is none.
-
-    Example:
-        >>> x, labels = torch.eye(2), torch.tensor([0, 0])
-        >>> alignment(x, x, labels, labels), alignment(x, x, labels, labels, ignored=[[0], [1]])
-        (1.0, 2.0)
-    """
-    block = block or rows_per_block(8 * query.shape[1])
-    query_labels, gallery_labels = (
-        labels.to(query.device) for labels in (query_labels, gallery_labels)
-    )
-    classes = query_labels.unique()
-    asking, asked = _class_sums(query, query_labels, classes, block)
-    stored, held = _class_sums(gallery, gallery_labels, classes, block)
-    cosines, pairs = float((asking * stored).sum()), int((asked * held).sum())
-    out = sorted({(row, place) for row, some in enumerate(ignored or []) for place in some})
-    for part in torch.tensor(out, dtype=torch.int64).reshape(-1, 2).to(query.device).split(block):
-        row, place = part[query_labels[part[:, 0]] == gallery_labels[part[:, 1]]].unbind(1)
-        one, other = (F.normalize(v.double(), dim=-1) for v in (query[row], gallery[place]))
-        cosines -= float((one * other).sum())
-        pairs -= len(row)
-    return 2 - 2 * cosines / pairs if pairs else float("nan")
-
-
-def _class_sums(
-    vectors: Float[Tensor, "items dim"],
-    labels: Int[Tensor, " items"],
-    classes: Int[Tensor, " classes"],
-    block: int,
-) -> tuple[Float[Tensor, "classes dim"], Int[Tensor, " classes"]]:
-    """The sum of the unit vectors of each class in float64, and how many it has."""
-    rows = torch.isin(labels, classes).nonzero().flatten()
-    number = torch.searchsorted(classes, labels[rows])
-    sums = vectors.new_zeros(len(classes), vectors.shape[1], dtype=torch.float64)
-    for row, to in zip(rows.split(block), number.split(block), strict=True):
-        sums.index_add_(0, to, F.normalize(vectors[row].double(), dim=-1))
-    return sums, number.bincount(minlength=len(classes))
-
-
 def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None) -> float:
-    r"""How evenly vectors cover the sphere (Wang & Isola, 2020): lower is more even.
+    r"""Uniformity of vectors on the sphere (Wang & Isola, 2020): lower is more even.
 
     .. math::
         \log \frac{2}{n (n - 1)} \sum_{i < j} e^{-2 \lVert u_i - u_j \rVert^2}
 
-    over pairs of different items, with unit rows :math:`u`. It is 0 where all are one point, and
-    about -4 for random directions of many dimensions. Of more than 10,000 rows, 10,000 are taken,
-    evenly chosen.
+    over pairs of different items, with unit rows :math:`u`. It is 0 if all rows are equal, and
+    about -4 for random directions in many dimensions. More than 10,000 rows are reduced to 10,000
+    evenly chosen ones.
 
     Args:
-        vectors: One row per item. Of fewer than two the result is NaN.
-        block: How many rows to compare at once; by default what fits into 64 MB.
+        vectors: One row per item. The result for fewer than two is NaN.
+        block: Number of rows to compare at once; by default what fits into 64 MB.
 
     Example:
         >>> uniformity(torch.eye(3).double())
@@ -163,7 +95,10 @@ def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None)
     """
     if len(vectors) < 2:
         return float("nan")
-    unit = _unit(_evenly(vectors, MOST_ROWS))
+    if len(vectors) > MOST_ROWS:
+        rows = torch.arange(MOST_ROWS, device=vectors.device) * len(vectors) // MOST_ROWS
+        vectors = vectors[rows]
+    unit = _unit(vectors)
     block = block or rows_per_block(len(unit) * unit.element_size())
     total = 0.0
     for first in range(0, len(unit), block):
@@ -174,25 +109,18 @@ def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None)
     return float(torch.tensor(total / pairs, dtype=torch.float64).log())
 
 
-def _evenly(vectors: Float[Tensor, "items dim"], most: int) -> Float[Tensor, "some dim"]:
-    """All rows, or `most` of them at even distances, the first among them."""
-    if len(vectors) <= most:
-        return vectors
-    return vectors[torch.arange(most, device=vectors.device) * len(vectors) // most]
-
-
 @dataclass(frozen=True, eq=False)
 class SimilarityHistogram:
-    """How similar some pairs of classes are in each of several spaces. All on the CPU.
+    """Cosines of selected pairs of classes in several spaces. All tensors are on the CPU.
 
     Attributes:
-        alike_in: The spaces in all of which the cosine of each pair is above 0.
-        pairs: How many pairs of classes these are.
-        edges: Of the bins, from -1 to 1.
-        counts: For each space, how many pairs have a cosine in each bin: from its lower edge to
-            before its upper one, the last bin with its upper edge.
-        mean: For each space, the mean cosine; NaN where there is no pair.
-        below_zero: For each space, the share of pairs with a cosine below 0; NaN likewise.
+        alike_in: Spaces in which every selected pair has a cosine above 0.
+        pairs: Number of selected pairs.
+        edges: Edges of the bins, from -1 to 1.
+        counts: Number of pairs in each bin, by space. A bin includes its lower edge; the last one
+            includes both.
+        mean: Mean cosine, by space; NaN if there is no pair.
+        below_zero: Share of pairs with a cosine below 0, by space; NaN if there is no pair.
     """
 
     alike_in: tuple[str, ...]
@@ -210,46 +138,47 @@ def similarity_histogram(
     bins: int = 100,
     block: int | None = None,
 ) -> SimilarityHistogram:
-    r"""What became of the classes that are alike, in every space: a histogram of their cosines.
+    r"""Histograms of the cosines, in every space, of classes that are similar in some of them.
 
     .. math::
         n_b^s = \big|\{c < c' : \cos(\mu_c^s, \mu_{c'}^s) \in \mathrm{bin}_b, \;
         \cos(\mu_c^a, \mu_{c'}^a) > 0 \;\forall a \in A\}\big|
 
-    with the prototypes :math:`\mu_c^s` of space `s`, and the spaces `A` named by `alike_in`. They
-    are not centred. Rows are compared in blocks, so that no more cosines are held than of one.
+    with the prototypes :math:`\mu_c^s` of space `s`, not centred, and the spaces `A` in `alike_in`.
 
     Args:
-        prototypes: For each space one row per class, of the same classes in the same order.
-        alike_in: The spaces that choose the pairs; where none is named, all pairs are counted.
-        bins: How many, of equal width, from -1 to 1. If even, 0 is an edge.
-        block: How many classes to compare at once; by default what fits into 64 MB.
+        prototypes: One row per class, by space; the same classes in the same order.
+        alike_in: Spaces that select the pairs; all pairs are counted if it is empty.
+        bins: Number of bins of equal width from -1 to 1. If it is even, 0 is an edge.
+        block: Number of classes to compare at once; by default what fits into 64 MB.
 
     Example:
         >>> old = torch.tensor([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.0]])
         >>> new = torch.tensor([[1.0, 0.0], [-0.6, 0.8], [0.0, 1.0]])
-        >>> found = similarity_histogram({"old": old, "new": new}, ["old"], bins=4)
-        >>> found.pairs, found.counts["old"].tolist(), found.counts["new"].tolist()
+        >>> histogram = similarity_histogram({"old": old, "new": new}, ["old"], bins=4)
+        >>> histogram.pairs, histogram.counts["old"].tolist(), histogram.counts["new"].tolist()
         (1, [0, 0, 0, 1], [1, 0, 0, 0])
     """
     if bins < 1:
-        raise ConfigError(f"wanted at least one bin, but got {bins}. Pass bins=1 or more.")
+        raise ConfigError(f"a histogram needs at least one bin, but bins is {bins}.")
     classes = _classes_of_all(prototypes, alike_in)
     unit = {name: _unit(rows) for name, rows in prototypes.items()}
     block = block or rows_per_block(sum(u.element_size() for u in unit.values()) * classes)
-    edges = (2 * torch.arange(bins + 1, dtype=torch.float64) - bins) / bins  # 0 is 0, not 1e-17
+    edges = (2 * torch.arange(bins + 1, dtype=torch.float64) - bins) / bins  # exact at 0
     counts = {name: torch.zeros(bins, dtype=torch.int64) for name in unit}
     total, below, pairs = dict.fromkeys(unit, 0.0), dict.fromkeys(unit, 0.0), 0
     for first in range(0, classes, block):
+        # select the pairs of a block
         cosine = {name: u[first : first + block] @ u[first:].T for name, u in unit.items()}
         chosen = torch.ones_like(next(iter(cosine.values())), dtype=torch.bool).triu(1)
         for name in alike_in:
             chosen &= cosine[name] > 0
         places = chosen.flatten().nonzero().flatten()
         pairs += len(places)
+        # count them in every space
         for name in unit:
             values = cosine.pop(name).flatten().index_select(0, places).double().cpu()
-            bin_of = ((values + 1) * (bins / 2)).long().clamp(0, bins - 1)  # rounding goes beyond 1
+            bin_of = ((values + 1) * (bins / 2)).long().clamp(0, bins - 1)  # rounding may exceed 1
             counts[name] += bin_of.bincount(minlength=bins)
             total[name] += float(values.sum())
             below[name] += float((values < 0).sum())
@@ -261,16 +190,16 @@ def similarity_histogram(
 
 
 def _classes_of_all(prototypes: Mapping[str, Float[Tensor, "_ _"]], alike_in: Sequence[str]) -> int:
-    """How many classes there are; raises where spaces differ in that, or one is not there."""
+    """The number of classes; raises if spaces differ in it, or if a space is missing."""
     for name in alike_in:
         if name not in prototypes:
             raise ConfigError(f"no prototypes of the space `{name}`. {suggest(name, prototypes)}")
     sizes = {name: len(rows) for name, rows in prototypes.items()}
     if len(set(sizes.values())) != 1 or not all(sizes.values()):
-        said = ", ".join(f"{size} of {name}" for name, size in sizes.items()) or "none"
+        counts = ", ".join(f"{size} of {name}" for name, size in sizes.items()) or "none"
         raise DataError(
-            f"wanted prototypes of the same classes in every space, but got {said}. Take the class "
-            f"means of the same items under each model."
+            f"a histogram needs prototypes of the same classes in every space, but got {counts}. "
+            f"Take the class means of the same items under each model."
         )
     return next(iter(sizes.values()))
 
@@ -283,10 +212,7 @@ def _unit(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
 def crowded_groups(
     prototypes: Float[Tensor, "classes dim"], groups: Int[Tensor, " classes"], count: int
 ) -> list[int]:
-    """The groups of classes whose prototypes lie nearest to each other, the most crowded first.
-
-    Crowdedness is the mean cosine over the pairs of a group. Groups of one class have none.
-    """
+    """The groups of classes with the highest mean cosine between prototypes, the highest first."""
     unit = F.normalize(prototypes, dim=-1)
     crowdedness = {}
     for group in groups.unique().tolist():
@@ -299,16 +225,16 @@ def crowded_groups(
 def principal_plane(
     vectors: Float[Tensor, "items dim"],
 ) -> tuple[Float[Tensor, " dim"], Float[Tensor, "dim 2"]]:
-    """The centre of some vectors, and the two directions in which they differ most (PCA).
+    """The mean of vectors and their first two principal directions (PCA).
 
-    The sign of a direction is chosen so that its largest entry is positive. Where vectors differ
-    in fewer than two directions because there are so few, or so few dimensions, the rest is 0.
+    The largest entry of a direction is positive. Missing directions, of too few vectors or
+    dimensions, are 0.
     """
     center = vectors.mean(dim=0)
     _, _, directions = torch.linalg.svd(vectors - center, full_matrices=False)
-    two = F.pad(directions[:2], (0, 0, 0, max(0, 2 - len(directions))))
-    sign = two.gather(1, two.abs().argmax(dim=1, keepdim=True)).sign()
-    return center, (two * sign).T
+    both = F.pad(directions[:2], (0, 0, 0, max(0, 2 - len(directions))))
+    sign = both.gather(1, both.abs().argmax(dim=1, keepdim=True)).sign()
+    return center, (both * sign).T
 
 
 Layout = Literal["tsne", "pca"]
@@ -322,79 +248,70 @@ def on_a_plane(
 ) -> tuple[Layout, dict[str, Float[Tensor, "_ 2"]]]:
     r"""Lays out vectors of one space in two dimensions, all parts together.
 
-    By t-SNE (van der Maaten & Hinton, 2008), which keeps neighbours together and tells little of
-    distances: the places :math:`y` minimise :math:`\mathrm{KL}(P \,\Vert\, Q)` of
+    t-SNE (van der Maaten & Hinton, 2008) keeps neighbours together and does not preserve
+    distances: the points :math:`y` minimise :math:`\mathrm{KL}(P \,\Vert\, Q)` of
 
     .. math::
         p_{j|i} \propto e^{-\lVert u_i - u_j \rVert^2 / 2\sigma_i^2}, \qquad
         q_{ij} \propto (1 + \lVert y_i - y_j \rVert^2)^{-1},
 
-    with :math:`\sigma_i` such that a row has about 30 neighbours, or a third of the others where
-    that is less. Or by PCA: :math:`y = (u - \bar u) V`, with `V` of `principal_plane`. Fewer than
-    10 rows, and rows that are all the same, are always laid out by PCA.
+    with :math:`\sigma_i` such that a row has about 30 neighbours, or a third of the others if that
+    is less. PCA: :math:`y = (u - \bar u) V`, with `V` of `principal_plane`. Fewer than 10 rows, and
+    rows that are all equal, are always laid out by PCA.
 
     Args:
-        parts: Rows of one common space by name, such as items and prototypes. They are compared
-            by direction: rows that are not of unit length are made so.
-        seed: Of t-SNE. On one machine the same seed gives the same places.
-        kind: "tsne" (wants the extra `tsne`), "pca", or "auto": t-SNE where it is installed.
+        parts: Rows of one space by name, such as items and prototypes. They are normalised.
+        seed: Random seed of t-SNE. The same seed gives the same points on the same machine.
+        kind: "tsne" (requires the extra `tsne`), "pca", or "auto": t-SNE if it is installed.
 
     Returns:
-        What it came to be, "tsne" or "pca", and the places of each part's rows, on the CPU.
+        The layout, "tsne" or "pca", and the points of each part, on the CPU.
     """
     if kind not in ("tsne", "pca", "auto"):
         raise ConfigError(f"unknown layout `{kind}`. {suggest(kind, ('tsne', 'pca', 'auto'))}")
     package = None if kind == "pca" else _open_tsne()
     if kind == "tsne" and package is None:
         raise ConfigError(
-            "wanted openTSNE to lay out vectors by t-SNE, but it is not installed. "
-            "`pip install 'nobackfill[tsne]'`, or choose the layout `pca`."
+            "openTSNE is not installed. Install it by `pip install 'nobackfill[tsne]'`, or choose "
+            "the layout `pca`."
         )
     unit = _one_space(parts)
     enough = len(unit) >= FEWEST_ROWS and unit.shape[1] >= 2 and bool((unit != unit[0]).any())
+    layout: Layout = "pca" if package is None or not enough else "tsne"
     if package is None or not enough:
         center, plane = principal_plane(unit)
-        done: Layout = "pca"
-        places = (unit - center) @ plane
+        points = (unit - center) @ plane
     else:
-        done = "tsne"
-        places = _places_by_tsne(package, unit, seed)
-    pieces = places.split([len(rows) for rows in parts.values()])
-    return done, dict(zip(parts, pieces, strict=True))
+        tsne = package.TSNE(
+            perplexity=min(PERPLEXITY, (len(unit) - 1) / 3),
+            metric="euclidean",  # on unit vectors the same order as cosines
+            random_state=seed,
+            n_jobs=1,  # more threads would add in another order each time
+        )
+        points = torch.as_tensor(tsne.fit(unit.numpy()).__array__(), dtype=unit.dtype)
+    pieces = points.split([len(rows) for rows in parts.values()])
+    return layout, dict(zip(parts, pieces, strict=True))
 
 
 def _one_space(parts: Mapping[str, Float[Tensor, "_ _"]]) -> Float[Tensor, "rows dim"]:
-    """All rows below each other, of unit length."""
+    """All rows in one matrix, of unit length."""
     dims = {name: rows.shape[1] for name, rows in parts.items()}
     if len(set(dims.values())) > 1:
-        said = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        listed = ", ".join(f"{name} {dim}" for name, dim in dims.items())
         raise DataError(
-            f"wanted vectors of one space, but their dimensions differ: {said}. Lay out each space "
-            f"by itself."
+            f"a layout needs vectors of one space, but their dimensions differ: {listed}. Lay out "
+            f"each space by itself."
         )
     if not any(len(rows) for rows in parts.values()):
-        raise DataError("wanted vectors to lay out, but there are none. Pass at least one row.")
+        raise DataError("a layout needs vectors, but there are none. Pass at least one row.")
     for name, rows in parts.items():
         check_finite(rows, f"`{name}`")
     return _unit(torch.cat([rows.detach().cpu() for rows in parts.values()]))
 
 
 def _open_tsne() -> ModuleType | None:
-    """The package, where it is installed."""
+    """The package, if it is installed."""
     try:
         return importlib.import_module("openTSNE")
     except ImportError:
         return None
-
-
-def _places_by_tsne(
-    package: ModuleType, unit: Float[Tensor, "rows dim"], seed: int
-) -> Float[Tensor, "rows 2"]:
-    """On one thread, as more would add in another order each time."""
-    tsne = package.TSNE(
-        perplexity=min(PERPLEXITY, (len(unit) - 1) / 3),
-        metric="euclidean",  # of unit vectors: the order is that of cosines
-        random_state=seed,
-        n_jobs=1,
-    )
-    return torch.as_tensor(tsne.fit(unit.numpy()).__array__(), dtype=unit.dtype)

@@ -1,4 +1,4 @@
-"""Retrieval metrics: the ranks of the relevant items in, one value per query out."""
+"""Retrieval metrics: ranks the gallery for each query and scores the ranks of relevant items."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,15 +27,15 @@ AREAS = ("step", "trapezoid")
 
 @dataclass(frozen=True, eq=False)
 class Retrieval:
-    """How well each query found what is relevant to it. All tensors are on the CPU.
+    """The results of a search. All tensors are on the CPU.
 
     Attributes:
-        average_precision: Of each query, float64; NaN where nothing is relevant.
-        first_hit: Rank of the best relevant item, from 1; 0 where there is none (up to `at`).
-        num_relevant: How many relevant items each query has, without the ignored ones.
-        ranks: Ranks of all relevant items, from 1, never cut: first those of query 0, ascending,
+        average_precision: Average precision of each query, float64; NaN if nothing is relevant.
+        first_hit: Rank of the best relevant item, from 1; 0 if there is none (up to `at`).
+        num_relevant: Number of relevant items of each query, without ignored ones.
+        ranks: Ranks of all relevant items, from 1, not cut by `at`: those of query 0, ascending,
             then those of query 1, and so on. `ranks[offsets[i] : offsets[i + 1]]` are query `i`'s.
-        num_ranked: How many gallery items each query ranks, without the ignored ones.
+        num_ranked: Number of gallery items that each query ranks, without ignored ones.
     """
 
     average_precision: Float[Tensor, " query"]
@@ -46,48 +46,48 @@ class Retrieval:
 
     @property
     def offsets(self) -> Int[Tensor, " query_and_one"]:
-        """Where the ranks of each query start in `ranks`; the last entry is their number."""
+        """Start of the ranks of each query in `ranks`; the last entry is the number of ranks."""
         return offsets(self.num_relevant)
 
     @property
     def mean_average_precision(self) -> float:
-        """The mean over the queries that have something relevant; NaN if none has."""
+        """The mean over queries with a relevant item; NaN if there are none."""
         return self.average_precision.nanmean().item()
 
     def recall(self, k: int) -> float:
-        """Share of the queries with any hit in the top `k`, of those that have something relevant.
+        """Share of the queries with a relevant item that have one in the top `k`.
 
-        Taken from the whole ranking, also where `average_precision` was cut by `at`.
+        It does not depend on the cut-off `at`.
         """
         if k < 1:
-            raise ConfigError(f"recall looks at the top k, k >= 1, but k is {k}. Pass k=1 or more.")
+            raise ConfigError(f"recall needs the top k of 1 or more, but k is {k}.")
         best = self.ranks[self.offsets[:-1][self.num_relevant > 0]]
         return (best <= k).double().mean().item()
 
     def ndcg(self, k: int) -> float:
-        """The mean normalised discounted cumulative gain of the top `k`; see `ndcg`."""
+        """Mean normalised discounted cumulative gain of the top `k`; see `ndcg`."""
         return ndcg(self.ranks, self.num_relevant, at=k).nanmean().item()
 
     def precision_at(self, k: int) -> float:
-        """The mean average precision with rankings cut at `k`, whatever `average_precision` is."""
+        """Mean average precision of rankings cut at `k`; it does not depend on `at`."""
         return average_precision(self.ranks, self.num_relevant, at=k).nanmean().item()
 
     def found_by(self, k: int) -> Bool[Tensor, " query"]:
-        """Whether each query has a hit in the top `k`; False where nothing is relevant."""
+        """Marks the queries that have a relevant item in the top `k`."""
         check_settings(k, "step")
         return first_hit(self.ranks, self.num_relevant, at=k) > 0
 
     @property
     def in_order(self) -> float:
-        r"""The share of triples in order: something relevant before something that is not.
+        r"""The share of triples in order: a query, a relevant item, and an irrelevant one after it.
 
         .. math::
             1 - \frac{\sum_i \sum_j (r_{ij} - j)}{\sum_i R_i (N_i - R_i)}
 
         with the rank :math:`r_{ij}` of query `i`'s `j`-th of :math:`R_i` relevant items, among the
-        :math:`N_i` that are ranked: :math:`r_{ij} - j` others come before it. This is how often
-        the ideal of compatible training holds: :math:`d(new_i, old_j) < d(new_i, old_k)` for all
-        :math:`y_i = y_j \ne y_k`. NaN where there is no such triple.
+        :math:`N_i` ranked items: :math:`r_{ij} - j` irrelevant items come before it. This is how
+        often the ideal of compatible training holds: :math:`d(new_i, old_j) < d(new_i, old_k)` for
+        all :math:`y_i = y_j \ne y_k`. NaN if there is no triple.
         """
         place = torch.arange(len(self.ranks)) - self.offsets[:-1].repeat_interleave(
             self.num_relevant
@@ -113,30 +113,30 @@ def retrieval(
     area: str = "step",
     progress: Callable[[int], None] | None = None,
 ) -> Retrieval:
-    """Ranks the gallery by cosine similarity for each query, and says how well that went.
+    """Ranks the gallery by cosine similarity for each query, and scores the rankings.
 
-    Relevant is what has the query's label, or what `relevant` lists. Ignored items are taken out
-    of the ranking before ranks are counted, relevant or not. Items of equal score are ranked in
-    the order of the gallery. Nothing of the size query x gallery is ever held.
+    Items with the label of the query, or those in `relevant`, are relevant. Ignored items, relevant
+    or not, are removed before ranks are counted. Items of equal score are ranked in the order of
+    the gallery. Scores are computed in blocks of queries.
 
     Args:
         query: One row per query; any length but zero.
-        gallery: What is ranked, on the same device.
-        query_labels: Integers, one per query.
-        gallery_labels: Integers, one per gallery item.
-        relevant: In place of labels: for each query the gallery rows that are relevant to it.
-        ignored: For each query the gallery rows that neither help nor harm (junk).
-        query_camera: With `gallery_camera`: items of the same label *and* camera as the query are
-            ignored, as in person re-identification.
-        gallery_camera: Integers, one per gallery item.
-        exclude_self: Query `i` is gallery item `i`, which is ignored (leave-one-out).
-        at: Cut the ranking there, see `average_precision`.
+        gallery: One row per gallery item, on the same device.
+        query_labels: Label of each query, an integer.
+        gallery_labels: Label of each gallery item, an integer.
+        relevant: Gallery rows of the relevant items of each query, in place of labels.
+        ignored: Gallery rows of the ignored items of each query (junk).
+        query_camera: Camera of each query, an integer. Items with the label *and* the camera of
+            the query are ignored, as in person re-identification.
+        gallery_camera: Camera of each gallery item, an integer.
+        exclude_self: Whether query `i` ignores gallery item `i` (leave-one-out).
+        at: Cut-off rank of the average precision; see `average_precision`.
         area: "step", or "trapezoid" as in ROxford and RParis.
-        progress: Told after each block of queries how many are done.
+        progress: Called after each block with the number of queries done.
 
     Raises:
-        DataError: If vectors, labels, cameras or lists cannot be used as they are.
-        ConfigError: If `at` or `area` make no sense.
+        DataError: If vectors, labels, cameras or lists are invalid.
+        ConfigError: If `at` or `area` is invalid.
 
     Example:
         >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -147,14 +147,16 @@ def retrieval(
         >>> round(result.mean_average_precision, 4), result.recall(1)
         (0.8333, 1.0)
     """
+    # check the inputs
     check_settings(at, area)
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
     sizes = len(query), len(gallery)
-    lengths = [length_of(side) for side in (query, gallery)]  # a GPU is done when labels are read
+    lengths = [length_of(side) for side in (query, gallery)]  # runs on a GPU while labels are read
     labels = both_sides(query_labels, gallery_labels, sizes, "labels")
     cameras = both_sides(query_camera, gallery_camera, sizes, "camera")
     relevance = what_is_relevant(labels, relevant, sizes, gallery.device)
     query, gallery = unit(query, "query", lengths[0]), unit(gallery, "gallery", lengths[1])
+    # list what is ignored
     hidden = []
     if ignored is not None:
         hidden.append(lists_by_index(ignored, sizes, "ignored"))
@@ -162,7 +164,7 @@ def retrieval(
         hidden.append(same_label_and_camera(labels, cameras))
     if exclude_self:
         hidden.append(Lists.one_each(np.arange(len(query))))
-
+    # rank the gallery, a block of queries at a time
     sent = []
     bytes_per_row = len(gallery) * gallery.element_size() + 48 * relevance.longest()
     block = rows_per_block(bytes_per_row, gallery.device)
@@ -181,22 +183,17 @@ def retrieval(
         sent.append(on_the_way_back(ranks, num_relevant, num_ranked))
         if progress is not None:
             progress(last)
-    parts = [result_of(*arrived(), at=at, area=area) for arrived in sent]
-    return Retrieval(*(torch.cat(part) for part in zip(*parts, strict=True)))
-
-
-def result_of(
-    ranks: Int[Tensor, " hits"],
-    num_relevant: Int[Tensor, " query"],
-    num_ranked: Int[Tensor, " query"],
-    *,
-    at: int | None,
-    area: str,
-) -> tuple[Tensor, ...]:
-    """What `Retrieval` tells of some queries."""
-    precision = average_precision(ranks, num_relevant, at=at, area=area)
-    best = first_hit(ranks, num_relevant, at=at)
-    return precision, best, num_relevant, ranks, num_ranked
+    # score the ranks
+    ranks, num_relevant, num_ranked = (
+        torch.cat(part) for part in zip(*(arrived() for arrived in sent), strict=True)
+    )
+    return Retrieval(
+        average_precision(ranks, num_relevant, at=at, area=area),
+        first_hit(ranks, num_relevant, at=at),
+        num_relevant,
+        ranks,
+        num_ranked,
+    )
 
 
 def average_precision(
@@ -206,7 +203,7 @@ def average_precision(
     at: int | None = None,
     area: str = "step",
 ) -> Float[Tensor, " query"]:
-    r"""Average precision of each query, from the ranks of all that is relevant to it.
+    r"""Average precision of each query, from the ranks of its relevant items.
 
     .. math::
         \mathrm{AP@}k = \frac{1}{\min(R, k)} \sum_{j : r_j \le k} p_j, \qquad
@@ -214,16 +211,16 @@ def average_precision(
         p_j = \frac{1}{2} \Bigl( \frac{j - 1}{r_j - 1} + \frac{j}{r_j} \Bigr) \;\text{(trapezoid)},
 
     with :math:`r_1 < r_2 < \dots < r_R` the ranks, from 1, and :math:`k` infinite without `at`.
-    The first fraction of the trapezoid is 1 where :math:`r_j = 1`.
+    The first fraction of the trapezoid is 1 if :math:`r_j = 1`.
 
     Args:
-        ranks: Those of query 0, ascending, then those of query 1, and so on.
-        num_relevant: How many ranks each query has, :math:`R`.
-        at: :math:`k`.
-        area: What is summed under the precision-recall curve.
+        ranks: Ranks of query 0, ascending, then those of query 1, and so on.
+        num_relevant: Number of ranks of each query, :math:`R`.
+        at: Cut-off rank :math:`k`.
+        area: Area under the precision-recall curve, by "step" or by "trapezoid".
 
     Returns:
-        One float64 in [0, 1] per query; NaN where nothing is relevant.
+        One float64 in [0, 1] per query; NaN if nothing is relevant.
 
     Example:
         >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3, 0]))
@@ -231,32 +228,31 @@ def average_precision(
         >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3]), area="trapezoid")
         tensor([0.8500], dtype=torch.float64)
     """
-    rank, number = ranks.numpy(), num_relevant.numpy()  # threads of torch would wait for each other
+    rank, number = ranks.numpy(), num_relevant.numpy()  # torch threads would wait for each other
     start = number.cumsum() - number
-    found = np.arange(1, len(rank) + 1)
-    found -= np.repeat(start, number)  # j
-    precision = found / rank
+    hit = np.arange(1, len(rank) + 1) - np.repeat(start, number)  # j
+    precision = hit / rank
     if area == "trapezoid":
-        before = np.where(rank == 1, 1.0, (found - 1) / np.maximum(rank - 1, 1))
+        before = np.where(rank == 1, 1.0, (hit - 1) / np.maximum(rank - 1, 1))
         precision = (before + precision) / 2
     if at is not None:
         precision *= rank <= at
-        number = np.minimum(number, at)  # the most hits such a short ranking could show
-    mean, some = np.full(len(number), np.nan), number > 0
-    mean[some] = np.add.reduceat(precision, start[some]) / number[some]
+        number = np.minimum(number, at)  # the most hits that fit
+    mean, counted = np.full(len(number), np.nan), number > 0
+    mean[counted] = np.add.reduceat(precision, start[counted]) / number[counted]
     return torch.from_numpy(mean)
 
 
 def ndcg(
     ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int
 ) -> Float[Tensor, " query"]:
-    r"""Normalised discounted cumulative gain of each query; all that is relevant is so alike.
+    r"""Normalised discounted cumulative gain of each query, with binary relevance.
 
     .. math::
         \mathrm{nDCG@}k = \frac{\sum_{j : r_j \le k} 1 / \log_2(r_j + 1)}
         {\sum_{i=1}^{\min(R, k)} 1 / \log_2(i + 1)}
 
-    with the rank :math:`r_j` of the `j`-th of `R` relevant items; NaN where `R` is 0.
+    with the rank :math:`r_j` of the `j`-th of `R` relevant items; NaN if `R` is 0.
 
     Example:
         >>> ndcg(torch.tensor([2]), torch.tensor([1]), at=10)  # log 2 / log 3
@@ -265,24 +261,24 @@ def ndcg(
     check_settings(at, "step")
     query = torch.repeat_interleave(torch.arange(len(num_relevant)), num_relevant)
     gain = torch.where(ranks <= at, 1 / (ranks.double() + 1).log2(), 0.0)
-    found = torch.zeros(len(num_relevant), dtype=torch.float64).index_add(0, query, gain)
+    total = torch.zeros(len(num_relevant), dtype=torch.float64).index_add(0, query, gain)
     ideal = (1 / torch.arange(2, at + 2).double().log2()).cumsum(0)
     best = ideal[num_relevant.clamp(1, at) - 1]
-    return torch.where(num_relevant > 0, found / best, torch.nan)
+    return torch.where(num_relevant > 0, total / best, torch.nan)
 
 
 def first_hit(
     ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int | None = None
 ) -> Int[Tensor, " query"]:
-    """Rank of the best relevant item of each query; 0 where there is none, or none up to `at`.
+    """Rank of the best relevant item of each query; 0 if there is none, or none up to `at`.
 
     Example:
         >>> first_hit(torch.tensor([2, 3, 9]), torch.tensor([2, 0, 1]), at=5)
         tensor([2, 0, 0])
     """
-    some = num_relevant.numpy() > 0
-    hit = np.zeros(len(some), dtype=np.int64)
-    hit[some] = ranks.numpy()[offsets(num_relevant).numpy()[:-1][some]]
+    counted = num_relevant.numpy() > 0
+    hit = np.zeros(len(counted), dtype=np.int64)
+    hit[counted] = ranks.numpy()[offsets(num_relevant).numpy()[:-1][counted]]
     return torch.from_numpy(hit if at is None else np.where(hit <= at, hit, 0))
 
 
@@ -291,13 +287,7 @@ def count_once(
     queries: int,
     num_gallery: int,
 ) -> Int[Tensor, " query"]:
-    """How many gallery items the lists name for each query, each counted once.
-
-    Args:
-        pairs: Of several lists: queries, and their gallery items.
-        queries: How many there are.
-        num_gallery: How many gallery items there are.
-    """
+    """Number of different gallery items that several lists of pairs have for each query."""
     if not pairs:
         return torch.zeros(queries, dtype=torch.int64)
     both = torch.cat([row * num_gallery + item for row, item in pairs]).unique()
@@ -306,12 +296,12 @@ def count_once(
 
 
 def offsets(num_relevant: Int[Tensor, " query"]) -> Int[Tensor, " query_and_one"]:
-    """Where each query's part of a flat list starts, and at the end where the last one stops."""
+    """Start of each query's part of a flat list, and the length of the list."""
     return torch.cat([num_relevant.new_zeros(1), num_relevant.cumsum(0)])
 
 
 def check_settings(at: int | None, area: str) -> None:
-    """Refuses what cannot be meant."""
+    """Raises if a setting is invalid."""
     if at is not None and at < 1:
         raise ConfigError(
             f"`at` cuts the ranking at a rank from 1, but it is {at}. Pass 1 or more, or leave it "
@@ -327,19 +317,19 @@ def check_settings(at: int | None, area: str) -> None:
 def unit(
     vectors: Float[Tensor, "rows dim"], name: str, length: Float[Tensor, "rows 1"] | None = None
 ) -> Float[Tensor, "rows dim"]:
-    """Makes the length of each row 1, but for rounding; a row of length 0 is refused.
+    """Normalises each row to length 1; raises if a row is zero.
 
     Args:
-        vectors: One row each.
-        name: What an error calls them.
-        length: That of `length_of`, if it is known.
+        vectors: One vector per row.
+        name: Name of the vectors in errors.
+        length: Result of `length_of`, if it is known.
     """
     length = length_of(vectors) if length is None else length
-    shortest, longest = torch.stack(length.aminmax()).tolist()  # a GPU is waited for once
+    shortest, longest = torch.stack(length.aminmax()).tolist()  # one synchronisation of a GPU
     if not math.isfinite(longest):
         check_finite(vectors, name)
         largest = vectors.abs().amax(dim=1, keepdim=True)
-        return unit(vectors / largest.clamp(min=1), name)  # their squares had overflowed
+        return unit(vectors / largest.clamp(min=1), name)  # squares overflowed
     if shortest == 0:
         zero = (length == 0).squeeze(1)
         raise DataError(
@@ -348,10 +338,10 @@ def unit(
             "drop them."
         )
     is_unit = max(1 - shortest, longest - 1) <= 8 * torch.finfo(length.dtype).eps
-    return vectors if is_unit else vectors.div(length)  # no copy of what is unit but for rounding
+    return vectors if is_unit else vectors.div(length)  # no copy of unit vectors
 
 
 def length_of(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows 1"]:
-    """How long each row is."""
+    """Length of each row."""
     length: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     return length

@@ -1,4 +1,4 @@
-"""What is relevant to a query and what is ignored: index lists, from labels or as told."""
+"""Lists of the relevant and the ignored gallery items of each query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.ops.ranking import sent_to
 
-Integers = Tensor | np.ndarray | Sequence[Any]  # what else it holds is for `whole_numbers` to say
+Integers = Tensor | np.ndarray | Sequence[Any]  # checked by `whole_numbers`
 IndexLists = Tensor | np.ndarray | Sequence[Integers]
 CPU = torch.device("cpu")
 Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
@@ -20,9 +20,9 @@ Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
 
 @dataclass(frozen=True)
 class Lists:
-    """A list of gallery items for each query: that of query `i` is `items[start[i] : stop[i]]`.
+    """A list of gallery items for each query: `items[start[i] : stop[i]]` for query `i`.
 
-    The items, as many as a gallery has, may lie on a GPU.
+    `items` may be on a GPU.
     """
 
     start: Int[np.ndarray, " query"]
@@ -35,11 +35,11 @@ class Lists:
         return cls(np.arange(len(items)), np.arange(1, len(items) + 1), torch.from_numpy(items))
 
     def longest(self, first: int = 0, last: int | None = None) -> int:
-        """The number of items in the longest list, or in that of some queries."""
+        """Length of the longest list of queries `first` to `last`."""
         return int((self.stop - self.start)[first:last].max())
 
     def pairs(self, first: int, last: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
-        """The lists of queries `first` to `last`, flat: row within these, and gallery item."""
+        """The lists of queries `first` to `last`, flat: row of the query, and gallery item."""
         start, count = self.start[first:last], (self.stop - self.start)[first:last]
         row = np.repeat(np.arange(last - first), count)
         within = np.arange(len(row)) - (count.cumsum() - count)[row]
@@ -53,11 +53,11 @@ def what_is_relevant(
     sizes: tuple[int, int],
     device: torch.device = CPU,
 ) -> Lists:
-    """Lists for each query what is relevant to it, by labels or as told."""
+    """The relevant items of each query, by labels or by lists."""
     if (labels is None) == (relevant is None):
         raise DataError(
-            "what is relevant must be told by labels or by lists, but "
-            f"{'neither' if labels is None else 'both'} came. Pass `query_labels` and "
+            "a search needs either labels or lists of relevant items, but got "
+            f"{'neither' if labels is None else 'both'}. Pass `query_labels` and "
             "`gallery_labels`, or else `relevant`."
         )
     if relevant is not None:
@@ -67,10 +67,10 @@ def what_is_relevant(
 
 
 def same_label_and_camera(labels: Sides | None, cameras: Sides) -> Lists:
-    """Lists for each query the gallery items of its label and its camera."""
+    """The gallery items with the label and the camera of each query."""
     if labels is None:
         raise DataError(
-            "cameras leave out items of the same label and camera, but relevance was given by "
+            "cameras leave out items of the same label and camera, but relevant items come from "
             "lists, without labels. Put those items into `ignored`."
         )
     _, label = np.unique(np.concatenate(labels), return_inverse=True)
@@ -84,18 +84,18 @@ def lists_by_label(
     gallery_labels: Int[np.ndarray, " gallery"],
     device: torch.device = CPU,
 ) -> Lists:
-    """Lists for each query the gallery items of its label, in the order of the gallery.
+    """The gallery items with the label of each query, in the order of the gallery.
 
-    Many labels are sorted on the device that is named: a GPU is done while a CPU begins.
+    Labels are sorted on `device`: a GPU is much faster for many labels.
     """
     if device.type != "cpu":
-        wanted, labels = (
+        query, gallery = (
             torch.from_numpy(np.require(side, requirements=["C", "W"])).to(device)
             for side in (query_labels, gallery_labels)
         )
-        ordered, order = labels.sort(stable=True)
-        ends = [torch.searchsorted(ordered, wanted, right=right) for right in (False, True)]
-        start, stop = torch.stack(ends).cpu().numpy()  # a GPU is waited for once
+        ordered, order = gallery.sort(stable=True)
+        ends = [torch.searchsorted(ordered, query, right=right) for right in (False, True)]
+        start, stop = torch.stack(ends).cpu().numpy()  # one synchronisation of a GPU
         return Lists(start, stop, order)
     items = np.argsort(gallery_labels, kind="stable")
     in_order = gallery_labels[items]
@@ -107,7 +107,7 @@ def lists_by_label(
 
 
 def lists_by_index(lists: IndexLists, sizes: tuple[int, int], name: str) -> Lists:
-    """Lists as given, each item once and in the order of the gallery."""
+    """Checked lists, each item once and in the order of the gallery."""
     num_queries, num_gallery = sizes
     if len(lists) != num_queries:
         raise DataError(
@@ -136,13 +136,13 @@ def both_sides(
     sizes: tuple[int, int],
     name: str,
 ) -> Sides | None:
-    """One integer per query and per gallery item, or none at all."""
+    """Checked integers per query and per gallery item; None if there are none."""
     if query_values is None and gallery_values is None:
         return None
     if query_values is None or gallery_values is None:
         have, miss = ("gallery", "query") if query_values is None else ("query", "gallery")
         raise DataError(
-            f"`query_{name}` and `gallery_{name}` go together, but only `{have}_{name}` came. "
+            f"`query_{name}` and `gallery_{name}` go together, but only `{have}_{name}` is given. "
             f"Pass `{miss}_{name}` too, or neither."
         )
     return (
@@ -152,7 +152,7 @@ def both_sides(
 
 
 def whole_numbers(values: Integers, length: int | None, name: str) -> Int[np.ndarray, " values"]:
-    """Turns integers of any container into an int64 array, of the given length."""
+    """Converts integers of any container to an int64 array, and checks its length."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
