@@ -232,7 +232,7 @@ def test_names_are_those_of_the_column(labels):
 def test_lists_have_no_classes_to_confuse():
     relevant = {f"item {i}": [f"item {(i + 1) % COUNT}"] for i in range(COUNT)}
     evaluation = nb.evaluate(OLD, NEW, ground_truth=GroundTruth(relevant, {}))
-    with pytest.raises(DataError, match="wanted labels"):
+    with pytest.raises(DataError, match="confused classes need labels"):
         confused_classes(evaluation)
 
 

@@ -306,7 +306,7 @@ def test_every_protocol_has_a_name_and_words(protocol):
     name, rules = protocol_named(protocol)
     assert name == protocol
     assert rules is PROTOCOLS[protocol]
-    assert rules.says
+    assert rules.description
 
 
 def test_no_protocol_is_the_plain_one_and_a_slip_is_told():

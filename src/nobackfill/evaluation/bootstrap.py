@@ -1,4 +1,4 @@
-"""How sure a mean over queries is: intervals by drawing classes again."""
+"""Confidence intervals of a mean over queries, by a bootstrap over classes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from nobackfill.errors import DataError
 
 BLOCK = 2**22  # numbers held at a time
-KEPT = 2**26  # bytes, between one interval and the next
-FEWEST_GROUPS = 8  # with fewer, intervals miss the truth more often than they say
+KEPT = 2**26  # bytes kept from one interval to the next
+FEWEST_GROUPS = 8  # intervals of fewer classes are too narrow
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and between which values it lies with the given confidence.
+    """A mean and its confidence interval.
 
     Attributes:
-        mean: As measured.
-        low: The lower end; NaN where there are too few groups to tell.
-        high: The upper end, likewise.
-        confidence: Such as 0.95.
-        groups: How many classes were drawn from.
+        mean: Measured mean.
+        low: Lower end; NaN if there are too few classes.
+        high: Upper end; NaN if there are too few classes.
+        confidence: Confidence, such as 0.95.
+        groups: Number of classes.
     """
 
     mean: float
@@ -37,37 +37,38 @@ class Interval:
     groups: int
 
     def summary(self) -> dict[str, float | int | None]:
-        """As it goes into JSON: None for ends that are not known."""
-        known = self.low == self.low
+        """The numbers for JSON: None for unknown ends."""
+        is_known = self.low == self.low
         return {
             "mean": self.mean,
-            "low": self.low if known else None,
-            "high": self.high if known else None,
+            "low": self.low if is_known else None,
+            "high": self.high if is_known else None,
             "confidence": self.confidence,
             "groups": self.groups,
         }
 
     @property
     def decided(self) -> bool:
-        """Whether the interval lies on one side of 0."""
+        """Whether the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
 
-def in_points(one: Mapping[str, Any], *, digits: int = 2) -> str:
-    """A difference in points of percent, with its interval where that is known.
+def in_points(interval: Mapping[str, Any], *, digits: int = 2) -> str:
+    """A difference in percentage points, with its interval if it is known.
 
     Args:
-        one: As `Interval.summary` returns it.
-        digits: After the point.
+        interval: Result of `Interval.summary`.
+        digits: Number of decimals.
 
     Example:
         >>> in_points(Interval(0.02, 0.011, 0.03, 0.95, 9).summary(), digits=1)
         '+2.0 (+1.1 to +3.0)'
     """
-    mean = f"{100 * one['mean']:+.{digits}f}"
-    if one["low"] is None:
-        return mean
-    return f"{mean} ({100 * one['low']:+.{digits}f} to {100 * one['high']:+.{digits}f})"
+    mean, low, high = (
+        "" if interval[key] is None else f"{100 * interval[key]:+.{digits}f}"
+        for key in ("mean", "low", "high")
+    )
+    return f"{mean} ({low} to {high})" if low else mean
 
 
 def paired_interval(
@@ -78,36 +79,36 @@ def paired_interval(
     samples: int = 4000,
     seed: int = 0,
 ) -> Interval:
-    r"""The mean difference of paired measurements, with an interval that knows of classes.
+    r"""The mean difference of paired measurements, with its interval.
 
-    Queries of one class rise and fall together, so classes are drawn with replacement, each with
-    all its queries, and the mean over the drawn queries is taken:
+    Results of queries of one class are not independent, so classes are drawn with replacement,
+    each with all its queries:
 
     .. math::
         m^* = \frac{\sum_g w_g s_g}{\sum_g w_g n_g}, \qquad
         w \sim \mathrm{Multinomial}(G;\, 1/G, \dots, 1/G)
 
     with the sum :math:`s_g` of the differences of class `g` and its number :math:`n_g` of queries.
-    The interval goes from one percentile of :math:`m^*` to another. With few classes percentiles
-    are too narrow; they are taken further out, at :math:`\Phi(\mp \sqrt{G/(G-1)}\; t_{G-1})`
-    (Hesterberg's expanded percentiles), which is no change for many.
+    The interval is between two percentiles of :math:`m^*`. With few classes percentiles are too
+    narrow, so they are taken at :math:`\Phi(\mp \sqrt{G/(G-1)}\; t_{G-1})` (Hesterberg's expanded
+    percentiles), which is no change for many classes.
 
     Args:
-        differences: One per query; NaN where a query has nothing to find, which is left out.
-        groups: The class of each query.
-        confidence: Of the interval.
-        samples: How often to draw.
-        seed: Of the drawing.
+        differences: Difference of each query; NaN for queries that do not count.
+        groups: Class of each query.
+        confidence: Confidence of the interval.
+        samples: Number of bootstrap samples.
+        seed: Random seed of the samples.
     """
     if len(differences) != len(groups):
         raise DataError(
-            f"wanted one group per difference, but got {len(groups)} and {len(differences)}."
+            f"an interval needs one group per difference, but got {len(groups)} and "
+            f"{len(differences)}."
         )
     counted = ~np.isnan(differences)
     if not counted.any():
-        raise DataError(
-            "wanted differences to draw from, but none is a number: no query has anything to find."
-        )
+        raise DataError("there are no differences to average: no query has anything to find.")
+    # sum up each class
     values = differences[counted]
     _, group = np.unique(np.asarray(groups)[counted], return_inverse=True)
     sizes = np.bincount(group).astype(np.float64)
@@ -115,6 +116,7 @@ def paired_interval(
     mean, number = float(values.mean()), len(sizes)
     if number < FEWEST_GROUPS:
         return Interval(mean, float("nan"), float("nan"), confidence, number)
+    # draw classes
     means = draw_means(sums, sizes, samples, seed)
     tail = expanded_tail((1 - confidence) / 2, number)
     low, high = np.quantile(means, [tail, 1 - tail])
@@ -122,23 +124,16 @@ def paired_interval(
 
 
 def draw_means(
-    sums: Float[np.ndarray, " group"],
-    sizes: Float[np.ndarray, " group"],
-    samples: int,
-    seed: int,
+    sums: Float[np.ndarray, " group"], sizes: Float[np.ndarray, " group"], samples: int, seed: int
 ) -> Float[np.ndarray, " sample"]:
-    """Means over queries, with the groups drawn again and again."""
+    """Means over queries, one per sample of groups."""
     return np.concatenate(
         [(weights @ sums) / (weights @ sizes) for weights in draws(len(sums), samples, seed)]
     )
 
 
-def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "some group"]]:
-    """How often each of so many groups was drawn, a block of samples at a time.
-
-    The next interval of the same queries draws the same groups, so they are kept where they are
-    not too many.
-    """
+def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
+    """How often each group is drawn, a block of samples at a time; kept for the next call if few."""
     if number * samples > KEPT:
         yield from fresh_draws(number, samples, seed)
     else:
@@ -147,22 +142,22 @@ def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "som
 
 @lru_cache(maxsize=1)
 def kept_draws(number: int, samples: int, seed: int) -> UInt8[np.ndarray, "sample group"]:
-    """The same in one array of small numbers: that one group is drawn 256 times never happens."""
+    """All draws in one array of bytes: no group is ever drawn 256 times."""
     blocks = fresh_draws(number, samples, seed)
     return np.concatenate([weights.clip(max=255).astype(np.uint8) for weights in blocks])
 
 
-def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "some group"]]:
-    """The same, drawn."""
+def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
+    """New draws, a block of samples at a time."""
     generator = np.random.default_rng(seed)
     step = max(1, BLOCK // number)
     for start in range(0, samples, step):
-        wanted = min(step, samples - start)
-        yield generator.multinomial(number, np.full(number, 1 / number), size=wanted)
+        size = min(step, samples - start)
+        yield generator.multinomial(number, np.full(number, 1 / number), size=size)
 
 
 def expanded_tail(tail: float, groups: int) -> float:
-    """How far out to take percentiles, so that few groups do not look too sure.
+    """The percentile that replaces `tail` with few groups.
 
     Example:
         >>> round(expanded_tail(0.025, 10), 4), round(expanded_tail(0.025, 10_000), 4)

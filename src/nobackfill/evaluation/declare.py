@@ -1,4 +1,4 @@
-"""A model that was measured to be compatible says so in its record, where a gallery looks."""
+"""Writes a measured compatibility into the record of a model, which galleries read."""
 
 from pathlib import Path
 
@@ -20,21 +20,19 @@ WHAT_TO_DO = {
 def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleWith:
     """Writes into the record of a model that its queries may search the old gallery.
 
-    Only where the verdict is "compatible"; an older measurement on the same space is replaced. No
-    vector changes by that, nor does any fingerprint.
+    A previous measurement on the same space is replaced. Vectors and fingerprints do not change.
 
     Args:
-        model: A run, a head, or a file of vectors: what made the queries of new/old.
-        evaluation: Of files that say what made them.
+        model: Run, head or file of vectors that made the queries of new/old.
+        evaluation: Evaluation of files that declare their spaces.
 
     Returns:
-        What was written: mAP of new/old on the space of the old gallery.
+        The written measurement: mAP of new/old on the space of the old gallery.
 
     Raises:
-        SpaceMismatch: Where it was not measured to be compatible, or the queries were made by
-            another model.
-        DataError: Where the files do not say what made them, a head was fitted on all that asked,
-            or the record cannot be written.
+        SpaceMismatch: If the verdict is not "compatible", or another model made the queries.
+        DataError: If the files declare no space, a head was fitted on all queries, or the record
+            cannot be written.
     """
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
@@ -47,91 +45,91 @@ def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleW
 
 
 def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWith | None:
-    """Writes into the record of a model what was measured on the old gallery, be it yes or no.
+    """Writes the verdict, yes or no, into the record of a model; nothing if it is undecided.
 
-    Where the verdict is undecided nothing is written. See `declare_compatible`.
+    See `declare_compatible`.
 
     Returns:
-        What was measured, where the verdict is "compatible".
+        The measurement if the verdict is "compatible".
     """
     if evaluation.verdict == "compatible":
         return declare_compatible(model, evaluation)
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if evaluation.verdict == "not compatible":
-        told_no = space.with_measured(measurement(evaluation), compatible=False)
-        write_record(record_of(model), told_no)
+        incompatible = space.with_measured(measurement(evaluation), compatible=False)
+        write_record(record_of(model), incompatible)
     return None
 
 
 def measurement(evaluation: Evaluation) -> CompatibleWith:
-    """What came of new/old, as it stands in a record."""
+    """The result of new/old in the form of a record."""
     return CompatibleWith(
-        fingerprint=told(evaluation.old_space, "old vectors").fingerprint,
+        fingerprint=_declared(evaluation.old_space, "old vectors").fingerprint,
         metric=metric_of(evaluation),
         value=evaluation.new_old.mean_average_precision,
     )
 
 
 def metric_of(evaluation: Evaluation) -> str:
-    """What was measured: mAP, to which depth, and where only some ask, who asks whom."""
+    """The name of the metric: mAP, its cut-off, and the direction if there is one."""
     at = protocol_named(evaluation.protocol)[1].at
     metric = "mAP" if at is None else f"mAP@{at}"
     return f"{metric} {'_to_'.join(evaluation.modalities)}" if evaluation.modalities else metric
 
 
 def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
-    """Why a model cannot be declared compatible by what was measured; None where it can.
+    """The reason why a model cannot be declared compatible; None if it can.
 
     Args:
-        evaluation: What was measured.
-        written: Whether a verdict of no went into the record of the model (`declare_measured`).
+        evaluation: Evaluation of the model.
+        written: Whether a negative verdict was written into the record (`declare_measured`).
     """
     if evaluation.verdict == "compatible":
         return None
     metric = metric_of(evaluation)
     old, new = (pair.mean_average_precision for pair in (evaluation.old_old, evaluation.new_old))
     gain = in_points(evaluation.differences["new_old - old_old"].summary())
-    no = written and evaluation.verdict == "not compatible"
-    kept = "Its record says so now" if no else "Nothing was written"
+    is_written = written and evaluation.verdict == "not compatible"
+    record = "Its record says so now" if is_written else "Nothing was written"
     return (
-        f"wanted to declare a model that was measured to be compatible, but the verdict is "
-        f"{evaluation.verdict}: new/old has {metric} {new:.4f} and old/old {old:.4f}, a difference "
-        f"of {gain} points. {kept}. {WHAT_TO_DO[evaluation.verdict]}."
+        f"the model cannot be declared compatible, as the verdict is {evaluation.verdict}: new/old "
+        f"has {metric} {new:.4f} and old/old {old:.4f}, a difference of {gain} points. {record}. "
+        f"{WHAT_TO_DO[evaluation.verdict]}."
     )
 
 
 def check_declarable(model: Path, old: Space | None, query: Space | None) -> Space:
-    """Refuses what cannot be declared whatever the verdict; returns what the model's record says.
+    """Raises if a model cannot be declared whatever the verdict; returns the space of its record.
 
     Args:
-        model: A run, a head, or a file of vectors.
-        old: What made the old gallery.
-        query: What made the queries that ask it.
+        model: Run, head or file of vectors.
+        old: Space of the old gallery.
+        query: Space of the queries on it.
     """
-    told(old, "old vectors")
-    asks, space = told(query, "new queries"), space_of(model)
-    if space.fingerprint != asks.fingerprint:
+    _declared(old, "old vectors")
+    queries, space = _declared(query, "new queries"), space_of(model)
+    if space.fingerprint != queries.fingerprint:
         raise SpaceMismatch(
-            f"wanted to declare the model that made the new queries, which are of the space "
-            f"{asks.fingerprint}, but {model} is of {space.fingerprint}. Pass the run, the head or "
-            f"the file that they come from; where a model maps its queries for the old gallery, "
+            f"only the model that made the new queries can be declared: they are of the space "
+            f"{queries.fingerprint}, but {model} is of {space.fingerprint}. Pass the run, the head "
+            f"or the file that they come from; if a model maps its queries for the old gallery, "
             f"evaluate with --query-for-old."
         )
     return space
 
 
-def told(space: Space | None, whose: str) -> Space:
-    """A space that tells vectors from those of other models, or an error."""
+def _declared(space: Space | None, whose: str) -> Space:
+    """A space that identifies the model of its vectors, or an error."""
     if space is None:
         raise DataError(
-            f"wanted to know what made the {whose}, but they declare no space. Embed them by "
-            f"nobackfill, or write NAME.space.json beside their file."
+            f"a declaration needs the model of the {whose}, but they declare no space. Embed them "
+            f"by nobackfill, or write NAME.space.json next to their file."
         )
     if space.weights is None and space.preprocessing is None:
         raise DataError(
-            f"wanted to know what made the {whose}, but their space.json tells neither `weights` "
-            f"nor `preprocessing`: any vectors of {space.dim} dimensions could be meant. Add the "
-            f"SHA-256 of the weights, or a name of the model."
+            f"a declaration needs the model of the {whose}, but their space.json has neither "
+            f"`weights` nor `preprocessing`, so any vectors of {space.dim} dimensions match. Add "
+            f"the SHA-256 of the weights, or a name of the model."
         )
     return space

@@ -1,4 +1,4 @@
-"""How collections are searched, by name."""
+"""Search protocols by name."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,18 +9,18 @@ from nobackfill.errors import ConfigError
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a collection is searched.
+    """Rules of a search.
 
     Attributes:
-        says: In words.
-        at: Cut-off of the average precision, or None.
+        description: Description of the rules.
+        at: Cut-off rank of the average precision, or None.
         same_camera: Whether items of the query's label and camera count; they do not in re-id.
-        leave_one_out: Whether every item queries all others, whatever the columns say.
-        area: Under the precision-recall curve, by "step" or by "trapezoid".
-        modalities: Of the queries and of the gallery, where the files have a column `modality`.
+        leave_one_out: Whether every item queries all others, regardless of the columns.
+        area: Area under the precision-recall curve, by "step" or by "trapezoid".
+        modalities: Modality of the queries and of the gallery, values of the column `modality`.
     """
 
-    says: str
+    description: str
     at: int | None = None
     same_camera: bool = True
     leave_one_out: bool = False
@@ -33,21 +33,21 @@ PROTOCOLS: dict[str, Protocol] = {
     "leave-one-out": Protocol("every item queries all others", leave_one_out=True),
     "market1501": Protocol("the query's label in its own camera is ignored", same_camera=False),
     "gldv2": Protocol("average precision cut at 100", at=100),
-    "roxford_rparis": Protocol("area by trapezoids, as its lists are counted", area="trapezoid"),
-    "inshop": Protocol("customers' photographs ask for the shop's; plain average precision"),
+    "roxford_rparis": Protocol("area by trapezoids, as its authors compute it", area="trapezoid"),
+    "inshop": Protocol("photographs of customers query those of the shop; plain average precision"),
     "flickr8k": Protocol(
-        "captions ask for the image they describe, by cosine", modalities=("text", "image")
+        "captions query the image that they describe, by cosine", modalities=("text", "image")
     ),
-    "text_to_image": Protocol("texts ask for images", modalities=("text", "image")),
-    "image_to_text": Protocol("images ask for texts", modalities=("image", "text")),
+    "text_to_image": Protocol("texts query images", modalities=("text", "image")),
+    "image_to_text": Protocol("images query texts", modalities=("image", "text")),
     "rstpreid": Protocol(
-        "texts ask for images of the person, by cosine alone", modalities=("text", "image")
+        "texts query images of the person, by cosine alone", modalities=("text", "image")
     ),
 }
 
 
 def protocol_named(name: str | None) -> tuple[str, Protocol]:
-    """A protocol and its name; "plain" where none is given."""
+    """A protocol and its name; "plain" if `name` is None."""
     name = name or "plain"
     if name not in PROTOCOLS:
         raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")
