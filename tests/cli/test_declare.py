@@ -149,7 +149,7 @@ def test_what_cannot_be_declared_is_two_before_any_search(command, place, model,
 def test_old_vectors_that_declare_nothing_declare_nothing(command, place):
     code, out, err = command(*declare(place, "third", old="undeclared"))
     assert (code, out) == (2, "")
-    assert "what made the old vectors" in err
+    assert "the model of the old vectors" in err
 
 
 def test_queries_that_a_model_maps_for_the_old_gallery_are_what_is_declared(command, place):

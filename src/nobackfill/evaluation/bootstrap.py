@@ -133,7 +133,7 @@ def draw_means(
 
 
 def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
-    """How often each group is drawn, a block of samples at a time; kept for the next call if few."""
+    """How often each group is drawn, a block of samples at a time; kept if few."""
     if number * samples > KEPT:
         yield from fresh_draws(number, samples, seed)
     else:
