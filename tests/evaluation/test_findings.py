@@ -11,7 +11,7 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.confusion import confused_classes
-from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.evaluation.thresholds import similarities
 
@@ -67,7 +67,7 @@ def around(angles):
 
 
 def test_who_loses_and_who_wins_by_hand():
-    found = look_into(nb.evaluate(around([10, 80, 120]), around([60, 80, 170])))
+    found = findings_of(nb.evaluate(around([10, 80, 120]), around([60, 80, 170])))
     (lost,), (won,) = found.lost, found.won
     assert (lost.query, lost.rank_before, lost.rank_after) == ("ask a", 1, 3)
     assert lost.top_before == ["a1", "a0", "b0", "b1", "c0"]
@@ -83,9 +83,9 @@ def test_who_loses_and_who_wins_by_hand():
 
 def test_of_many_that_change_the_worst_are_listed(monkeypatch):
     evaluation = nb.evaluate(vectors(1, 0.9), vectors(5, 2.0))
-    whole = look_into(evaluation)
+    whole = findings_of(evaluation)
     monkeypatch.setattr("nobackfill.evaluation.findings.LISTED", 2)
-    some = look_into(evaluation)
+    some = findings_of(evaluation)
     assert len(whole.lost) > 2
     assert some.lost == whole.lost[:2]
     assert some.won == whole.won[:2]
@@ -93,7 +93,7 @@ def test_of_many_that_change_the_worst_are_listed(monkeypatch):
 
 def test_it_holds_what_its_parts_find():
     evaluation = nb.evaluate(OLD, NEW, independent=FREE)
-    found, comparison = look_into(evaluation), compare(evaluation)
+    found, comparison = findings_of(evaluation), compare(evaluation)
     assert found.evaluation is evaluation
     assert found.lost == comparison.flipped(1)
     assert found.won == comparison.won(1)
@@ -112,7 +112,7 @@ def test_it_holds_what_its_parts_find():
 
 
 def test_slices_are_classes_and_columns_that_group_queries():
-    found = look_into(nb.evaluate(OLD, NEW))
+    found = findings_of(nb.evaluate(OLD, NEW))
     assert list(found.slices) == ["label", "light", "camera", "is_sharp"]
 
 
@@ -121,9 +121,9 @@ def test_a_column_with_too_many_values_is_a_name_and_no_slice(monkeypatch):
     few = np.arange(COUNT) % 5
     evaluation = nb.evaluate(vectors(1, 0.9, name=names, few=few), vectors(2, 0.8))
     monkeypatch.setattr("nobackfill.evaluation.findings.VALUES", 5)
-    assert list(look_into(evaluation).slices) == ["label", "few"]
+    assert list(findings_of(evaluation).slices) == ["label", "few"]
     monkeypatch.setattr("nobackfill.evaluation.findings.VALUES", 4)
-    assert list(look_into(evaluation).slices) == ["label"]  # classes are always told
+    assert list(findings_of(evaluation).slices) == ["label"]  # classes are always told
 
 
 def test_more_than_five_hundred_values_are_too_many():
@@ -132,15 +132,15 @@ def test_more_than_five_hundred_values_are_too_many():
     columns = {"is_query": asks, "is_gallery": ~asks, "name": np.arange(1010) % 501}
     columns["group"] = np.arange(1010) % 500
     old, new = (vectors(seed, 0.9, labels=labels, **columns) for seed in (1, 2))
-    assert list(look_into(nb.evaluate(old, new)).slices) == ["label", "group"]
+    assert list(findings_of(nb.evaluate(old, new)).slices) == ["label", "group"]
 
 
 def test_columns_may_be_chosen():
     evaluation = nb.evaluate(OLD, NEW)
-    assert list(look_into(evaluation, columns=["shop", "text"]).slices) == ["shop", "text"]
-    assert look_into(evaluation, columns=[]).slices == {}
+    assert list(findings_of(evaluation, columns=["shop", "text"]).slices) == ["shop", "text"]
+    assert findings_of(evaluation, columns=[]).slices == {}
     with pytest.raises(ConfigError, match="no column `ligth`.*Did you mean `light`"):
-        look_into(evaluation, columns=["ligth"])
+        findings_of(evaluation, columns=["ligth"])
 
 
 @pytest.mark.parametrize(("queries", "smallest"), [(3, 2), (59, 2), (60, 3), (620, 30)])
@@ -152,7 +152,7 @@ def test_a_slice_has_thirty_queries_or_fewer_where_there_are_few(queries, smalle
     group[6 + smallest : 5 + 2 * smallest] = "too few"
     columns = {"is_query": asks, "is_gallery": ~asks, "group": group}
     old, new = (vectors(seed, 0.9, labels=labels, **columns) for seed in (1, 2))
-    found = look_into(nb.evaluate(old, new))
+    found = findings_of(nb.evaluate(old, new))
     assert found.smallest == smallest
     values = {one.value for one in found.slices["group"]}
     assert "enough" in values
@@ -194,7 +194,7 @@ def uniformity_by_hand(file, rows):
 
 
 def test_each_space_is_described_by_its_own_gallery():
-    found = look_into(nb.evaluate(OLD, NEW, independent=FREE))
+    found = findings_of(nb.evaluate(OLD, NEW, independent=FREE))
     assert list(found.spaces) == ["old", "new", "independent"]
     rows = np.flatnonzero(~ASKS)
     for (name, space), file in zip(found.spaces.items(), (OLD, NEW, FREE), strict=True):
@@ -209,7 +209,7 @@ def test_each_space_is_described_by_its_own_gallery():
 
 
 def test_the_map_shows_the_classes_most_alike_and_who_asks_for_them():
-    found = look_into(nb.evaluate(OLD, NEW))
+    found = findings_of(nb.evaluate(OLD, NEW))
     alike = [name for pair in found.confused for name in (pair.one, pair.other)]
     assert found.map.kind == "pca"
     assert found.map.names == list(dict.fromkeys(alike))[:8]
@@ -230,7 +230,7 @@ def test_points_of_the_map_are_those_of_their_class():
     number = np.unique(LABELS, return_inverse=True)[1]
     old = nb.Vectors(OLD.ids, axes[number], LABELS, columns=ROLES)
     new = nb.Vectors(OLD.ids, axes[(number + 1) % CLASSES] + axes[number], LABELS, columns=ROLES)
-    drawn = look_into(nb.evaluate(old, new)).map
+    drawn = findings_of(nb.evaluate(old, new)).map
     for part in ("gallery", "old"):
         for place, number in zip(drawn.points[part], drawn.classes[part], strict=True):
             np.testing.assert_allclose(place, drawn.points["means"][number], atol=1e-5)
@@ -241,7 +241,7 @@ def test_points_of_the_map_are_those_of_their_class():
 def test_of_large_classes_some_items_are_drawn(monkeypatch):
     monkeypatch.setattr("nobackfill.evaluation.findings.DRAWN_ITEMS", 3)
     monkeypatch.setattr("nobackfill.evaluation.findings.DRAWN_CLASSES", 2)
-    drawn = look_into(nb.evaluate(OLD, NEW)).map
+    drawn = findings_of(nb.evaluate(OLD, NEW)).map
     assert len(drawn.names) == 2
     assert drawn.classes["gallery"].tolist() == [0, 0, 0, 1, 1, 1]
     assert drawn.classes["old"].tolist() == drawn.classes["new"].tolist() == [0, 0, 1, 1]
@@ -249,7 +249,7 @@ def test_of_large_classes_some_items_are_drawn(monkeypatch):
 
 def test_labels_may_be_numbers():
     labels = np.arange(COUNT) % CLASSES + 100
-    found = look_into(nb.evaluate(vectors(1, 0.9, labels=labels), vectors(2, 0.8, labels=labels)))
+    found = findings_of(nb.evaluate(vectors(1, 0.9, labels=labels), vectors(2, 0.8, labels=labels)))
     assert set(found.map.names) <= {str(label) for label in labels}
     assert {one.value for one in found.slices["label"]} == set(labels.tolist())
     strict(found.summary())
@@ -261,7 +261,7 @@ def test_vectors_of_any_precision_are_looked_into(dtype):
         nb.Vectors(file.ids, file.vectors.to(dtype), file.labels, columns=file.columns)
         for file in (OLD, NEW)
     )
-    strict(look_into(nb.evaluate(old, new)).summary())
+    strict(findings_of(nb.evaluate(old, new)).summary())
 
 
 # What is not there, and that it is said
@@ -272,21 +272,21 @@ def says(found, *words):
 
 
 def test_a_reader_is_told_what_no_evaluation_of_files_measures():
-    found = look_into(nb.evaluate(OLD, NEW, independent=FREE))
+    found = findings_of(nb.evaluate(OLD, NEW, independent=FREE))
     assert len(found.not_measured) == 2
     assert says(found, "live traffic")
     assert says(found, "approximate index")
 
 
 def test_without_an_independent_model_that_is_said():
-    found = look_into(nb.evaluate(OLD, NEW))
+    found = findings_of(nb.evaluate(OLD, NEW))
     assert says(found, "P-scores", "independent")
     assert list(found.spaces) == ["old", "new"]
     assert len(found.not_measured) == 3
 
 
 def test_without_a_new_gallery_that_is_said():
-    found = look_into(nb.evaluate(OLD, NEW.select(ASKS), independent=FREE))
+    found = findings_of(nb.evaluate(OLD, NEW.select(ASKS), independent=FREE))
     assert says(found, "new/new", "no new vectors of the gallery")
     assert list(found.spaces) == ["old", "independent"]
     assert [one.pair for one in found.similarities] == ["old_old", "new_old", "independent"]
@@ -297,13 +297,13 @@ def test_without_a_new_gallery_that_is_said():
 
 def test_without_classes_what_needs_them_is_left_out():
     truth = GroundTruth({f"item {i}": [f"item {i + 24}"] for i in range(24)})
-    found = look_into(nb.evaluate(OLD, NEW, ground_truth=truth))
+    found = findings_of(nb.evaluate(OLD, NEW, ground_truth=truth))
     assert says(found, "cannot tell apart", "lists")
     assert (found.confused, found.spaces, found.map) == ((), {}, None)
     assert len(found.similarities) == 3  # what is listed, against what is not
     strict(found.summary())
     bare = [nb.Vectors(file.ids, file.vectors, columns=ROLES) for file in (OLD, NEW)]
-    found = look_into(nb.evaluate(*bare, ground_truth=truth))
+    found = findings_of(nb.evaluate(*bare, ground_truth=truth))
     assert found.slices == {}
     strict(found.summary())
 
@@ -311,7 +311,7 @@ def test_without_classes_what_needs_them_is_left_out():
 def test_where_nobody_is_a_stranger_there_are_no_thresholds():
     truth = GroundTruth({f"item {i}": [f"item {j}" for j in range(24, COUNT)] for i in range(24)})
     evaluation = nb.evaluate(OLD, NEW, ground_truth=truth)
-    found = look_into(evaluation)
+    found = findings_of(evaluation)
     assert found.similarities == []
     assert says(found, "scores and thresholds", "of different classes")
 
@@ -321,7 +321,7 @@ def test_very_few_queries_are_looked_into(queries):
     asks = np.arange(COUNT) < queries
     columns = {"is_query": asks, "is_gallery": ~asks}
     old, new = (vectors(seed, 0.9, **columns) for seed in (1, 2))
-    found = look_into(nb.evaluate(old, new))
+    found = findings_of(nb.evaluate(old, new))
     assert found.evaluation.verdict == "undecided"
     assert (found.map is None) == (queries == 1)  # of one class there is no pair to confuse
     strict(found.summary())
@@ -330,7 +330,7 @@ def test_very_few_queries_are_looked_into(queries):
 def test_a_query_that_has_nothing_to_find_disturbs_nothing():
     labels = LABELS.copy()
     labels[3] = "alone"
-    found = look_into(nb.evaluate(vectors(1, 0.9, labels=labels), vectors(2, 0.8, labels=labels)))
+    found = findings_of(nb.evaluate(vectors(1, 0.9, labels=labels), vectors(2, 0.8, labels=labels)))
     assert "alone" not in {one.value for one in found.slices["label"]}
     assert "item 3" not in {one.query for one in (*found.lost, *found.won)}
     strict(found.summary())
@@ -341,13 +341,13 @@ def test_a_query_that_has_nothing_to_find_disturbs_nothing():
 
 def test_the_summary_is_json_and_the_same_twice():
     evaluations = [nb.evaluate(OLD, NEW, independent=FREE) for _ in range(2)]
-    first, second = (strict(look_into(one).summary()) for one in evaluations)
+    first, second = (strict(findings_of(one).summary()) for one in evaluations)
     assert first == second
 
 
 def test_the_summary_has_all_that_was_found():
     evaluation = nb.evaluate(OLD, NEW, independent=FREE)
-    found = look_into(evaluation)
+    found = findings_of(evaluation)
     told = json.loads(strict(found.summary()))
     for key, value in json.loads(strict(evaluation.summary())).items():
         assert told[key] == value
@@ -383,7 +383,7 @@ def test_a_gallery_of_one_class_still_makes_json(stored):
     asks = np.arange(len(labels)) < 2
     columns = {"is_query": asks, "is_gallery": ~asks}
     old, new = (vectors(seed, 0.9, labels=labels, **columns) for seed in (1, 2))
-    strict(look_into(nb.evaluate(old, new)).summary())
+    strict(findings_of(nb.evaluate(old, new)).summary())
 
 
 def test_a_class_without_a_mean_direction_costs_only_the_parts_that_need_one():
@@ -392,7 +392,7 @@ def test_a_class_without_a_mean_direction_costs_only_the_parts_that_need_one():
     rows[labels == 0] = torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]).repeat(2, 1)
     old = nb.Vectors(list(range(24)), rows, labels)
     new = nb.Vectors(list(range(24)), rows + 0.1, labels)
-    found = look_into(nb.evaluate(old, new))
+    found = findings_of(nb.evaluate(old, new))
     assert not found.confused
     assert not found.spaces
     assert any("no mean direction" in what for what in found.not_measured)

@@ -64,7 +64,7 @@ def test_takes_numbers_of_any_make():
     for make in (np.float32, torch.tensor, lambda x: np.array([x])):
         got = p_scores(*(make(x) for x in (0.6, 0.5, 0.4, 0.7)))
         assert got.one == pytest.approx(expected.one, rel=1e-6)
-    with pytest.raises(DataError, match="wanted four numbers"):
+    with pytest.raises(DataError, match="need four numbers"):
         p_scores(float("nan"), 0.5, 0.4, 0.7)
 
 

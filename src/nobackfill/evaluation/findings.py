@@ -1,4 +1,4 @@
-"""All that one upgrade's report says, measured once: for people, and the same as JSON."""
+"""All measurements of the report of an upgrade: for pages, and the same for JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,24 +15,25 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
 from nobackfill.evaluation.geometry import cosine_spread, on_a_plane, uniformity
-from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, compare
+from nobackfill.evaluation.query_changes import Flipped, Slice, compare
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.thresholds import Similarities, similarities
 from nobackfill.methods.prototypes import class_means
 
-LISTED = 1000  # queries that lose most, and as many that win most
-VALUES = 500  # a column with more values than this is no slice but a name
-DRAWN_CLASSES, DRAWN_ITEMS = 8, 60  # on the map, and of each class
+LISTED = 1000  # queries listed that lose most, and as many that gain most
+VALUES = 500  # most values of a column that queries are sliced by
+DRAWN_CLASSES, DRAWN_ITEMS = 8, 60  # classes on the map, and items of each class
+NOT_SLICED = {"split", "is_query", "is_gallery", "text", "path"}
 
 
 @dataclass(frozen=True)
 class SpaceFacts:
-    """How a model's class means and items lie.
+    """Geometry of a gallery.
 
     Attributes:
         spread: Standard deviation of the cosines between class means; NaN with a single class.
-        spread_centred: The same after their mean was taken off.
-        uniformity: How evenly gallery items lie on the sphere; lower is more even.
+        spread_centred: The same after subtracting the mean of the class means.
+        uniformity: Uniformity of the items on the sphere; lower is more even.
     """
 
     spread: float
@@ -42,13 +43,13 @@ class SpaceFacts:
 
 @dataclass(frozen=True, eq=False)
 class PlaneMap:
-    """Some classes of the old gallery, and queries to it, laid out together in two dimensions.
+    """Classes of the old gallery and queries on it, laid out together in two dimensions.
 
     Attributes:
         kind: "tsne" or "pca".
-        names: Of the classes.
-        points: Of each part `gallery`, `old`, `new` (queries) and `means` the places.
-        classes: Of each part the classes, as places in `names`.
+        names: Names of the classes.
+        points: Points of each part: `gallery`, `old` and `new` (queries), and `means`.
+        classes: Classes of the points of each part, as indices of `names`.
     """
 
     kind: str
@@ -59,19 +60,19 @@ class PlaneMap:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What was found about an upgrade.
+    """All measurements of an upgrade.
 
     Attributes:
-        evaluation: The numbers.
+        evaluation: Evaluation of the upgrade.
         lost: Queries that lose their first hit, the worst first.
-        won: Queries that win one.
-        slices: Of each column, what becomes of the queries with each value.
-        smallest: How many queries a slice must have to be shown.
-        confused: Classes that the old space cannot tell apart.
+        won: Queries that gain a first hit.
+        slices: Results of the queries with each value of a column, by column.
+        smallest: Smallest number of queries of a slice.
+        confused: Pairs of classes that the old space confuses.
         similarities: Cosines and thresholds of each pair of models.
-        spaces: How each model's space looks.
-        map: Some classes to look at; None where none are known.
-        not_measured: What is missing, and why.
+        spaces: Geometry of each gallery.
+        map: Layout of some classes; None without classes.
+        not_measured: Missing measurements, with reasons.
     """
 
     evaluation: Evaluation
@@ -86,40 +87,39 @@ class Findings:
     not_measured: Sequence[str] = field(default_factory=tuple)
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
+        """The measurements for JSON."""
         return {
             **self.evaluation.summary(),
-            "lost": [asdict(one) for one in self.lost],
-            "won": [asdict(one) for one in self.won],
+            "lost": [asdict(query) for query in self.lost],
+            "won": [asdict(query) for query in self.won],
             "slices": {
-                column: [{**asdict(one), "difference": one.difference.summary()} for one in found]
-                for column, found in self.slices.items()
+                column: [{**asdict(part), "difference": part.difference.summary()} for part in rows]
+                for column, rows in self.slices.items()
             },
             "smallest_slice": self.smallest,
-            "confused_classes": [asdict(one) for one in self.confused],
-            "similarities": {one.pair: one.summary() for one in self.similarities},
+            "confused_classes": [asdict(pair) for pair in self.confused],
+            "similarities": {pair.pair: pair.summary() for pair in self.similarities},
             "spaces": {
-                name: {key: None if isnan(value) else value for key, value in asdict(one).items()}
-                for name, one in self.spaces.items()
+                name: {key: None if isnan(value) else value for key, value in asdict(facts).items()}
+                for name, facts in self.spaces.items()
             },
             "not_measured": list(self.not_measured),
         }
 
 
-def look_into(evaluation: Evaluation, *, columns: Sequence[str] | None = None) -> Findings:
-    """Looks at an evaluation from all sides.
+def findings_of(evaluation: Evaluation, *, columns: Sequence[str] | None = None) -> Findings:
+    """Measures everything that the report of an upgrade shows.
 
     Args:
-        evaluation: As `evaluate` returns it.
-        columns: To slice by; by default `label` and all others with few enough values.
+        evaluation: Result of `evaluate`.
+        columns: Columns to slice by; by default `label` and all others with few enough values.
     """
     comparison = compare(evaluation)
-    columns = _sliceable(evaluation) if columns is None else columns
-    smallest = _smallest(evaluation)
     missing = _missing(evaluation)
+    # classes and spaces
     confused: Sequence[ConfusedPair] = ()
     spaces: Mapping[str, SpaceFacts] = {}
-    drawn = None
+    plane = None
     if evaluation.plan.gallery_labels is None:
         missing.append(
             "classes that the old space cannot tell apart: relevance comes from lists, not classes"
@@ -128,33 +128,37 @@ def look_into(evaluation: Evaluation, *, columns: Sequence[str] | None = None) -
         try:
             confused = confused_classes(evaluation)
             spaces = _spaces(evaluation)
-            drawn = _draw(evaluation, confused)
+            plane = _draw(evaluation, confused)
         except DataError as error:  # a class without a mean direction
             missing.append(f"classes that the old space cannot tell apart, and the spaces: {error}")
+    # scores and thresholds
+    scores: list[Similarities] = []
+    try:
+        scores = similarities(comparison)
+    except DataError as error:
+        missing.append(f"scores and thresholds: {error}")
+    # slices; classes are shown even with a single query
+    smallest = max(2, min(30, len(evaluation.query_ids) // 20))
+    columns = _sliceable(evaluation) if columns is None else columns
     return Findings(
         evaluation=evaluation,
         lost=comparison.flipped(1, limit=LISTED),
         won=comparison.won(1, limit=LISTED),
-        slices={name: comparison.slices(name, smallest=_least(name, smallest)) for name in columns},
+        slices={
+            name: comparison.slices(name, smallest=1 if name == "label" else smallest)
+            for name in columns
+        },
         smallest=smallest,
         confused=confused,
-        similarities=_similarities(comparison, missing),
+        similarities=scores,
         spaces=spaces,
-        map=drawn,
+        map=plane,
         not_measured=tuple(missing),
     )
 
 
-def _similarities(comparison: Comparison, missing: list[str]) -> list[Similarities]:
-    try:
-        return similarities(comparison)
-    except DataError as error:
-        missing.append(f"scores and thresholds: {error}")
-        return []
-
-
 def _missing(evaluation: Evaluation) -> list[str]:
-    """What a reader may look for in vain."""
+    """What was not measured."""
     missing = []
     if evaluation.new_new is None:
         missing.append("new/new: there are no new vectors of the gallery, or not of the queries")
@@ -164,45 +168,34 @@ def _missing(evaluation: Evaluation) -> list[str]:
         )
     return [
         *missing,
-        "live traffic: these are labelled queries, which may not be what people ask",
+        "live traffic: these are labelled queries, which may differ from those of users",
         "an approximate index: all searches here are exact",
     ]
 
 
 def _sliceable(evaluation: Evaluation) -> list[str]:
-    """Columns that say something of groups of queries: `label` first."""
-    fixed = {"split", "is_query", "is_gallery", "text", "path"}
-    known = {
+    """Columns with groups of queries: `label` first."""
+    numbers = {
         name: len(np.unique(values))
         for name, values in evaluation.query_columns.items()
-        if name not in fixed and values.dtype.kind in "OSUTbiu"
+        if name not in NOT_SLICED and values.dtype.kind in "OSUTbiu"
     }
-    others = [name for name, number in known.items() if name != "label" and 1 < number <= VALUES]
-    return [*(["label"] if "label" in known else []), *others]
-
-
-def _smallest(evaluation: Evaluation) -> int:
-    """How many queries a slice must have: thirty, or fewer where there are few queries at all."""
-    return max(2, min(30, len(evaluation.query_ids) // 20))
-
-
-def _least(column: str, smallest: int) -> int:
-    """Classes are shown however few queries they have."""
-    return 1 if column == "label" else smallest
+    others = [name for name, number in numbers.items() if name != "label" and 1 < number <= VALUES]
+    return [*(["label"] if "label" in numbers else []), *others]
 
 
 def _spaces(evaluation: Evaluation) -> dict[str, SpaceFacts]:
-    """How each model's gallery lies, the old one's first."""
+    """Geometry of the gallery of each model, the old one first."""
     galleries = {"old": "old_old", "new": "new_new", "independent": "independent"}
-    found = {}
+    spaces = {}
     for name, pair in galleries.items():
         if pair in evaluation.pairs:
-            _, gallery = evaluation.vectors[pair]
-            means = _means(evaluation, gallery.float())
-            found[name] = SpaceFacts(
-                cosine_spread(means), cosine_spread(means, center=True), uniformity(gallery.float())
+            gallery = evaluation.vectors[pair][1].float()
+            means = _means(evaluation, gallery)
+            spaces[name] = SpaceFacts(
+                cosine_spread(means), cosine_spread(means, center=True), uniformity(gallery)
             )
-    return found
+    return spaces
 
 
 def _means(
@@ -211,35 +204,35 @@ def _means(
     """The class means of the gallery."""
     labels = evaluation.plan.gallery_labels
     assert labels is not None
-    known, place = labels.unique(return_inverse=True)
-    return class_means(gallery, place, len(known))
+    classes, number = labels.unique(return_inverse=True)
+    return class_means(gallery, number, len(classes))
 
 
 def _draw(evaluation: Evaluation, confused: Sequence[ConfusedPair]) -> PlaneMap | None:
-    """The classes that are most alike in the old space, and who asks for them."""
+    """Lays out the classes that are most similar in the old space, and their queries."""
     plan = evaluation.plan
     assert plan.gallery_labels is not None
     assert plan.query_labels is not None
-    column = evaluation.query_columns["label"]
+    # choose classes and items
     names = list(dict.fromkeys(name for pair in confused for name in (pair.one, pair.other)))
     names = names[:DRAWN_CLASSES]
     if not names:
         return None
+    column = evaluation.query_columns["label"]
     numbers = [int(plan.query_labels[int(np.flatnonzero(column == name)[0])]) for name in names]
-    stored, stored_class = _some_of(plan.gallery_labels, numbers)
-    asking, asking_class = _some_of(plan.query_labels, numbers)
-    old_query, gallery = (
-        side[rows].cpu()
-        for side, rows in zip(evaluation.vectors["old_old"], (asking, stored), strict=True)
-    )
-    new_query = evaluation.vectors["new_old"][0][asking].cpu()
+    gallery_rows, gallery_classes = _first_items(plan.gallery_labels, numbers)
+    query_rows, query_classes = _first_items(plan.query_labels, numbers)
+    # lay out their vectors
+    old_query, gallery = evaluation.vectors["old_old"]
+    gallery, old_query = gallery[gallery_rows].cpu(), old_query[query_rows].cpu()
+    new_query = evaluation.vectors["new_old"][0][query_rows].cpu()
     parts = {
         name: F.normalize(part.float(), dim=1)
         for name, part in (("gallery", gallery), ("old", old_query), ("new", new_query))
     }
-    parts["means"] = class_means(gallery, stored_class, len(names))
+    parts["means"] = class_means(gallery, gallery_classes, len(names))
     kind, points = on_a_plane(parts)
-    classes = {"gallery": stored_class, "old": asking_class, "new": asking_class}
+    classes = {"gallery": gallery_classes, "old": query_classes, "new": query_classes}
     return PlaneMap(
         kind,
         [str(name) for name in names],
@@ -248,9 +241,9 @@ def _draw(evaluation: Evaluation, confused: Sequence[ConfusedPair]) -> PlaneMap 
     )
 
 
-def _some_of(
+def _first_items(
     labels: Int[Tensor, " items"], numbers: Sequence[int]
-) -> tuple[Int[Tensor, " some"], Int[Tensor, " some"]]:
-    """Some items of each class: their rows, and their classes as places in `numbers`."""
+) -> tuple[Int[Tensor, " drawn"], Int[Tensor, " drawn"]]:
+    """Rows of the first items of each class, and their classes as indices of `numbers`."""
     rows = [(labels == number).nonzero().flatten()[:DRAWN_ITEMS] for number in numbers]
     return torch.cat(rows), torch.repeat_interleave(torch.tensor([len(part) for part in rows]))

@@ -1,6 +1,6 @@
-"""Query by query: which change for the worse, in which classes and slices, at which threshold."""
+"""Changes of single queries, of classes and slices, and of thresholds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,21 @@ from nobackfill.evaluation.result import Evaluation
 from nobackfill.ops.nearest import best_by_partition, comparable, rows_per_block
 
 BLOCK = 2**24  # cosines held at a time
-PAIRS = 50_000_000  # from which on queries are chosen
+PAIRS = 50_000_000  # most pairs whose cosines are compared; queries are sampled above it
 
 
 @dataclass(frozen=True)
 class Flipped:
-    """A query that loses or wins its hit in the top `k` on the day of the upgrade.
+    """A query that loses or gains a hit in the top `k` by the upgrade.
 
     Attributes:
-        query: Its id.
-        rank_before: Of its first hit with the old model; 0 where it has none.
-        rank_after: The same with the new one.
-        top_before: The ids that it found first with the old model.
-        top_after: The same with the new one.
-        right_before: Which of the former are what it looked for.
-        right_after: The same of the latter.
+        query: Id of the query.
+        rank_before: Rank of the first hit of the old query; 0 if it has none.
+        rank_after: Rank of the first hit of the new query; 0 if it has none.
+        top_before: Ids of the first results of the old query.
+        top_after: Ids of the first results of the new query.
+        right_before: Whether each result of the old query is relevant.
+        right_after: Whether each result of the new query is relevant.
     """
 
     query: Any
@@ -50,16 +50,16 @@ class Flipped:
 
 @dataclass(frozen=True)
 class Slice:
-    """Queries that have something in common.
+    """The queries with one value of a column.
 
     Attributes:
-        value: What that is.
-        queries: How many they are, of those that have something to find.
-        old_old: Their mAP today.
-        new_old: Their mAP on the day of the upgrade.
-        difference: The second less the first, with its interval.
-        lost: The share that loses its first hit.
-        won: The share that wins one.
+        value: Value of the column.
+        queries: Number of queries that have a relevant item.
+        old_old: mAP of old/old.
+        new_old: mAP of new/old.
+        difference: Difference new/old - old/old, with its interval.
+        lost: Share of the queries that lose their first hit.
+        won: Share of the queries that gain a first hit.
     """
 
     value: Any
@@ -73,13 +73,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where to put a threshold of similarity, so that as few strangers pass as is asked for.
+    """A threshold of similarity.
 
     Attributes:
-        pair: Query/gallery, such as "new_old".
-        false_accept: The share of pairs of different classes at or above it.
-        value: The threshold, a cosine.
-        true_accept: The share of pairs of one class at or above it.
+        pair: Pair of models (query/gallery), such as "new_old".
+        false_accept: Share of pairs of different classes at or above the threshold.
+        value: Threshold, a cosine.
+        true_accept: Share of pairs of one class at or above the threshold.
     """
 
     pair: str
@@ -90,45 +90,46 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """An evaluation, looked at query by query.
+    """Compares old and new results query by query.
 
     Args:
-        evaluation: As `evaluate` returns it.
+        evaluation: Result of `evaluate`.
     """
 
     evaluation: Evaluation
 
     def flipped(self, k: int = 1, *, top: int = 5, limit: int | None = None) -> list[Flipped]:
-        """Queries that lose their hit in the top `k`, the worst first; `won` has the others."""
+        """Queries that lose their hit in the top `k`, the worst first."""
         return self._changed(k, top, limit, lost=True)
 
     def won(self, k: int = 1, *, top: int = 5, limit: int | None = None) -> list[Flipped]:
-        """Queries that win a hit in the top `k`, those that gain most first."""
+        """Queries that gain a hit in the top `k`, the best first."""
         return self._changed(k, top, limit, lost=False)
 
     def slices(self, column: str = "label", *, smallest: int = 1) -> list[Slice]:
-        """What becomes of the queries with each value of a column, the worst first.
+        """The results of the queries with each value of a column, the worst first.
 
         Args:
             column: `label`, or any other column of the files.
-            smallest: How many queries a slice must have to be shown.
+            smallest: Smallest number of queries of a slice.
         """
         evaluation = self.evaluation
-        known = evaluation.query_columns
-        if column not in known:
-            raise ConfigError(f"no column `{column}` of the queries. {suggest(column, known)}")
-        counted = (evaluation.old_old.num_relevant > 0).numpy()
+        columns = evaluation.query_columns
+        if column not in columns:
+            raise ConfigError(f"no column `{column}` of the queries. {suggest(column, columns)}")
+        values, counted = columns[column], evaluation.counted
         before, after = (
             pair.average_precision.numpy() for pair in (evaluation.old_old, evaluation.new_old)
         )
         had, has = (pair.found_by(1).numpy() for pair in (evaluation.old_old, evaluation.new_old))
         slices = []
-        for value in np.unique(known[column][counted]):
-            rows = counted & (known[column] == value)
+        for value in np.unique(values[counted]):
+            rows = counted & (values == value)
             if rows.sum() < smallest:
                 continue
             groups = evaluation.query_groups[rows]
-            alone = column == "label"  # one class: its queries are all there is to draw from
+            if column == "label":  # one class: draw its queries
+                groups = np.arange(len(groups))
             slices.append(
                 Slice(
                     value=value.item(),
@@ -136,70 +137,75 @@ class Comparison:
                     old_old=float(before[rows].mean()),
                     new_old=float(after[rows].mean()),
                     difference=paired_interval(
-                        (after - before)[rows],
-                        np.arange(len(groups)) if alone else groups,
-                        seed=evaluation.seed,
+                        (after - before)[rows], groups, seed=evaluation.seed
                     ),
                     lost=float((had & ~has)[rows].mean()),
                     won=float((~had & has)[rows].mean()),
                 )
             )
-        return sorted(slices, key=lambda one: one.difference.mean)
+        return sorted(slices, key=lambda part: part.difference.mean)
 
     def thresholds(self, false_accept: float = 0.001) -> list[Threshold]:
-        """For each pair of models, the threshold at which no more strangers pass than may.
+        """The threshold of each pair of models at a rate of false accepts.
 
         Args:
-            false_accept: The share of query-gallery pairs of different classes that may pass.
+            false_accept: Largest share of query-gallery pairs of different classes that may pass.
         """
         return [
             threshold_for(pair, *self.cosines(pair), false_accept) for pair in self.evaluation.pairs
         ]
 
     def cosines(self, pair: str) -> tuple[Float[Tensor, " same"], Float[Tensor, " different"]]:
-        """The similarity of queries to gallery items: of their class, and of others.
+        """The cosines of queries to gallery items of their class, and of other classes.
 
-        Of all queries; where these are more than 50 million pairs, of evenly chosen ones.
+        With more than 50 million pairs, only those of evenly chosen queries.
 
         Args:
-            pair: Query/gallery, such as "new_old".
+            pair: Pair of models (query/gallery), such as "new_old".
         """
+        query, gallery = self._unit(pair)
+        plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
         same, different = [], []
-        for cosine, is_relevant, is_ignored in self._blocks(pair):
-            same.append(cosine[is_relevant & ~is_ignored])
-            different.append(cosine[~is_relevant & ~is_ignored])
+        for rows in torch.arange(0, len(query), every).split(max(1, BLOCK // len(gallery))):
+            cosine = (query[rows.to(query.device)] @ gallery.T).cpu()
+            relevant, ignored = (
+                torch.cat([marks(row, row + 1) for row in rows.tolist()])
+                for marks in (plan.is_relevant, plan.is_ignored)
+            )
+            same.append(cosine[relevant & ~ignored])
+            different.append(cosine[~relevant & ~ignored])
         return torch.cat(same), torch.cat(different)
 
     def top(self, pair: str, row: int, k: int) -> list[Any]:
-        """The ids that one query finds first, without what it passes over.
+        """The ids of the first results of a query, without ignored items.
 
         Args:
-            pair: Query/gallery, such as "new_old".
-            row: Of the query, in the order of `query_ids`.
-            k: How many.
+            pair: Pair of models (query/gallery), such as "new_old".
+            row: Row of the query in `query_ids`.
+            k: Number of results.
         """
         return self._ids(self._top_places(pair, [row], k)[0])
 
     def _top_places(self, pair: str, rows: Sequence[int], k: int) -> list[Int[Tensor, " found"]]:
-        """Places in the gallery of what some queries find first."""
+        """Gallery rows of the first results of each query."""
         plan = self.evaluation.plan
         query, gallery = self._unit(pair)
-        found = []
-        for some in torch.tensor(rows, dtype=torch.int64).split(rows_per_block(4 * len(gallery))):
-            cosine = (query[some.to(query.device)] @ gallery.T).cpu()
-            ignored = torch.cat([plan.is_ignored(row, row + 1) for row in some.tolist()])
+        top: list[Int[Tensor, " found"]] = []
+        for block in torch.tensor(rows, dtype=torch.int64).split(rows_per_block(4 * len(gallery))):
+            cosine = (query[block.to(query.device)] @ gallery.T).cpu()
+            ignored = torch.cat([plan.is_ignored(row, row + 1) for row in block.tolist()])
             best = best_by_partition(cosine.masked_fill_(ignored, -torch.inf), min(k, len(gallery)))
-            found += [
-                places[: int((~passed_over).sum())]
-                for places, passed_over in zip(best, ignored, strict=True)
+            top += [
+                places[: int((~is_ignored).sum())]
+                for places, is_ignored in zip(best, ignored, strict=True)
             ]
-        return found
+        return top
 
     def _ids(self, places: Int[Tensor, " found"]) -> list[Any]:
         return [self.evaluation.plan.gallery_ids[place].item() for place in places.tolist()]
 
     def save_queries(self, path: Path | str) -> None:
-        """Writes a Parquet file with a row per query: its values in every pair, and its columns."""
+        """Writes a Parquet file of one row per query: its results in every pair, and its columns."""
         evaluation = self.evaluation
         columns: dict[str, NDArray[Any]] = {"id": evaluation.query_ids}
         for name, pair in evaluation.pairs.items():
@@ -210,24 +216,8 @@ class Comparison:
         with replacing(path) as unfinished:
             pq.write_table(pa.table(columns), unfinished)
 
-    def _blocks(self, pair: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Cosines of some queries at a time, what is relevant to them, and what is passed over.
-
-        Of very many pairs, every so many queries are looked at.
-        """
-        query, gallery = self._unit(pair)
-        plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
-        rows = torch.arange(0, len(query), every)
-        for some in rows.split(max(1, BLOCK // len(gallery))):
-            cosine = (query[some.to(query.device)] @ gallery.T).cpu()
-            relevant, ignored = (
-                torch.cat([marks(row, row + 1) for row in some.tolist()])
-                for marks in (plan.is_relevant, plan.is_ignored)
-            )
-            yield cosine, relevant, ignored
-
     def _unit(self, pair: str) -> tuple[Tensor, Tensor]:
-        """The vectors of both sides, of length 1."""
+        """Query and gallery vectors of unit length."""
         query, gallery = comparable(*self.evaluation.vectors[pair])
         return unit(query, "query"), unit(gallery, "gallery")
 
@@ -247,7 +237,7 @@ class Comparison:
     def _flipped(
         self, row: int, before: Int[Tensor, " before"], after: Int[Tensor, " after"]
     ) -> Flipped:
-        """One query, given the places of what it finds first with either model."""
+        """The change of a query, from the gallery rows of its first results."""
         evaluation = self.evaluation
         right = evaluation.plan.is_relevant(row, row + 1)[0]
         return Flipped(
@@ -262,7 +252,11 @@ class Comparison:
 
 
 def compare(evaluation: Evaluation) -> Comparison:
-    """Looks at an evaluation query by query."""
+    """Compares old and new results query by query.
+
+    Args:
+        evaluation: Result of `evaluate`.
+    """
     return Comparison(evaluation)
 
 
@@ -272,20 +266,20 @@ def threshold_for(
     different: Float[Tensor, " different"],
     false_accept: float,
 ) -> Threshold:
-    """The lowest threshold that no more than a share of strangers reaches.
+    """The lowest threshold that at most a share of the pairs of different classes reaches.
 
     Args:
-        pair: Query/gallery, such as "new_old".
+        pair: Pair of models (query/gallery), such as "new_old".
         same: Cosines of pairs of one class.
         different: Cosines of pairs of different classes.
-        false_accept: The share of these that may pass.
+        false_accept: Largest share of pairs of different classes that may pass.
     """
     if not 0 < false_accept < 1:
-        raise ConfigError(f"wanted a share between 0 and 1 to pass, but got {false_accept}.")
+        raise ConfigError(f"false accepts must be a share between 0 and 1, not {false_accept}.")
     if min(len(same), len(different)) == 0:
         raise DataError(
-            "wanted pairs of one class and of different classes, but there are none of one "
-            "kind. Check the column `label`."
+            "a threshold needs pairs of one class and pairs of different classes, but there are "
+            "none of one kind. Check the column `label`."
         )
     refused = different.topk(int(false_accept * len(different)) + 1).values[-1]
     value = float(torch.nextafter(refused, refused.new_tensor(torch.inf)))
@@ -295,6 +289,6 @@ def threshold_for(
 def passing(
     pair: str, same: Float[Tensor, " same"], different: Float[Tensor, " different"], value: float
 ) -> Threshold:
-    """What passes a threshold: the share of each kind of pair that lies at or above it."""
+    """A threshold with the shares of pairs at or above it."""
     false, true = ((part >= value).double().mean().item() for part in (different, same))
     return Threshold(pair, false, value, true)

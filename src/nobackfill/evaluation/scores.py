@@ -1,4 +1,4 @@
-"""One number out of several: P-scores of an upgrade, AC and AM of a sequence of upgrades."""
+"""Scores of upgrades: P-scores of one upgrade, AC and AM of a sequence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import numpy as np
 
 from nobackfill.errors import DataError
 
-Value = Any  # a number, or one per test set: a list, an array or a tensor
+Value = Any  # a number, or a list, array or tensor of one number per test set
 
 
 @dataclass(frozen=True)
 class PScores:
-    """How good an upgrade is, in percent; 50 is neutral.
+    """P-scores of an upgrade, in percent; 50 is neutral.
 
     Attributes:
-        up: Above 50 where new/new beats the independent model.
-        comp: Above 50 where new/old beats old/old: where the upgrade is compatible.
-        one: The harmonic mean of both.
+        up: Above 50 if new/new beats the independent model.
+        comp: Above 50 if new/old beats old/old: if the upgrade is compatible.
+        one: Harmonic mean of both.
     """
 
     up: float
@@ -28,20 +28,20 @@ class PScores:
 
 
 def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value) -> PScores:
-    r"""The scores of Pan et al. (AdvBCT, CVPR 2023), as recovered from the printed tables.
+    r"""P-scores of Pan et al. (AdvBCT, CVPR 2023), reconstructed from the printed tables.
 
     .. math::
         P_{up} = \sigma\!\left(\frac{M(n,n) - M^*}{M^*}\right), \quad
         P_{comp} = \sigma\!\left(\frac{M(n,o) - M(o,o)}{M^* - M(o,o)}\right), \quad
         P_1 = \frac{2 P_{up} P_{comp}}{P_{up} + P_{comp}}
 
-    with :math:`\sigma` the logistic function and :math:`M^*` the independent model's self-test.
-    Given sequences, one value per test set, each score is the mean over the test sets: the mean
-    of the :math:`P_1`, not the :math:`P_1` of the means.
+    with the logistic function :math:`\sigma` and the independent model's self-test :math:`M^*`.
+    For sequences of one value per test set, each score is the mean over the test sets: the mean of
+    the :math:`P_1`, not the :math:`P_1` of the means.
 
     Raises:
-        DataError: Where the independent model is not better than the old: there is no gain to
-            measure against.
+        DataError: If the independent model is not better than the old one, so that there is no
+            gain to compare with.
 
     Example:
         >>> p_scores(new_new=0.6530, new_old=0.5436, old_old=0.5326, independent=0.7124)
@@ -53,7 +53,7 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
     ]
     if len({len(column) for column in columns}) != 1 or not columns[0]:
         raise DataError(
-            f"wanted one value per test set in each place, but got "
+            f"each argument needs one value per test set, but they have "
             f"{', '.join(str(len(column)) for column in columns)}. Pass equally many."
         )
     rows = [_p_scores_of_one(*row) for row in zip(*columns, strict=True)]
@@ -68,14 +68,14 @@ def _p_scores_of_one(new_new: float, new_old: float, old_old: float, independent
     """The scores on one test set."""
     if not all(map(isfinite, (new_new, new_old, old_old, independent))):
         raise DataError(
-            f"wanted four numbers, but got {new_new}, {new_old}, {old_old}, {independent}. Leave "
-            f"out what was not measured."
+            f"P-scores need four numbers, but got {new_new}, {new_old}, {old_old}, {independent}. "
+            f"Leave out what was not measured."
         )
     if not independent > max(old_old, 0.0):
         raise DataError(
-            f"wanted an independent new model that beats the old one, but it reaches "
-            f"{independent:.4g} where the old reaches {old_old:.4g}: there is no gain that "
-            f"P-scores could be a share of. Report the raw values."
+            f"P-scores need an independent model that beats the old one, but it reaches "
+            f"{independent:.4g} and the old model {old_old:.4g}, so there is no gain to compare "
+            f"with. Report the raw values."
         )
     up = 100 * _logistic((new_new - independent) / independent)
     comp = 100 * _logistic((new_old - old_old) / (independent - old_old))
@@ -89,11 +89,11 @@ def _logistic(x: float) -> float:
 
 @dataclass(frozen=True)
 class Compatibility:
-    """What a sequence of upgrades came to.
+    """Scores of a sequence of upgrades.
 
     Attributes:
-        ac: The share of upgrades, over any number of steps, that are compatible.
-        am: The mean of all entries.
+        ac: Share of upgrades, over any number of steps, that are compatible.
+        am: Mean of all entries.
     """
 
     ac: float
@@ -108,8 +108,8 @@ def compatibility(matrix: Sequence[Sequence[float]]) -> Compatibility:
         AM = \frac{2}{T(T+1)} \sum_{i \ge j} M_{ij}
 
     Args:
-        matrix: :math:`M_{ij}`, query by model `i` and gallery by model `j`, of which the lower
-            triangle with its diagonal is read.
+        matrix: Matrix :math:`M_{ij}` of queries by model `i` on the gallery of model `j`; only the
+            lower triangle and the diagonal are read.
 
     Example:
         >>> compatibility([[0.5], [0.6, 0.7], [0.4, 0.7, 0.8]])
@@ -119,13 +119,13 @@ def compatibility(matrix: Sequence[Sequence[float]]) -> Compatibility:
     size = len(rows)
     if size < 2 or any(len(row) <= i for i, row in enumerate(rows)):
         raise DataError(
-            f"wanted the lower triangle of a matrix of at least two models, but got rows of "
-            f"{', '.join(str(len(row)) for row in rows) or 'nothing'}."
+            f"AC and AM need the lower triangle of a matrix of at least two models, but its rows "
+            f"have {', '.join(str(len(row)) for row in rows) or 'no'} entries."
         )
     below = [(i, j) for i in range(size) for j in range(i)]
     entries = [rows[i][j] for i in range(size) for j in range(i + 1)]
     if any(entry != entry for entry in entries):
-        raise DataError("wanted a value in every entry of the lower triangle, but found NaN.")
+        raise DataError("AC and AM need numbers in the lower triangle, but an entry is NaN.")
     return Compatibility(
         ac=sum(rows[i][j] > rows[j][j] for i, j in below) / len(below),
         am=sum(entries) / len(entries),

@@ -1,4 +1,4 @@
-"""How similar queries are to what they look for, and to strangers: does a threshold survive?"""
+"""Cosines of related and unrelated pairs, and whether thresholds survive the upgrade."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,18 +16,18 @@ BINS = 80
 
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    r"""The cosines of one pair of models, counted.
+    r"""Histograms of the cosines of a pair of models, and thresholds.
 
     Attributes:
-        pair: Query/gallery, such as "new_old".
-        edges: Of the bins.
-        same: How many query-gallery pairs of one class fall into each bin.
-        different: The same of different classes.
-        mean_same: The mean cosine within a class.
-        mean_different: The mean cosine between classes.
-        alignment: The mean squared distance within a class, :math:`2 - 2 \cos` (Wang and Isola).
-        thresholds: For each share of strangers that may pass, where the threshold is.
-        kept: What passes at the thresholds of old/old, if nobody moves them.
+        pair: Pair of models (query/gallery), such as "new_old".
+        edges: Edges of the bins.
+        same: Number of query-gallery pairs of one class in each bin.
+        different: Number of pairs of different classes in each bin.
+        mean_same: Mean cosine within a class.
+        mean_different: Mean cosine between classes.
+        alignment: Mean squared distance within a class, :math:`2 - 2 \cos` (Wang and Isola).
+        thresholds: Threshold for each rate of false accepts.
+        kept: Rates at the unchanged thresholds of old/old.
     """
 
     pair: str
@@ -41,7 +41,7 @@ class Similarities:
     kept: tuple[Threshold, ...]
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
+        """The numbers for JSON."""
         return {
             "edges": self.edges.tolist(),
             "same": self.same.tolist(),
@@ -49,28 +49,28 @@ class Similarities:
             "mean_same": self.mean_same,
             "mean_different": self.mean_different,
             "alignment": self.alignment,
-            "thresholds": [asdict(one) for one in self.thresholds],
-            "at_old_thresholds": [asdict(one) for one in self.kept],
+            "thresholds": [asdict(threshold) for threshold in self.thresholds],
+            "at_old_thresholds": [asdict(threshold) for threshold in self.kept],
         }
 
 
 def similarities(
     comparison: Comparison, false_accepts: tuple[float, ...] = (0.001, 0.01)
 ) -> list[Similarities]:
-    """Counts the cosines of every pair of models, old/old first.
+    """Histograms and thresholds of every pair of models, old/old first.
 
     Args:
-        comparison: An evaluation, looked at query by query.
-        false_accepts: Shares of strangers that may pass a threshold.
+        comparison: Result of `compare`.
+        false_accepts: Shares of pairs of different classes that may pass a threshold.
     """
-    found: list[Similarities] = []
+    results: list[Similarities] = []
     old: tuple[Threshold, ...] = ()
     for pair in comparison.evaluation.pairs:
         same, different = comparison.cosines(pair)
         thresholds = tuple(threshold_for(pair, same, different, rate) for rate in false_accepts)
         old = old or thresholds
         edges = np.linspace(-1, 1, 2 * BINS + 1)
-        found.append(
+        results.append(
             Similarities(
                 pair=pair,
                 edges=edges,
@@ -80,10 +80,10 @@ def similarities(
                 mean_different=different.double().mean().item(),
                 alignment=2 - 2 * same.double().mean().item(),
                 thresholds=thresholds,
-                kept=tuple(passing(pair, same, different, one.value) for one in old),
+                kept=tuple(passing(pair, same, different, before.value) for before in old),
             )
         )
-    return found
+    return results
 
 
 def _counts(values: Float[Tensor, " values"], edges: NDArray[Any]) -> NDArray[Any]:

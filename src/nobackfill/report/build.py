@@ -18,7 +18,7 @@ from nobackfill.errors import DataError
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.file_columns import columns_of
-from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.evaluation.verdict import directions_of, over_directions
@@ -144,7 +144,7 @@ def report_run(
     name, collection = next(iter(tests.items()))
     evaluation = evaluate_run(run, collection, test=name, device=device)
     watch(LOOKING)
-    findings = look_into(evaluation)
+    findings = findings_of(evaluation)
     made_of = {
         "new model": f"{run.folder.name}, method {run.recipe.method.name}",
         "old model": str(run.recipe.old.run),
@@ -224,7 +224,7 @@ def report_vectors(
         watch: Is told what is being done: with many items this takes longer than the search.
     """
     watch(LOOKING)
-    findings, spaces = look_into(evaluation), _spaces(files)
+    findings, spaces = findings_of(evaluation), _spaces(files)
     watch(DRAWING)
     page = upgrade_page(findings, title=title, show=looks_in(files), made_of=spaces)
     return Report(page, {**findings.summary(), "made_of": spaces}, evaluation)

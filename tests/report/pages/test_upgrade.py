@@ -7,7 +7,7 @@ from PIL import Image
 
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
-from nobackfill.evaluation.findings import look_into
+from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
@@ -48,7 +48,7 @@ NEW = {"compatible": vectors(2, 0.6), "not compatible": vectors(3, 2.0), "undeci
 def look(*files, **more):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)  # PCA is quicker
-        return look_into(nb.evaluate(*files, **more))
+        return findings_of(nb.evaluate(*files, **more))
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def conclude(
     """What to do, in a few sentences.
 
     Args:
-        findings: As `look_into` returns them.
+        findings: As `findings_of` returns them.
         directions: As `upgrade_page` takes them.
     """
     evaluation, summary = findings.evaluation, findings.evaluation.summary()

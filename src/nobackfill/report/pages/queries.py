@@ -17,7 +17,7 @@ def queries_section(findings: Findings, show: Show) -> Section:
     """How many queries change, and which change most.
 
     Args:
-        findings: As `look_into` returns them.
+        findings: As `findings_of` returns them.
         show: Makes pictures or texts of items.
     """
     evaluation = findings.evaluation

@@ -45,7 +45,7 @@ def upgrade_page(
     """Writes down what was found.
 
     Args:
-        findings: As `look_into` returns them.
+        findings: As `findings_of` returns them.
         title: Of the page.
         show: Makes pictures or texts of items.
         tests: Summaries of other tests of the same models, by name.
