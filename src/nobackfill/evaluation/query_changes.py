@@ -205,7 +205,7 @@ class Comparison:
         return [self.evaluation.plan.gallery_ids[place].item() for place in places.tolist()]
 
     def save_queries(self, path: Path | str) -> None:
-        """Writes a Parquet file of one row per query: its results in every pair, and its columns."""
+        """Writes a Parquet file of one row per query: its results in every pair and its columns."""
         evaluation = self.evaluation
         columns: dict[str, NDArray[Any]] = {"id": evaluation.query_ids}
         for name, pair in evaluation.pairs.items():
