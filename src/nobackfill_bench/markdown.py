@@ -7,17 +7,17 @@ from nobackfill_bench.quality.paired import OURS, Mean
 
 
 def name_of(way: str) -> str:
-    """Ours stands out."""
+    """Returns the name of a variant in code style; ours is bold."""
     return f"**`{way}`**" if way == OURS else f"`{way}`"
 
 
-def number(one: float, *, digits: int = 1, unit: str = "") -> str:
-    """A number, or a dash where there is none."""
-    return f"{one:.{digits}f}{unit}" if isfinite(one) else "–"
+def number(value: float, *, digits: int = 1, unit: str = "") -> str:
+    """Formats a number, or a dash if it is not finite."""
+    return f"{value:.{digits}f}{unit}" if isfinite(value) else "–"
 
 
 def with_interval(mean: Mean, *, sign: bool = False) -> str:
-    """A mean with half its interval.
+    """Formats a mean with half the width of its interval.
 
     Example:
         >>> with_interval(Mean(1.234, 0.5, 3), sign=True)
@@ -27,12 +27,12 @@ def with_interval(mean: Mean, *, sign: bool = False) -> str:
     """
     if not mean.seeds:
         return "–"
-    said = f"{mean.value:+.2f}" if sign else f"{mean.value:.2f}"
-    return f"{said} ± {mean.half:.2f}" if isfinite(mean.half) else said
+    text = f"{mean.value:+.2f}" if sign else f"{mean.value:.2f}"
+    return f"{text} ± {mean.half:.2f}" if isfinite(mean.half) else text
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of Markdown."""
+    """Returns the lines of a Markdown table."""
     return [
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",

@@ -1,4 +1,4 @@
-"""The results, one JSON line per run: appended as they come, never twice."""
+"""Log of results: one JSON line per run, appended when the run ends."""
 
 import json
 from collections.abc import Callable
@@ -8,43 +8,43 @@ from typing import Any
 from nobackfill.errors import DataError
 
 Line = dict[str, Any]
-Key = Callable[[Line], tuple[Any, ...]]  # two lines with one key tell of the same run
+Key = Callable[[Line], tuple[Any, ...]]  # lines with equal keys are results of the same run
 KEY = ("suite", "way", "seed", "changes")
 
 
 def key_of(line: Line) -> tuple[Any, ...]:
-    """What a run was; two lines with the same key tell of the same one."""
+    """Returns the key of a run; lines with equal keys are results of the same run."""
     suite, way, seed, changes = (line[key] for key in KEY)
     return suite, way, seed, tuple(changes)
 
 
 def read_lines(path: Path, *, key: Key = key_of) -> list[Line]:
-    """All lines of a file; none where it is not there. Of two with one key the later counts.
+    """Reads all lines of a file, or none if it does not exist; a later line replaces an equal key.
 
-    A last line that a kill cut short is left out: its run will be made again.
+    A last line that a kill cut short is skipped: its run is repeated.
     """
     if not path.exists():
         return []
     texts = path.read_text(encoding="utf-8").split("\n")
-    found: dict[tuple[Any, ...], Line] = {}
+    lines: dict[tuple[Any, ...], Line] = {}
     for number, text in enumerate(texts, start=1):
         if not text.strip():
             continue
         try:
             line = json.loads(text)
-            found[key(line)] = line
+            lines[key(line)] = line
         except (ValueError, KeyError) as error:
             if number == len(texts):  # no line break behind it
                 break
             raise DataError(
-                f"wanted a result in line {number} of {path}, but cannot read it ({error}). "
-                f"Remove that line; its run will be made again."
+                f"Could not read the result in line {number} of {path} ({error}). Remove that "
+                f"line; its run is then repeated."
             ) from None
-    return list(found.values())
+    return list(lines.values())
 
 
 def mend(path: Path, *, key: Key = key_of) -> None:
-    """Ends a last line that lacks only its line break, and cuts off one that lacks more."""
+    """Completes a last line that lacks only its line break, and removes one that lacks more."""
     if not path.exists():
         return
     content = path.read_bytes()
@@ -55,7 +55,7 @@ def mend(path: Path, *, key: Key = key_of) -> None:
 
 
 def is_whole(text: bytes, *, key: Key = key_of) -> bool:
-    """Whether a text is a whole result."""
+    """Whether a text is a complete result."""
     try:
         key(json.loads(text))
     except (ValueError, KeyError, TypeError):
@@ -64,6 +64,6 @@ def is_whole(text: bytes, *, key: Key = key_of) -> bool:
 
 
 def append(path: Path, line: Line) -> None:
-    """Adds a line."""
+    """Appends a line."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

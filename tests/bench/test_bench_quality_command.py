@@ -123,7 +123,7 @@ def test_all_that_is_asked_for_reaches_the_runs(quality, toy, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "wanted a suite or a study to run, but got none"),
+        ((), "No suite or study to run"),
         (("--suite", "glyph"), "unknown suite `glyph`. Did you mean `glyphs`"),
         (("--study", "variant"), "unknown study `variant`. Did you mean `variants`"),
         (("--suite", "glyphs", "--methods", "janu"), "unknown method `janu`. Did you mean `janus`"),

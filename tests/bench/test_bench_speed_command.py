@@ -53,7 +53,7 @@ def test_what_fails_is_told_and_the_others_are_kept(speed, tmp_path):
     code, out, err = speed(*BASE)
     assert (code, out) == (2, "")
     assert "failed: RuntimeError: no such vectors" in err
-    assert "1 of 2 figures could not be measured" in err
+    assert "1 of 2 cases failed" in err
     assert "## Toys" in (tmp_path / "benchmarks" / "SPEED.md").read_text()
 
 

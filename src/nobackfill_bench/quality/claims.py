@@ -1,28 +1,28 @@
-"""What we would like to say of our default, and where the lines do not bear it out."""
+"""Checks three claims about our default method against the results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nobackfill_bench.quality.paired import CEILINGS, OURS, Compared, gain
 
-MAY_LOSE = 0.5  # points of new/new against the independent model
-FEW = 3  # seeds, below which intervals are too wide to say anything
-ROOM = 1.0  # points that the independent model gains: with less, P_1 divides by next to nothing
+MAY_LOSE = 0.5  # points of new/new below the independent model
+FEW = 3  # with fewer seeds, the intervals are too wide for a conclusion
+ROOM = 1.0  # points that the independent model gains; with less, P_1 divides by almost zero
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What holds of our default in one suite.
+    """Which claims about our default hold in one suite.
 
     Attributes:
-        suite: Its name.
-        not_above: Other ways whose P_1 it does not beat with an interval above 0; None where no
-            P_1 can be told.
+        suite: Name of the suite.
+        not_above: Other methods whose P_1 it does not beat with an interval above 0; None if P_1
+            is not defined.
         compatible: Whether new/old is above old/old with an interval above 0.
-        free: Whether new/new is at most `MAY_LOSE` below the independent model's, on average; None
-            where there is none.
-        seeds: On how many seeds it was run.
-        room: How far the independent model is above the old one, in points.
+        free: Whether the mean new/new is at most `MAY_LOSE` below that of the independent model;
+            None if there is none.
+        seeds: Number of seeds.
+        room: Difference of the independent model from the old one, in points.
     """
 
     suite: str
@@ -34,12 +34,12 @@ class Verdict:
 
 
 def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Verdict | None:
-    """Looks at the three things that our default should be; None where it was not run.
+    """Checks the three claims in one suite; returns None if our default was not run.
 
     Args:
-        suite: Its name.
-        compared: Its runs.
-        ours_too: Ways that are our default under another name, and no rivals.
+        suite: Name of the suite.
+        compared: Runs of the suite.
+        ours_too: Other names of our default, which do not count as other methods.
     """
     if OURS not in compared.runs:
         return None
@@ -59,25 +59,25 @@ def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Ve
 
 
 def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
-    """What a reader should know before any table.
+    """Returns the first paragraph of the page: in which suites the claims hold.
 
     Args:
-        verdicts: By suite.
+        verdicts: Verdict of each suite.
     """
     narrow = {name: one for name, one in verdicts.items() if one.room < ROOM}
     ahead = [name for name, one in verdicts.items() if one.not_above == () and name not in narrow]
     said = [
-        f"Our default, `{OURS}`, was put to {len(verdicts)} upgrades. "
+        f"Our default, `{OURS}`, was run on {len(verdicts)} upgrades. "
         f"Its P_1 is above that of every other method, with a paired 95 % interval above 0, "
         f"in {len(ahead)} of them{_listed(ahead)}."
     ]
     for name, one in verdicts.items():
         if one.not_above is None:
-            why = "is no better than the old" if one.free is not None else "was not run"
-            said.append(f"In `{name}` no P_1 can be told: the independent model {why}.")
+            why = "is no better than the old one" if one.free is not None else "was not run"
+            said.append(f"In `{name}` P_1 is not defined: the independent model {why}.")
         elif one.not_above:
             ways = ", ".join(f"`{way}`" for way in one.not_above)
-            said.append(f"In `{name}` that does not hold against {ways}.")
+            said.append(f"In `{name}` this does not hold for {ways}.")
     for words, holds in (
         ("It is **not compatible** (new/old above old/old, interval above 0)", "compatible"),
         (f"Its new/new is **more than {MAY_LOSE} below** the independent model's", "free"),
@@ -87,12 +87,12 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     for name, one in narrow.items():
         if one.not_above is not None:
             said.append(
-                f"In `{name}` P_1 says little: the independent model is only {one.room:.2f} points "
-                f"above the old."
+                f"In `{name}` P_1 means little: the independent model is only {one.room:.2f} "
+                f"points above the old one."
             )
     few = [f"`{name}` ({one.seeds})" for name, one in verdicts.items() if one.seeds < FEW]
     if few:
-        said.append(f"So few seeds prove next to nothing: {', '.join(few)}.")
+        said.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
     return " ".join(said)
 
 

@@ -1,4 +1,4 @@
-"""Suites of heads trained from scratch on frozen features: no backbone, no closed form, no stop."""
+"""Suites of heads trained from scratch on frozen features."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,32 +29,32 @@ from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_
 from nobackfill_bench.quality.trained import device_name, numbers
 
 EPOCHS, BATCH, LEARNING_RATE, HIDDEN, DIM = 60, 256, 2e-3, 1024, 256
-OLD_SHARE = 0.3  # of the training classes, for the old head
-PREPARATION = "old"  # trains the old head, and the independent one that all are compared with
+OLD_SHARE = 0.3  # share of the training classes for the old head
+PREPARATION = "old"  # trains the old and the independent head
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchSuite(Suite):
-    """The old head on old features and some classes, the new ones on new features and all.
+    """Old head on old features of some classes; new heads on new features of all classes.
 
     Attributes:
-        load: The features.
+        load: Function that loads the features.
     """
 
     load: Load
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
-        """The old and the independent head come first; see `Suite`."""
+        """Trains the old and the independent head first; see `Suite`."""
         return [[PREPARATION], list(ways)]
 
     def check(self, ways: Sequence[str]) -> None:
-        """Refuses CoReS, whose dimension follows the classes; see `Suite`."""
+        """Raises for CoReS, whose dimension depends on the classes; see `Suite`."""
         super().check(ways)
         for way in ways:
             if METHODS[read_way(way)[0]].same_kind:
                 raise ConfigError(
-                    f"wanted a method for heads of {DIM} dimensions, but `{way}` sets its own. "
-                    f"Leave it out."
+                    f"Heads of this suite have {DIM} dimensions, but `{way}` sets its own "
+                    f"dimension. Leave it out."
                 )
 
     def run(self, task: Task) -> Found | None:
@@ -84,8 +84,8 @@ class ScratchSuite(Suite):
             seed=task.seed, epochs=epochs,
         )  # fmt: skip
         seconds = time.perf_counter() - began
-        stored, asking = sides_of(network, method, new_searched, device)
-        result = evaluate(old_searched, stored, query_for_old=asking, device=device).summary()
+        stored, queries = sides_of(network, method, new_searched, device)
+        result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
             "date": start.isoformat(timespec="seconds"),
             "device": device_name(device),
@@ -99,7 +99,7 @@ class ScratchSuite(Suite):
 
 
 def epochs_of(changes: Sequence[str]) -> int:
-    """The only thing that can be changed.
+    """Returns the number of epochs, the only setting that can be changed.
 
     Example:
         >>> epochs_of(["train.epochs=2"])
@@ -108,7 +108,7 @@ def epochs_of(changes: Sequence[str]) -> int:
     tables = change_tables({"train": {"epochs": EPOCHS}}, changes)
     if set(tables) != {"train"} or set(tables["train"]) != {"epochs"}:
         raise ConfigError(
-            f"wanted no change to this suite but train.epochs=N, but got {', '.join(changes)}."
+            f"This suite accepts only --set train.epochs=N, not {', '.join(changes)}."
         )
     return int(tables["train"]["epochs"])
 
@@ -116,12 +116,13 @@ def epochs_of(changes: Sequence[str]) -> int:
 def known_of(
     old: Vectors, new: Vectors, task: Task, *, epochs: int, device: torch.device
 ) -> Mapping[str, Tensor]:
-    """What all heads of a seed share, made once and kept.
+    """Returns what all heads of a seed share; it is computed once and cached.
 
     Returns:
-        `old` and `independent`: what two heads make of all items, one trained on some classes of
-        the old features, one on all of the new. `classifier`: the old one's. `independent_map`,
-        `raw_old` and `raw_new`: what the independent head and both features find among themselves.
+        `old` and `independent`: embeddings of all items by the old head (old features, some
+        classes) and the independent head (new features, all classes). `classifier`: that of the
+        old head. `independent_map`, `raw_old` and `raw_new`: mAP of the independent head and of
+        both features.
     """
     path = task.place.work / task.suite / f"{task.seed}_{epochs}_epochs.npz"
     if not path.exists():
@@ -134,11 +135,11 @@ def known_of(
 def prepare(
     old: Vectors, new: Vectors, *, seed: int, epochs: int, device: torch.device
 ) -> dict[str, Any]:
-    """See `known_of`."""
+    """Computes the tensors of `known_of`."""
     classes, known = numbered(parts(old)[0].labels, seed)
     found: dict[str, Tensor] = {}
     for name, side, chosen, its_seed in (
-        ("old", old, classes < known, seed + 1000),  # not the weights that new heads begin with
+        ("old", old, classes < known, seed + 1000),  # other initial weights than the new heads
         ("independent", new, classes >= 0, seed),
     ):
         network, method = train_head(
@@ -162,11 +163,11 @@ def prepare(
 
 
 def numbered(labels: NDArray[Any] | None, seed: int) -> tuple[Int[Tensor, " items"], int]:
-    """The class of each training item, those that the old head knows first; and how many these are.
+    """Numbers the classes, those of the old head first; returns labels and the number of these.
 
     Args:
-        labels: Of the training items.
-        seed: Of the choice.
+        labels: Labels of the training items.
+        seed: Random seed of the choice.
     """
     assert labels is not None
     original = torch.from_numpy(np.unique(labels, return_inverse=True)[1])
@@ -185,15 +186,15 @@ def train_head(
     seed: int,
     epochs: int,
 ) -> tuple[nn.Module, Method]:
-    """A head trained by a method.
+    """Trains a head with a method.
 
     Args:
-        features: Of the training items, on the device to train on.
-        classes: Of them, from 0 on.
-        way: A method, with options maybe.
-        space: What it is told of the old head.
-        seed: Of all that is random.
-        epochs: How many.
+        features: Features of the training items, on the training device.
+        classes: Classes of the items, starting at 0.
+        way: Method with optional settings.
+        space: Parts of the old head that the method needs.
+        seed: Random seed.
+        epochs: Number of epochs.
     """
     with seeded(seed):
         number, device = int(classes.max()) + 1, features.device
@@ -218,7 +219,7 @@ def train_head(
             )
             for rows in torch.randperm(len(features)).to(device).split(BATCH):
                 if len(rows) == 1:
-                    continue  # BatchNorm knows no spread of one
+                    continue  # BatchNorm needs at least two items
                 terms = method(network(features[rows]), classes[rows], items=rows)
                 loss = torch.stack(list(terms.values())).sum()
                 optimizer.zero_grad()
@@ -229,7 +230,7 @@ def train_head(
 
 
 def make_network(features: int, dim: int) -> nn.Module:
-    """Dropout, a wide layer, a projection with BatchNorm."""
+    """Creates a network of dropout, a wide layer and a projection with BatchNorm."""
     return nn.Sequential(
         nn.Dropout(0.3),
         nn.Linear(features, HIDDEN),
@@ -242,7 +243,7 @@ def make_network(features: int, dim: int) -> nn.Module:
 def make_method(
     name: str, changes: Sequence[str], space: OldSpace, number: int, *, dim: int
 ) -> Method:
-    """A method with options as `read_way` gives them."""
+    """Creates a method with the options that `read_way` returns."""
     options = resolve_options(METHODS[name], options_of(name, changes), where="method")
     if "dim" in options:
         options["dim"] = dim
@@ -253,21 +254,22 @@ def make_method(
 def embedded(
     network: nn.Module, features: Float[Tensor, "items features"]
 ) -> Float[Tensor, "items dim"]:
-    """What the network makes of features, without dropout."""
+    """Embeds features without dropout."""
     was_training = network.training
-    found: Tensor = network.eval()(features)
+    embeddings: Tensor = network.eval()(features)
     network.train(was_training)
-    return found
+    return embeddings
 
 
 @torch.no_grad()
 def sides_of(
     network: nn.Module, method: Method, features: Vectors, device: torch.device
 ) -> tuple[Vectors, Vectors | None]:
-    """What is stored of items, and what asks the old gallery where that is something else."""
-    found = embedded(network, features.vectors.to(device))
-    stored = with_vectors(features, method.gallery(found).cpu())
+    """Returns the vectors to store, and queries to the old gallery if they differ."""
+    embeddings = embedded(network, features.vectors.to(device))
+    stored = with_vectors(features, method.gallery(embeddings).cpu())
     if stored.dim > DIM:
         stored = replace(stored, compatible_dim=DIM)
-    asking = with_vectors(features, method.query(found).cpu()) if method.maps_queries else None
-    return stored, asking
+    if not method.maps_queries:
+        return stored, None
+    return stored, with_vectors(features, method.query(embeddings).cpu())

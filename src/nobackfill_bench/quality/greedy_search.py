@@ -1,4 +1,4 @@
-"""A greedy search: options are decided one after the other, each by the runs of its values."""
+"""Greedy search: fixes the options of a method one after the other, each at its best value."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,11 @@ from nobackfill_bench.quality.paired import Compared
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched.
+    """Search space.
 
     Attributes:
-        method: A name of `METHODS`.
-        options: Of each option the values that are tried beside its default, in the order in which
-            they are decided.
+        method: Name in `METHODS`.
+        options: Values of each option to try besides its default, in the order of the decisions.
     """
 
     method: str
@@ -24,12 +23,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Step:
-    """One option, with those before it decided.
+    """Decision about one option, with the earlier options fixed.
 
     Attributes:
-        option: Its name.
-        ways: Of each value the way that it is.
-        best: The value with the highest P_1; None where runs are missing.
+        option: Name of the option.
+        ways: Method with settings, for each value.
+        best: Value with the highest P_1; None if runs are missing.
     """
 
     option: str
@@ -38,12 +37,12 @@ class Step:
 
 
 def walk(search: Search, compared: Compared, *, seeds: int) -> list[Step]:
-    """The steps that the runs allow: decided ones, and then one that waits for runs, if any.
+    """Returns the decided steps, then the first step that lacks runs, if any.
 
     Args:
-        search: What is searched.
-        compared: The runs.
-        seeds: How many of them each value must have.
+        search: Search space.
+        compared: Runs so far.
+        seeds: Number of seeds that each value requires.
     """
     steps: list[Step] = []
     chosen: dict[str, float] = {}
@@ -61,7 +60,7 @@ def walk(search: Search, compared: Compared, *, seeds: int) -> list[Step]:
 
 
 def way_of(method: str, options: Mapping[str, float | int]) -> str:
-    """A way in the words of `read_way`; options that are as they are by default go unsaid.
+    """Returns a method with settings in the format of `read_way`, without default values.
 
     Example:
         >>> way_of("ndpp", {"old_strength": 0.1, "neighbors": 100})
@@ -69,14 +68,14 @@ def way_of(method: str, options: Mapping[str, float | int]) -> str:
         >>> way_of("ndpp", {"neighbors": 100})
         'ndpp'
     """
-    said = [
+    changed = [
         f"{option}={value:g}"
         for option, value in options.items()
         if value != default_of(method, option)
     ]
-    return f"{method}:{','.join(said)}" if said else method
+    return f"{method}:{','.join(changed)}" if changed else method
 
 
 def default_of(method: str, option: str) -> float:
-    """What an option is where nothing is said of it."""
+    """Returns the default value of an option."""
     return float(inspect.signature(METHODS[method]).parameters[option].default)

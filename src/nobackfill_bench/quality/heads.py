@@ -1,4 +1,4 @@
-"""Suites of heads fitted to stored vectors: nothing is trained but `CompatibleHead`."""
+"""Suites of heads fitted to stored vectors; they train only `CompatibleHead`."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ PREPARATION = "old"
 
 
 def usable() -> tuple[str, ...]:
-    """The ways that heads allow: closed forms, methods that need old vectors alone, and ours."""
+    """Returns the closed forms, the methods that need only old vectors, and ours."""
     found = []
     for name in METHODS:
         with suppress(ConfigError):
@@ -39,11 +39,11 @@ def usable() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedSuite(Suite):
-    """Every way from the new vectors to the old ones, fitted on training classes alone.
+    """Maps from new to old vectors, fitted on the training classes.
 
     Attributes:
-        load: The vectors of both models.
-        supervision: How `CompatibleHead.fit` is told what belongs together.
+        load: Function that loads the vectors of both models.
+        supervision: Argument of `CompatibleHead.fit` that gets the classes.
         trained: Whether the old model is a head that `ScratchSuite` trains on the old vectors.
     """
 
@@ -54,11 +54,11 @@ class FittedSuite(Suite):
     ours_too: tuple[str, ...] = (CompatibleHead().method,)  # all vectors mapped by the same head
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
-        """An old head comes first, if there is one; see `Suite`."""
+        """Trains the old head first, if there is one; see `Suite`."""
         return [[PREPARATION], list(ways)] if self.trained else [list(ways)]
 
     def check(self, ways: Sequence[str]) -> None:
-        """Refuses methods that need more than old vectors; see `Suite`."""
+        """Raises if a method needs more than old vectors; see `Suite`."""
         for way in ways:
             name, _ = read_way(way)
             if name not in (OURS, *CLOSED_FORMS):
@@ -79,9 +79,9 @@ class FittedSuite(Suite):
             return None
         (old_fit, old_searched), (new_fit, new_searched) = parts(old), parts(new)
         start, began = datetime.now(UTC), time.perf_counter()
-        asking, stored, how = self.fit(task, old_fit, new_fit, new_searched, device)
+        queries, stored, how = self.fit(task, old_fit, new_fit, new_searched, device)
         seconds = time.perf_counter() - began
-        result = evaluate(old_searched, stored, query_for_old=asking, device=device).summary()
+        result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
             "date": start.isoformat(timespec="seconds"),
             "device": device_name(device),
@@ -96,12 +96,12 @@ class FittedSuite(Suite):
     def fit(
         self, task: Task, old: Vectors, new: Vectors, searched: Vectors, device: torch.device
     ) -> tuple[Vectors, Vectors, dict[str, Any]]:
-        """What asks the old gallery, what is stored, and what else is to be told of it."""
+        """Returns queries to the old gallery, vectors to store, and facts about the fit."""
         name, changes = read_way(task.way)
         if name in CLOSED_FORMS:
             affine = CLOSED_FORMS[name](new.vectors.to(device), old.vectors.to(device))
-            found = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
-            return found, found, {}
+            mapped = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
+            return mapped, mapped, {}
         head = CompatibleHead(
             CompatibleHead().method if name == OURS else name,
             options=dict(options_of(name, changes)),
@@ -109,10 +109,10 @@ class FittedSuite(Suite):
             device=str(device),
             **({"epochs": epochs_of(task.changes)} if task.changes else {}),
         )
-        told_apart: dict[str, Any] = {self.supervision: old.labels}
-        head.fit(new, old, **told_apart)
-        asking = head.transform(searched)
-        stored = head.transform(searched, side="gallery") if name == OURS else asking
+        supervision: dict[str, Any] = {self.supervision: old.labels}
+        head.fit(new, old, **supervision)
+        queries = head.transform(searched)
+        stored = head.transform(searched, side="gallery") if name == OURS else queries
         progress = head.progress_
         how = {
             "rounds": len(progress.history),
@@ -120,15 +120,15 @@ class FittedSuite(Suite):
             "best_round": progress.best,
             "stores": head.stores if name == OURS else "mapped",
         }
-        return plain(asking), plain(stored), how
+        return plain(queries), plain(stored), how
 
 
 def plain(vectors: Vectors) -> Vectors:
-    """The same without a declared space: the two sides of a head have different ones."""
+    """Removes the declared space: the two sides of a head have different spaces."""
     return with_vectors(vectors, vectors.vectors.cpu())
 
 
 def alone(vectors: Vectors, device: torch.device) -> float:
-    """What the vectors to be searched find among themselves, mAP."""
+    """Computes the mAP of the searched vectors as queries and gallery."""
     searched = parts(vectors)[1]
     return evaluate(searched, searched, device=device).old_old.mean_average_precision

@@ -1,4 +1,4 @@
-"""What `nobackfill bench quality` shows: suites, runs as they come, and where the page is."""
+"""Output of `nobackfill bench quality`: suites, progress of the runs, path of the page."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from nobackfill_bench.results_log import read_lines
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked for; see the options of the command."""
+    """Options of the command."""
 
     suites: tuple[str, ...]
     studies: tuple[str, ...]
@@ -38,7 +38,7 @@ class Asked:
 
 
 def print_suites(*, as_json: bool) -> None:
-    """All suites and studies, and what each wants."""
+    """Prints all suites and studies with their requirements."""
     if as_json:
         known = {
             name: {"title": one.title, "ways": list(one.ways), "seeds": one.seeds}
@@ -47,7 +47,7 @@ def print_suites(*, as_json: bool) -> None:
         print_object({"suites": known, "studies": list(STUDIES)}, as_json=True, text="")
         return
     table = Table(box=None, header_style="bold")
-    for head in ("suite", "upgrade", "ways", "seeds", "wants"):
+    for head in ("suite", "upgrade", "methods", "seeds", "requires"):
         table.add_column(head)
     for name, one in SUITES.items():
         wants = ", ".join(one.wants) or "nothing"
@@ -58,7 +58,7 @@ def print_suites(*, as_json: bool) -> None:
 
 
 def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
-    """Makes the runs that have no line yet, says what came of each, and renders the page."""
+    """Makes the missing runs, prints the result of each and renders the page."""
     console = Console(stderr=True)
     made, failed = 0, list[Done]()
     if not only_render:
@@ -67,14 +67,14 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
                 made += done.line is not None
                 failed += [done] if done.error else []
             if not any(STUDIES[name].search for name in asked.studies):
-                break  # only a search finds more to run by what was run
+                break  # only a search adds runs that depend on earlier results
     page = render_page(asked.output)
     for one in failed:
         print(f"{one.task.suite} seed {one.task.seed} {one.task.way}\n{one.error}", file=sys.stderr)
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {made + len(failed)} runs failed; the others are in "
-            f"{asked.output / LINES}. See above, mend it, and run the same command again."
+            f"{asked.output / LINES}. Fix the errors above and run the same command again."
         )
     print_object(
         {"runs": made, "results": str(page)},
@@ -86,7 +86,7 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
 def run_and_tell(
     stages: Sequence[Sequence[Task]], asked: Asked, console: Console
 ) -> Iterator[Done]:
-    """Makes runs, each of which is told as it ends."""
+    """Makes runs and prints a line when each ends."""
     total, began = sum(map(len, stages)), monotonic()
     runs = run_stages(stages, folder=asked.output / LINES, processes=asked.processes)
     for number, done in enumerate(runs, start=1):
@@ -100,11 +100,11 @@ def run_and_tell(
 
 
 def plan(asked: Asked) -> list[list[Task]]:
-    """The runs that are missing, of all suites and studies side by side."""
+    """Lists the missing runs of all suites and studies."""
     if not asked.suites and not asked.studies:
         raise ConfigError(
-            f"wanted a suite or a study to run, but got none. Pass --suite, one of "
-            f"{', '.join(SUITES)}; or --study, one of {', '.join(STUDIES)}."
+            f"No suite or study to run. Pass --suite, one of {', '.join(SUITES)}; or --study, one "
+            f"of {', '.join(STUDIES)}."
         )
     place = Place(asked.work.resolve(), asked.data and asked.data.resolve(), asked.device)
     found: list[tuple[str, Sequence[str] | None, int | None, tuple[str, ...]]] = []
@@ -136,7 +136,7 @@ def plan(asked: Asked) -> list[list[Task]]:
 
 
 def in_words(done: Done) -> str:
-    """One run in a line."""
+    """Describes a finished run in one line."""
     task = done.task
     said = f"{task.suite}  seed {task.seed}  {task.way}"
     said = escape(said + (f"  ({' '.join(task.changes)})" if task.changes else ""))

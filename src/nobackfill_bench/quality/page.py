@@ -1,4 +1,4 @@
-"""RESULTS.md: rendered from the lines, never written by hand."""
+"""Renders RESULTS.md from the stored results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,26 +16,26 @@ from nobackfill_bench.quality.studies import render_studies
 from nobackfill_bench.quality.suites import SUITES
 from nobackfill_bench.results_log import Line, read_lines
 
-LINES = "quality"  # the folder of the lines, beside the page
+LINES = "quality"  # folder of the results, next to the page
 HOW_TO_READ = """\
-mAP in percent, means over seeds ± half a 95 % interval (Student's t over the seeds; of differences,
-over pairs on the same seed). Every seed has its own split of the classes and its own old model,
-which starts from other weights than the new ones; but in `cub-vectors`, `landmarks-vectors` and
-`captions` only the seed of the head changes, and ± says nothing of other data. *P* scores compare
-with the gain of the independent model: where that is small or none, they say nothing. *Gain* is
-new/old − old/old; *recovered* is its share of what a full backfill by the independent model would
-gain; *lost* are the queries, in percent, whose first answer was right under the old model and is
-wrong now; *compatible* counts the seeds on which the interval of the gain, drawn over queries or
-classes, lies above 0. *s/epoch* are seconds on machines that trained many models at once: good for
-orders of magnitude only.
+mAP in percent: means over seeds ± half the width of a 95 % interval (Student's t over the seeds;
+for differences, over pairs with the same seed). Every seed has its own split of the classes and its
+own old model, which starts from other weights than the new ones. In `cub-vectors`,
+`landmarks-vectors` and `captions` only the seed of the head changes, so ± does not cover other
+data. *P* scores divide by the gain of the independent model: if that gain is small or absent,
+they mean nothing. *Gain* is new/old − old/old. *Recovered* is the gain as a share of the gain of a
+full backfill with the independent model. *Lost* is the percentage of queries whose first result was
+right with the old model and is wrong now. *Compatible* counts the seeds on which the bootstrap
+interval of the gain, over queries or classes, is above 0. *s/epoch* was measured on machines that
+trained several models at once and shows only orders of magnitude.
 
-`cores` has an old model of its own kind, `rm` and `janus` have a map on their queries, `bt2` has 32
-dimensions more; `mimic` and `sspl` see no labels. What each is:
+`cores` has an old model of its own kind, `rm` and `janus` map their queries, `bt2` has 32 more
+dimensions, and `mimic` and `sspl` use no labels. The methods are described in
 [docs/methods](../docs/methods/README.md)."""
 
 
 def render_page(folder: Path) -> Path:
-    """Writes RESULTS.md and its figures from the lines beside it; returns its path."""
+    """Writes RESULTS.md and its figures from the stored results; returns its path."""
     found = {name: read_lines(lines_path(folder / LINES, name)) for name in SUITES}
     path = folder / "RESULTS.md"
     write_text(path, render(found, folder / "figures"))
@@ -43,11 +43,11 @@ def render_page(folder: Path) -> Path:
 
 
 def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
-    """The page.
+    """Returns the text of the page.
 
     Args:
-        found: Of each suite its lines.
-        figures: The folder of the figures, which are drawn anew.
+        found: Results of each suite.
+        figures: Folder for the figures.
     """
     main = {
         name: Compared.of(line for line in lines if is_main(line)) for name, lines in found.items()
@@ -75,24 +75,24 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
 
 
 def is_main(line: Line) -> bool:
-    """Whether a line is of the suite itself, not of a study with other options."""
+    """Whether a result belongs to the suite itself, not to a study with other options."""
     return not line["changes"] and ":" not in line["way"]
 
 
 def chosen_on() -> list[str]:
-    """What the default was chosen on."""
+    """Returns a paragraph about the suites on which the default was chosen."""
     seen = ", ".join(f"`{name}`" for name, suite in SUITES.items() if suite.was_seen)
     return [
-        f"`{OURS}` was chosen with numbers of {seen} in view; on `glyphs` with other seeds (100 to "
-        f"105) than are shown, and with a stronger old model too (`--set data.shares=[0.3,1.0] "
-        f"--set data.variation=1.0`). The other suites were run with the choice frozen, as it is "
-        f"since commit 25bc7bc.",
+        f"`{OURS}` was chosen when the numbers of {seen} were known; on `glyphs` with other seeds "
+        f"(100 to 105) than shown here, and also with a stronger old model (`--set "
+        f"data.shares=[0.3,1.0] --set data.variation=1.0`). The other suites were run after the "
+        f"choice was frozen (commit 25bc7bc).",
         "",
     ]
 
 
 def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
-    """The section of one suite."""
+    """Returns the section of one suite."""
     suite = SUITES[name]
     parts = [f"## {suite.title} (`{name}`)", ""]
     for paragraph in suite.says:
@@ -114,14 +114,14 @@ def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
     tests = next(iter(next(iter(compared.runs.values())).values())).get("tests") or {}
     for test in tests:
         if test.endswith("_medium"):
-            continue  # the main way to count, which stands under the test's own name
+            continue  # the default level, shown under the name of the test
         other = compared.on_test(test)
         parts += [f"### {heading(test)}", "", references(other), "", *values_table(other), ""]
     return [*parts, *recalls(compared, tests)] if any("_to_" in test for test in tests) else parts
 
 
 def heading(test: str) -> str:
-    """Of what is searched beside the suite's own.
+    """Returns the heading of an additional test.
 
     Example:
         >>> heading("roxford"), heading("roxford_hard"), heading("image_to_text")
@@ -133,7 +133,7 @@ def heading(test: str) -> str:
 
 
 def recalls(compared: Compared, tests: Iterable[str]) -> list[str]:
-    """Recall at 1, 5 and 10 of every way, direction by direction, as means over the seeds."""
+    """Returns the mean recall at 1, 5 and 10 of every method in every direction of search."""
     pairs = ("old_old", "new_old", "new_new")
     head = ["from … to", "way", *(f"{pair.replace('_', '/')} R@1, R@5, R@10" for pair in pairs)]
     rows = []
@@ -153,7 +153,7 @@ def recalls(compared: Compared, tests: Iterable[str]) -> list[str]:
 
 
 def references(compared: Compared) -> str:
-    """What the rows are to be compared with, as means over the seeds."""
+    """Returns a sentence with the reference values, as means over the seeds."""
     lines = [line for seeds in compared.runs.values() for line in seeds.values()]
     said = [f"Old/old {100 * fmean(compared.old_old.values()):.2f}"] if compared.old_old else []
     for words, key in (
@@ -170,7 +170,7 @@ def references(compared: Compared) -> str:
 
 
 def values_table(compared: Compared) -> list[str]:
-    """Every way, the best P_1 first."""
+    """Returns the table of all methods, the best P_1 first."""
     head = ["way", "seeds", "new/old", "gain", "recovered", "new/new", "P_up", "P_comp", "P_1",
             "lost", "compatible", "s/epoch"]  # fmt: skip
     rows = []
@@ -196,13 +196,13 @@ def values_table(compared: Compared) -> list[str]:
 
 
 def compatible(runs: Sequence[Line]) -> str:
-    """On how many seeds the verdict was so, of those that have one."""
+    """Returns the number of seeds with the verdict "compatible", of those with a verdict."""
     verdicts = [run["verdict"] for run in runs if run.get("verdict") is not None]
     return f"{verdicts.count('compatible')}/{len(verdicts)}" if verdicts else "–"
 
 
 def differences_table(compared: Compared) -> list[str]:
-    """Paired differences of every way to the Baseline and to the best other one."""
+    """Returns the paired differences of every method from the Baseline and the best other one."""
     head = ["way", "Δ new/old to Baseline", "Δ new/new", "Δ P_1", "best other", "Δ new/old to it",
             "Δ new/new", "Δ P_1"]  # fmt: skip
     rows = []
@@ -226,7 +226,7 @@ def differences_table(compared: Compared) -> list[str]:
 
 
 def sequence_table(compared: Compared) -> list[str]:
-    """The mean compatibility matrix of each method, AC and AM."""
+    """Returns the mean compatibility matrix, AC and AM of each method."""
     by_way: dict[str, list[Line]] = defaultdict(list)
     for way, seeds in compared.runs.items():
         by_way[way] = list(seeds.values())

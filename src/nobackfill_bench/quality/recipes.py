@@ -1,4 +1,4 @@
-"""The recipes of the suites that train models."""
+"""Recipes of the suites that train models."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,19 +12,19 @@ from nobackfill.training.demo import demo_recipe
 from nobackfill_bench.quality.features import OMNIGLOT
 from nobackfill_bench.quality.suite import folder_of
 
-OLD_SEED = 1000  # added to the seed of old models: from the same weights, even independent models
-# would speak related spaces
+OLD_SEED = 1000  # added to the seed of old models: with equal initial weights, even independent
+# models would have related spaces
 
 
 def glyphs(
     name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
 ) -> Recipe:
-    """The demo's glyphs: another alphabet for each seed."""
+    """Returns a recipe of the demo; each seed has its own glyphs."""
     return demo_recipe(name, old_run, seed=seed, changes=changes)
 
 
 def omniglot_upgrade(share: float) -> Any:
-    """Omniglot from a share of the characters to all of them."""
+    """Returns the recipes of Omniglot from a share of the characters to all of them."""
 
     def recipe(
         name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
@@ -46,7 +46,7 @@ def omniglot_sequence(
     step: int,
     changes: Iterable[str] = (),
 ) -> Recipe:
-    """Omniglot, 10 %, 30 % and all of the characters."""
+    """Returns a recipe of Omniglot with 10 %, 30 % and all of the characters."""
     return omniglot_recipe(
         name, old_run, seed=seed, data=data, shares=[0.1, 0.3, 1.0], step=step, changes=changes
     )
@@ -62,7 +62,7 @@ def omniglot_recipe(
     step: int,
     changes: Iterable[str],
 ) -> Recipe:
-    """ResNet-18 from scratch; models of few characters take smaller batches for more epochs."""
+    """Returns a recipe of ResNet-18 from scratch; old models use smaller batches, more epochs."""
     is_old = name == "old"
     tables: dict[str, Mapping[str, Any]] = {
         "data": {
@@ -88,20 +88,20 @@ def omniglot_recipe(
 
 
 def from_recipes(folder: str, *own: str) -> Any:
-    """The frame of a folder of recipes, by any method, with changes of the suite's own."""
+    """Returns the recipes of a folder with any method and the changes of a suite."""
 
     def recipe(
         name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
     ) -> Recipe:
         is_old = name == "old"
         path = recipes_folder() / folder / f"{'old' if is_old else 'independent'}.toml"
-        told = [
+        settings = [
             *own,
             f"data.seed={seed}",
             f"train.seed={seed + (OLD_SEED if is_old else 0)}",
             *([] if is_old else [f"method.name={name}"]),
         ]
-        found = read_recipe(path, [*told, *changes])
+        found = read_recipe(path, [*settings, *changes])
         found = replace(found, data=below(found.data, data))
         found = replace(found, tests={key: below(one, data) for key, one in found.tests.items()})
         run = found.old.run if found.old.run is not None else None if is_old else str(old_run)
@@ -113,7 +113,7 @@ def from_recipes(folder: str, *own: str) -> Any:
 
 
 def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
-    """The same choice with its file looked for in the folder of the data."""
+    """Returns the choice with its relative path below the data folder."""
     named = None if choice is None else choice.options.get(key)
     if data is None or not named or Path(named).is_absolute():
         return choice
@@ -121,7 +121,7 @@ def below(choice: Any, data: Path | None, *, key: str = "path") -> Any:
 
 
 def recipes_folder() -> Path:
-    """Where the recipes are: in the installed package, or beside its sources."""
+    """Returns the folder of the recipes: in the installed package or the repository."""
     package = Path(nobackfill.__file__).parent
     for folder in (package / "recipes", package.parents[1] / "recipes"):
         if folder.is_dir():

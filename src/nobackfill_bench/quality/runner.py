@@ -1,4 +1,4 @@
-"""Runs a suite: stage by stage, in several processes, each result written as it comes."""
+"""Runs suites stage by stage in several processes and writes each result when it is ready."""
 
 import multiprocessing
 import traceback
@@ -19,9 +19,9 @@ class Done:
     """One run that has ended.
 
     Attributes:
-        task: What it was.
-        line: What it came to; None where it only prepared others, or failed.
-        error: How it failed; empty where it did not.
+        task: The run.
+        line: Result; None if it only prepared others or failed.
+        error: Traceback of a failed run; otherwise empty.
     """
 
     task: Task
@@ -39,16 +39,16 @@ def plan_suite(
     place: Place,
     folder: Path,
 ) -> list[list[Task]]:
-    """The runs of a suite that have no line yet, and what they start from, stage by stage.
+    """Lists the runs of a suite that have no result yet, after the runs that they need, by stage.
 
     Args:
-        name: Of `SUITES`.
-        ways: Methods, with options maybe; those of the suite where none are given.
-        seeds: How many; as many as the suite has by default.
-        first_seed: The first of them.
-        changes: To every recipe, such as `train.epochs=3`.
-        place: Where to make the runs.
-        folder: Of the lines.
+        name: Name in `SUITES`.
+        ways: Methods with optional settings. None means those of the suite.
+        seeds: Number of seeds. None means that of the suite.
+        first_seed: First seed.
+        changes: Changed settings of every recipe, such as `train.epochs=3`.
+        place: Folders and device of the runs.
+        folder: Folder of the results.
     """
     if name not in SUITES:
         raise ConfigError(f"unknown suite `{name}`. {suggest(name, SUITES)}")
@@ -76,12 +76,12 @@ def plan_suite(
 
 
 def lines_path(folder: Path, suite: str) -> Path:
-    """The file of a suite's lines."""
+    """Returns the file of a suite's results."""
     return folder / f"{suite}.jsonl"
 
 
 def side_by_side(plans: Sequence[Sequence[Sequence[Task]]]) -> list[list[Task]]:
-    """The stages of several suites at once, each run that two of them ask for once."""
+    """Merges the stages of several suites; a run that two of them need is made once."""
     return [
         list(dict.fromkeys(task for stage in stages for task in stage))
         for stages in zip_longest(*plans, fillvalue=())
@@ -91,7 +91,7 @@ def side_by_side(plans: Sequence[Sequence[Sequence[Task]]]) -> list[list[Task]]:
 def run_stages(
     stages: Sequence[Sequence[Task]], *, folder: Path, processes: int = 1
 ) -> Iterator[Done]:
-    """Makes the runs and appends their lines; a run that fails does not stop the others."""
+    """Makes the runs and appends their results; a run that fails does not stop the others."""
     folder.mkdir(parents=True, exist_ok=True)
     there = set()
     for suite in {task.suite for stage in stages for task in stage}:
@@ -110,7 +110,7 @@ def one_run(task: Task) -> Done:
     """Makes one run; see `Suite.run`."""
     try:
         found = SUITES[task.suite].run(task)
-    except Exception:  # whatever it was, the others go on; it is told
+    except Exception:  # reported at the end; the other runs continue
         return Done(task, error=traceback.format_exc())
     if found is None:
         return Done(task)

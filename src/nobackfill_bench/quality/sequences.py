@@ -1,4 +1,4 @@
-"""Suites of several upgrades in a row: each model compatible with the one before."""
+"""Suites of several upgrades in a row: each model is compatible with the previous one."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -22,23 +22,23 @@ FIRST = "first"
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSuite(Suite):
-    """All methods of a seed begin with the same first model.
+    """Sequences by several methods; all methods of a seed start with the same first model.
 
     Attributes:
-        recipe: Makes the recipe of a model: "old" or a method, the folder of the one before, the
-            seed, the folder of the data, the step of the sequence and changes in.
-        steps: How many models.
+        recipe: Function from a name ("old" or a method), the previous run's folder, the seed, the
+            data folder, the step of the sequence and changes to a recipe.
+        steps: Number of models.
     """
 
     recipe: Callable[..., Recipe]
     steps: int = 3
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
-        """The first model comes first; see `Suite`."""
+        """Trains the first model first; see `Suite`."""
         return [[FIRST], list(ways)]
 
     def run(self, task: Task) -> Found | None:
-        """Trains one sequence, or goes on with it; see `Suite`."""
+        """Trains one sequence, or continues it; see `Suite`."""
         torch.set_num_threads(1)
         folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
         device, start = choose_device(task.place.device), datetime.now(UTC)
@@ -74,7 +74,7 @@ class SequenceSuite(Suite):
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copies a folder; it appears under its name once it is whole."""
+    """Copies a folder; it appears under its name when the copy is complete."""
     unfinished = target.with_name(f".{target.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(source, unfinished)

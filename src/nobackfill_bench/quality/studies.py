@@ -1,4 +1,4 @@
-"""The paper's studies on our suites: one table each, of runs with other options or other data."""
+"""The paper's studies on our suites: one table each, with other options or other data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +20,16 @@ VARIANTS = (BASELINE, "ndpp_old", "ndpp", "odpp_old", "odpp")
 
 @dataclass(frozen=True)
 class Study:
-    """Some ways, maybe with other options, under some settings of one suite.
+    """Comparison of methods or options under several settings of one suite.
 
     Attributes:
-        suite: A name of `SUITES`.
-        title: A line of words.
-        says: What it asks.
-        ways: What is compared.
-        settings: Changes to the recipes, by what a reader calls them.
-        seeds: How many.
-        search: Options that are decided one after the other, beside these ways.
+        suite: Name in `SUITES`.
+        title: Title of the section.
+        says: Question of the study.
+        ways: Methods with optional settings.
+        settings: Changed settings of the recipes, by display name.
+        seeds: Number of seeds.
+        search: Options to decide one after the other, in addition to `ways`.
     """
 
     suite: str
@@ -41,7 +41,7 @@ class Study:
     search: Search | None = None
 
     def compared(self, lines: Sequence[Line], changes: tuple[str, ...] = ()) -> Compared:
-        """Its runs under one of its settings."""
+        """Returns the runs under one of the settings."""
         return Compared.of(
             line
             for line in lines
@@ -49,19 +49,19 @@ class Study:
         )
 
     def steps(self, lines: Sequence[Line]) -> list[Step]:
-        """Those of its search that the lines allow; see `walk`."""
+        """Returns the steps of the search so far; see `walk`."""
         if self.search is None:
             return []
         return walk(self.search, self.compared(lines), seeds=self.seeds)
 
     def ways_after(self, lines: Sequence[Line]) -> tuple[str, ...]:
-        """What there is to run after these lines: a search finds its ways as it goes."""
+        """Returns the methods to run after these results; a search adds some at every step."""
         found = [way for step in self.steps(lines) for way in step.ways.values()]
         return tuple(dict.fromkeys((*self.ways, *found)))
 
 
 def grid(method: str, option: str, values: Sequence[float | int]) -> tuple[str, ...]:
-    """One method with several values of an option.
+    """Returns one method with several values of an option.
 
     Example:
         >>> grid("ndpp", "neighbors", [1, 10])
@@ -74,15 +74,15 @@ STUDIES: dict[str, Study] = {
     "variants": Study(
         "glyphs",
         "The paper's five variants",
-        "Does it help to move prototypes, by old neighbours alone or by new ones too?",
+        "Does it help to move the prototypes, by old neighbours alone or also by new ones?",
         VARIANTS,
         seeds=5,
     ),
     "readings": Study(
         "glyphs",
         "What the paper leaves open",
-        "NDPP by Algorithm 1 (accumulates; our default) or by Eq. 8 (begins anew each epoch), and "
-        "with the strength that code by the same authors has; ODPP by Adam (default) or SGD, with "
+        "NDPP by Algorithm 1 (accumulates; our default) or by Eq. 8 (restarts each epoch), and "
+        "with the strength in other code by the same authors; ODPP by Adam (default) or SGD, with "
         "all pairs (default) or sampled ones, with inner products (default) or cosines.",
         (
             BASELINE,
@@ -99,9 +99,9 @@ STUDIES: dict[str, Study] = {
     "ndpp-search": Study(
         "glyphs",
         "NDPP: strengths and neighbours",
-        "As the paper does it: the best old strength, with it the best new one, with both the best "
-        "number of neighbours. Best is the highest mean P_1 on the very classes that are searched, "
-        "so what is found here flatters.",
+        "As in the paper: first the best old strength, then the best new strength, then the best "
+        "number of neighbours. The best value has the highest mean P_1 on the searched classes "
+        "themselves, so the result is optimistic.",
         ("independent", BASELINE),
         search=Search(
             "ndpp",
@@ -115,7 +115,7 @@ STUDIES: dict[str, Study] = {
     "odpp-search": Study(
         "glyphs",
         "ODPP: thresholds and weight",
-        "Likewise: the old threshold, the new one, the weight of the new.",
+        "As above: the old threshold, the new threshold, then the weight of the new term.",
         ("independent", BASELINE),
         search=Search(
             "odpp",
@@ -129,15 +129,16 @@ STUDIES: dict[str, Study] = {
     "classes": Study(
         "glyphs",
         "As classes grow",
-        "Glyphs of 50 to 1,500 training classes, the old model knowing 15 % of them: does "
-        "perturbation begin to pay?",
+        "Glyphs with 50 to 1,500 training classes; the old model is trained on 15 % of them. Does "
+        "perturbation help with more classes?",
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
         {f"{one:,} classes": (f"data.train_classes={one}",) for one in (50, 100, 400, 800, 1500)},
     ),
     "omniglot-classes": Study(
         "omniglot",
         "As classes grow, Omniglot",
-        "The new model is trained on a part of the 964 characters, the old one on a tenth of that.",
+        "The new model is trained on a part of the 964 characters, the old one on a tenth of "
+        "that part.",
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
         {
             f"{int(964 * share)} classes": (f"data.shares=[{share / 10:g},{share:g}]",)
@@ -147,17 +148,17 @@ STUDIES: dict[str, Study] = {
     "crowding": Study(
         "glyphs",
         "As the old space gets crowded",
-        "Glyphs of families whose members look ever more alike (0.5 in the suite): does "
-        "perturbation begin to pay?",
+        "Glyphs in families whose members become more similar (0.5 in the suite). Does "
+        "perturbation help in a crowded space?",
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
         {f"crowding {one:g}": (f"data.crowding={one:g}",) for one in (0.0, 0.25, 0.75, 1.0)},
     ),
     "janus-parts": Study(
         "glyphs",
         "Every part of `janus`",
-        "How much of the ranking the model learns (`share`, 0.5 by default; 0 leaves the model "
-        "independent, as that of `rm`), how many partners (1), and the weight (2). `rbcl` is what "
-        "is left without map and partners, at a weight of 1.",
+        "`share` is how much of the ranking the model learns (default 0.5; with 0 the model is "
+        "independent, as with `rm`), `partners` the number of partners (1), `weight` the weight of "
+        "the loss (2). Without map and partners, at a weight of 1, `janus` is `rbcl`.",
         (
             "independent",
             "rm",
@@ -180,11 +181,11 @@ STUDIES: dict[str, Study] = {
 
 
 def render_studies(found: Mapping[str, Sequence[Line]], figures: Path) -> list[str]:
-    """A section for each study that has lines.
+    """Returns a section for each study that has results.
 
     Args:
-        found: Of each suite its lines.
-        figures: The folder of the figures, which are drawn anew.
+        found: Results of each suite.
+        figures: Folder for the figures.
     """
     parts: list[str] = []
     for name, study in STUDIES.items():
@@ -193,7 +194,7 @@ def render_studies(found: Mapping[str, Sequence[Line]], figures: Path) -> list[s
 
 
 def one_study(name: str, study: Study, lines: Sequence[Line], figures: Path) -> list[str]:
-    """The section of one study; nothing where it was not run."""
+    """Returns the section of one study; empty if it was not run."""
     if study.search is not None:
         return one_search(name, study, lines, figures)
     rows = []
@@ -211,7 +212,7 @@ def one_study(name: str, study: Study, lines: Sequence[Line], figures: Path) -> 
 
 
 def one_search(name: str, study: Study, lines: Sequence[Line], figures: Path) -> list[str]:
-    """The section of a search: each step with its values, and what it has found in the end."""
+    """Returns the section of a search: the values of each step and the final result."""
     steps, compared = study.steps(lines), study.compared(lines)
     found = [(step, step.best) for step in steps if step.best is not None]
     if len(found) < len(steps) or not set(study.ways) <= compared.runs.keys():
@@ -230,7 +231,7 @@ def one_search(name: str, study: Study, lines: Sequence[Line], figures: Path) ->
         *opening(name, study),
         *table(["decided", *HEAD], rows),
         "",
-        f"Found: `{way}`, its P_1 {gain} from the Baseline's.",
+        f"Result: `{way}`; its P_1 differs from that of the Baseline by {gain}.",
         "",
         f"![over the options](figures/{name}.svg)",
         "",
@@ -238,13 +239,13 @@ def one_search(name: str, study: Study, lines: Sequence[Line], figures: Path) ->
 
 
 def opening(name: str, study: Study) -> list[str]:
-    """What stands above the table of a study."""
+    """Returns the text above the table of a study."""
     command = f"    nobackfill bench quality --study {name}"
     return [f"## {study.title}", "", study.says, "", command, ""]
 
 
 def one_row(compared: Compared, way: str) -> list[str]:
-    """What came of one way, and its differences to the Baseline on the same seeds."""
+    """Returns the results of one method and its paired differences from the Baseline."""
     measures = (value("new_old"), value("new_new"), compared.p_1)
 
     def to_baseline(measure: Measure) -> str:

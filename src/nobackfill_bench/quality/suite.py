@@ -1,4 +1,4 @@
-"""What a suite is: an upgrade that every method is put to, on several seeds."""
+"""Suite of the benchmark: an upgrade on which all methods are compared, over several seeds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from nobackfill.core.config import build_recipe, change_tables, suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 
-Found = dict[str, Any]  # what one run came to, as it stands in a line
+Found = dict[str, Any]  # results of one run, as in a line of the log
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are made; nothing of a result depends on it but the device.
+    """Folders and device of the runs. Results depend only on the device.
 
     Attributes:
-        work: The folder of old models and of what else runs share.
-        data: The folder of the collections; None where a suite needs none.
-        device: What to train on, in torch's words.
+        work: Folder of old models and other files that runs share.
+        data: Folder of the collections; None if a suite needs none.
+        device: Device to train on, as torch names it.
     """
 
     work: Path
@@ -29,7 +29,7 @@ class Place:
 
     @property
     def collections(self) -> Path:
-        """The folder of the collections, which must have been named."""
+        """Folder of the collections; raises if there is none."""
         return folder_of(self.data)
 
 
@@ -38,11 +38,11 @@ class Task:
     """One run.
 
     Attributes:
-        suite: A name of `SUITES`.
-        way: A method, with options maybe: see `read_way`.
-        seed: Of all that is random, the split of the classes among it.
-        changes: To every recipe of the suite, such as `train.epochs=3`.
-        place: Where to make it.
+        suite: Name in `SUITES`.
+        way: Method with optional settings; see `read_way`.
+        seed: Seed of everything random, including the split of the classes.
+        changes: Changed settings of every recipe, such as `train.epochs=3`.
+        place: Folders and device.
     """
 
     suite: str
@@ -54,16 +54,16 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite(ABC):
-    """One upgrade, another for each seed, and how to put a method to it.
+    """One upgrade, different for each seed, and how to run a method on it.
 
     Attributes:
-        title: A line of words.
-        says: Paragraphs: what is trained and searched, and what to mind.
-        ways: Which methods it compares where nobody says.
-        seeds: How many by default.
-        was_seen: Whether our default was chosen with its numbers in view.
-        ours_too: Ways that are our default under another name.
-        wants: What must be installed, or lie in the folder of the data.
+        title: Title of the section.
+        says: Paragraphs of the section: data, models and caveats.
+        ways: Methods that it compares by default.
+        seeds: Number of seeds by default.
+        was_seen: Whether its numbers were known when our default was chosen.
+        ours_too: Other names of our default.
+        wants: Packages and data that it requires.
     """
 
     title: str
@@ -75,15 +75,15 @@ class Suite(ABC):
     wants: tuple[str, ...] = field(default=())
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
-        """What can be run side by side, stage after stage: others may start from its results."""
+        """Returns stages of runs; the runs of a stage may use the results of earlier stages."""
         return [list(ways)]
 
     @abstractmethod
     def run(self, task: Task) -> Found | None:
-        """Makes one run; None where it only prepares others."""
+        """Makes one run; returns None if it only prepares others."""
 
     def check(self, ways: Sequence[str]) -> None:
-        """Refuses what this suite cannot compare, before anything is trained."""
+        """Raises if the suite cannot compare a method, before anything is trained."""
         for way in ways:
             name, _ = read_way(way)
             if name not in METHODS:
@@ -91,7 +91,7 @@ class Suite(ABC):
 
 
 def read_way(way: str) -> tuple[str, list[str]]:
-    """A method's name, and changes to its options.
+    """Returns a method's name and the changes of its options.
 
     Example:
         >>> read_way("ndpp:accumulate=false,neighbors=10")
@@ -104,7 +104,7 @@ def read_way(way: str) -> tuple[str, list[str]]:
 
 
 def options_of(name: str, changes: Sequence[str]) -> Mapping[str, Any]:
-    """Options of a method as `read_way` gives them, as values.
+    """Returns the values of the options that `read_way` returns.
 
     Example:
         >>> options_of("ndpp", ["method.neighbors=10", "method.accumulate=false"])
@@ -114,10 +114,9 @@ def options_of(name: str, changes: Sequence[str]) -> Mapping[str, Any]:
 
 
 def folder_of(data: Path | None) -> Path:
-    """The folder of the data, which must have been named."""
+    """Returns the folder of the data; raises if there is none."""
     if data is None:
         raise DataError(
-            "wanted the folder of the collections, but was told none. Set NOBACKFILL_DATA, or "
-            "pass --data."
+            "The folder of the collections is unknown. Set NOBACKFILL_DATA, or pass --data."
         )
     return data

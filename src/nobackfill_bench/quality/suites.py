@@ -1,4 +1,4 @@
-"""Every suite by name, with the words that RESULTS.md has for it."""
+"""All suites of the benchmark by name, with their text in RESULTS.md."""
 
 from nobackfill.methods import METHODS
 from nobackfill_bench.quality import recipes
@@ -9,7 +9,7 @@ from nobackfill_bench.quality.sequences import SequenceSuite
 from nobackfill_bench.quality.suite import Suite
 from nobackfill_bench.quality.trained import TrainedSuite
 
-CHOSEN = (  # where a run is dear: the paper's, the strongest others, and ours
+CHOSEN = (  # for expensive suites: the methods of the paper, the strongest others, and ours
     "independent",
     "prototype_alignment",
     "ndpp",
@@ -26,11 +26,11 @@ SUITES: dict[str, Suite] = {
     "glyphs": TrainedSuite(
         title="Built-in glyphs, 15 % → 100 % of the classes",
         says=(
-            "200 training classes, 100 others are searched; a small net, 64 dimensions, 12 epochs. "
-            "Drawn anew for each seed; needs no data.",
-            "The setting is the demo's. It was chosen long ago from about a dozen because plain "
-            "alignment was compatible in it, so *compatible* shows what can happen, not how often "
-            "it will.",
+            "200 training classes; 100 other classes are searched. A small network, 64 dimensions, "
+            "12 epochs. Each seed draws new glyphs; no data is required.",
+            "The setting is that of the demo. It was chosen from about a dozen settings because "
+            "plain alignment was compatible in it, so *compatible* shows what can happen, not how "
+            "often it happens.",
         ),
         recipe=recipes.glyphs,
         embedding_dim=64,
@@ -40,12 +40,12 @@ SUITES: dict[str, Suite] = {
     "cub-heads": ScratchSuite(
         title="CUB-200, heads on frozen features, trained from scratch",
         says=(
-            "The old model is a head on MobileNetV2 features, trained on 30 of 100 classes; new "
-            "ones are heads on ResNet-50 features, trained on all; 100 other classes are searched. "
-            "1,024 hidden, 256 dimensions, BatchNorm, dropout 0.3, AdamW 0.002 along half a cosine "
-            "for 60 epochs in batches of 256.",
-            "Mind that the old head is worse than its raw input, so this compares methods under a "
-            "damaged old model; it shows no upgrade worth making.",
+            "The old model is a head on MobileNetV2 features, trained on 30 of 100 classes. The "
+            "new models are heads on ResNet-50 features, trained on all 100. 100 other classes are "
+            "searched. 1,024 hidden units, 256 dimensions, BatchNorm, dropout 0.3, AdamW with "
+            "learning rate 0.002 and a cosine schedule, 60 epochs in batches of 256.",
+            "The old head is worse than its raw input. The suite compares methods with a damaged "
+            "old model; it does not show a useful upgrade.",
         ),
         load=backbone_features("cub200"),
         ways=HEADS,
@@ -55,8 +55,8 @@ SUITES: dict[str, Suite] = {
     "landmarks-heads": ScratchSuite(
         title="50 landmarks, heads on frozen features, trained from scratch",
         says=(
-            "As `cub-heads`, with 25 classes to train on (the old head on 7 of them) and 25 that "
-            "are searched. The old and the independent head are far below their raw input.",
+            "As `cub-heads`, with 25 training classes (7 for the old head) and 25 searched "
+            "classes. The old and the independent head are far worse than their raw input.",
         ),
         load=backbone_features("landmarks50"),
         ways=HEADS,
@@ -67,10 +67,11 @@ SUITES: dict[str, Suite] = {
         title="Omniglot, heads fitted to stored vectors",
         says=(
             "Stored vectors of networks trained on 10 % (old) and, independently, on all (new) of "
-            "964 characters; 659 others are searched. `CompatibleHead` by each method that it "
-            "allows, with all vectors mapped; closed forms; and `janus`: the head as it is by "
-            "default, so its new/old is that of `cross_supcon`; only what is stored differs: the "
-            "mapped vector or the new one as it is, as held-out classes decide.",
+            "964 characters; 659 other characters are searched. The suite compares "
+            "`CompatibleHead` with each method that it supports (all vectors mapped), closed "
+            "forms, and `janus`, which is the default head. The new/old of `janus` equals that of "
+            "`cross_supcon`; only the stored vectors differ: held-out classes decide whether they "
+            "are mapped or stay as they are.",
         ),
         load=omniglot_vectors,
         was_seen=True,
@@ -79,9 +80,9 @@ SUITES: dict[str, Suite] = {
     "cub-vectors": FittedSuite(
         title="CUB-200, heads fitted to frozen features",
         says=(
-            "MobileNetV2 (old) → ResNet-50 (new) features as they are; 100 classes to fit on, 100 "
-            "others are searched. Only the seed of the head changes; closed forms have none. "
-            "Here and in the other suites of fitted heads, *independent* is the raw new vector.",
+            "Unchanged MobileNetV2 (old) → ResNet-50 (new) features; the heads are fitted on 100 "
+            "classes, and 100 others are searched. Only the seed of the head changes; closed forms "
+            "have no seed. In all suites of fitted heads, *independent* is the raw new vector.",
         ),
         load=backbone_features("cub200"),
         was_seen=True,
@@ -89,7 +90,7 @@ SUITES: dict[str, Suite] = {
     ),
     "landmarks-vectors": FittedSuite(
         title="50 landmarks, heads fitted to frozen features",
-        says=("As above; 25 classes to fit on, 25 others are searched.",),
+        says=("As above, with 25 classes to fit on; 25 other classes are searched.",),
         load=backbone_features("landmarks50"),
         was_seen=True,
         wants=("landmarks50/features.npz",),
@@ -97,8 +98,9 @@ SUITES: dict[str, Suite] = {
     "captions": FittedSuite(
         title="Captions of Flickr8k, heads fitted from groups of five",
         says=(
-            "MiniLM cut to 128 dimensions (old) → all 384 (new): the old vectors are a part of the "
-            "new ones, so this is an easy upgrade. Searched are the captions of 1,000 test images.",
+            "MiniLM truncated to 128 dimensions (old) → all 384 (new). The old vectors are part of "
+            "the new ones, so this upgrade is easy. The captions of 1,000 test images are "
+            "searched.",
         ),
         load=caption_vectors,
         supervision="groups",
@@ -109,11 +111,12 @@ SUITES: dict[str, Suite] = {
     "omniglot": TrainedSuite(
         title="Omniglot, 10 % → 100 % of the classes",
         says=(
-            "964 training characters; 659 others are searched, every image asking for all others "
-            "(13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD 0.1 along half a "
-            "cosine: the old model 60 epochs in batches of 64, new ones 30 in batches of 256.",
-            "Two earlier versions of `janus` (contrast in place of ranking) were run here too, on "
-            "seeds 0 to 2; their lines are in commit 3fce821.",
+            "964 training characters; 659 other characters are searched. Every image is a query "
+            "for all others (13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD with "
+            "learning rate 0.1 and a cosine schedule: the old model 60 epochs in batches of 64, "
+            "new models 30 epochs in batches of 256.",
+            "Two earlier versions of `janus` (contrast in place of ranking) were also run here, on "
+            "seeds 0 to 2; their results are in commit 3fce821.",
         ),
         ways=CHOSEN,
         seeds=5,
@@ -127,9 +130,9 @@ SUITES: dict[str, Suite] = {
         title="Omniglot, 30 % → 100 % of the classes",
         says=(
             "As above, with a stronger old model.",
-            "`janus` was run here as `janus:contrast_weight=0`, an option of that day, beside "
-            "another version that had a contrast too, and was chosen over it with their numbers in "
-            "view.",
+            "`janus` was run here as `janus:contrast_weight=0`, an option that no longer exists, "
+            "and was compared with a version that also had a contrast. It was chosen when both "
+            "results were known.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -142,11 +145,11 @@ SUITES: dict[str, Suite] = {
     "omniglot-sequence": SequenceSuite(
         title="Omniglot as a sequence, 10 % → 30 % → 100 % of the classes",
         says=(
-            "As `omniglot`; each model is made compatible with the one before. 2/1 is the second "
-            "model's queries on the first one's gallery; methods that map queries map them on "
-            "from gallery to gallery. AC is the share of later models and earlier galleries in "
-            "which the later model finds more than the gallery's own; AM is the mean of all. An "
-            "earlier version of `janus` was run here too.",
+            "As `omniglot`; each model is trained to be compatible with the previous one. 2/1 are "
+            "queries of the second model on the gallery of the first. Methods that map queries map "
+            "them from each gallery to the previous one. AC is the share of pairs of a later model "
+            "and an earlier gallery in which the later model beats the gallery's own model; AM is "
+            "the mean of all entries. An earlier version of `janus` was also run here.",
         ),
         ways=tuple(way for way in CHOSEN if way != "independent"),
         seeds=3,
@@ -157,13 +160,14 @@ SUITES: dict[str, Suite] = {
     "cub-finetune": TrainedSuite(
         title="CUB-200, MobileNetV2 on half of the classes → ResNet-50 on all",
         says=(
-            "Classes 1 to 100 are trained on, 101 to 200 are searched, every image asking for all "
-            "others (5,924). Images of at most 128 pixels, ImageNet weights, 20 epochs of SGD in "
-            "bfloat16. The learning rate was chosen from 0.01 and 0.05 on seed 0 by old/old.",
-            "Seeds 0 and 1 were first run minutes before the commit that froze `janus`, and beside "
-            "`share=1`. They were run again, whole, with the frozen code, and `janus`, `rbcl`, "
-            "`cross_supcon`, `bct` and `independent` came out the same to the last digit; those "
-            "that align with class means, which a GPU adds up in any order, by up to 0.3 apart.",
+            "Classes 1 to 100 are used for training; classes 101 to 200 are searched. Every image "
+            "is a query for all others (5,924). Images of at most 128 pixels, ImageNet weights, 20 "
+            "epochs of SGD in bfloat16. The learning rate was chosen from 0.01 and 0.05 by old/old "
+            "on seed 0.",
+            "Seeds 0 and 1 were first run minutes before the commit that froze `janus`, together "
+            "with `share=1`. All of their runs were repeated with the frozen code: `janus`, "
+            "`rbcl`, `cross_supcon`, `bct` and `independent` gave identical results; methods that "
+            "align with class means, which a GPU sums in any order, differed by up to 0.3.",
         ),
         ways=CHOSEN,
         seeds=3,
@@ -176,9 +180,9 @@ SUITES: dict[str, Suite] = {
     "landmarks-roxford": TrainedSuite(
         title="50 landmarks, MobileNetV2 on half of the classes → ResNet-50 on all",
         says=(
-            "4,996 photographs of 50 landmarks are trained on. Searched are 1,250 other "
-            "photographs of these landmarks (classes that the new model knows, half of which the "
-            "old one knew), and ROxford5k (buildings that neither has seen; 70 uncropped queries, "
+            "Trained on 4,996 photographs of 50 landmarks. The tests are 1,250 other photographs "
+            "of these landmarks (all are training classes of the new model, half of them of the "
+            "old one) and ROxford5k (buildings that are in no training set; 70 uncropped queries, "
             "4,993 images of at most 176 pixels). Images at 128 pixels, ImageNet weights, 12 "
             "epochs of SGD in bfloat16.",
         ),
@@ -192,18 +196,19 @@ SUITES: dict[str, Suite] = {
     "flickr8k": TrainedSuite(
         title="Flickr8k, texts and images, on the side of the images",
         says=(
-            "A caption asks for the photo it describes, among 1,000 that no model has seen (and, "
-            "below, photos for their five captions, and captions for the four others of their "
-            "photo). The old model is MobileNetV2 on half of 6,000 photos, the new ResNet-50 on "
-            "all; text towers are projections behind a frozen MiniLM; 256 dimensions, photos of "
-            "at most 112 pixels, 20 epochs of SGD 0.01 in bfloat16 along half a cosine. The "
-            "contrast of images and texts takes the place of classification. As in the paper, "
-            "methods see images alone, each photo being a class.",
-            "Optimiser and learning rate were chosen from four by what the old and the "
-            "independent model find on the development list, seed 0; the ways of the next suite "
-            "by what they find there. The test list was searched once.",
-            "`bct` asks for the classifier of the old model, which a model of images and texts has "
-            "none of: see `flickr8k-classified`.",
+            "Each caption is a query for its photo among 1,000 photos that are in no training set. "
+            "The tables below add photos as queries for their five captions, and captions as "
+            "queries for the four others of their photo. The old model is MobileNetV2 on half of "
+            "6,000 photos, the new model ResNet-50 on all. The text encoders are projections of a "
+            "frozen MiniLM. 256 dimensions, photos of at most 112 pixels, 20 epochs of SGD in "
+            "bfloat16 with learning rate 0.01 and a cosine schedule. A contrastive loss of images "
+            "and texts replaces classification. As in the paper, methods use only images, and each "
+            "photo is a class.",
+            "Optimiser and learning rate were chosen from four settings by the mAP of the old and "
+            "the independent model on the development list, seed 0. The methods of the next suite "
+            "were chosen by their mAP on that list. The test list was searched once.",
+            "`bct` requires the classifier of the old model, which a model of images and texts "
+            "does not have: see `flickr8k-classified`.",
         ),
         ways=tuple(way for way in CHOSEN if way != "bct"),
         seeds=3,
@@ -215,9 +220,9 @@ SUITES: dict[str, Suite] = {
     "flickr8k-both": TrainedSuite(
         title="Flickr8k, texts and images, both towards the old images",
         says=(
-            "As above, but methods see texts too, and compare both with the old vectors of the "
-            'images (`compatible = "both"` and `towards = "image"` in [pairs]): texts learn to ask '
-            "the gallery that is there.",
+            "As above, but methods also use texts and compare both modalities with the old vectors "
+            'of the images (`compatible = "both"` and `towards = "image"` in [pairs]). The texts '
+            "learn to search the existing gallery of images.",
         ),
         ways=("independent", "prototype_alignment", "ndpp", "odpp", "cross_supcon", "janus"),
         seeds=3,
@@ -229,9 +234,9 @@ SUITES: dict[str, Suite] = {
     "flickr8k-classified": TrainedSuite(
         title="Flickr8k, texts and images, with classifiers",
         says=(
-            "As `flickr8k`, but every model, the old one too, classifies photos beside the "
-            "contrast (`classification = true` in [pairs]), each photo being a class: what `bct` "
-            "needs.",
+            "As `flickr8k`, but every model, including the old one, also classifies photos "
+            "(`classification = true` in [pairs]); each photo is a class. `bct` needs these "
+            "classifiers.",
         ),
         ways=("independent", "prototype_alignment", "ndpp", "odpp", "bct", "cross_supcon", "janus"),
         seeds=3,

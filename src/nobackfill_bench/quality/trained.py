@@ -1,4 +1,4 @@
-"""Suites whose models are trained: an old one for each seed, and a new one by every method."""
+"""Suites that train models: an old one for each seed, and a new one with every method."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,20 +21,20 @@ from nobackfill.training.run import Run
 from nobackfill.vectors import load_vectors
 from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
 
-LONGEST = 150  # letters of a folder's name, before those of a hash
+LONGEST = 150  # characters of a folder name before a hash replaces the rest
 MEASURED = ("old_old", "new_old", "new_new")
 RECALLS = (1, 5, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedSuite(Suite):
-    """Old models first, then all others side by side, then BT2, which starts from the independent.
+    """Trains old models first, then all others in parallel, then BT2, which needs `independent`.
 
     Attributes:
-        recipe: Makes the recipe of a model: "old" or a method, the old run's folder, the seed, the
-            folder of the data and changes in.
-        embedding_dim: Of the models.
-        train_classes: How many the new ones are trained on.
+        recipe: Function from a name ("old" or a method), the old run's folder, the seed, the data
+            folder and changes to a recipe.
+        embedding_dim: Dimension of the models.
+        train_classes: Number of training classes of the new models.
     """
 
     recipe: Callable[..., Recipe]
@@ -46,7 +46,7 @@ class TrainedSuite(Suite):
         return stages(ways)
 
     def run(self, task: Task) -> Found | None:
-        """Trains one model in its folder, or goes on with it; see `Suite`."""
+        """Trains one model in its folder, or continues it; see `Suite`."""
         torch.set_num_threads(1)
         folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
         name, options = read_way(task.way)
@@ -85,7 +85,7 @@ class TrainedSuite(Suite):
 
 
 def stages(ways: Sequence[str]) -> list[list[str]]:
-    """What can be trained side by side, stage after stage.
+    """Returns stages of models that can be trained in parallel.
 
     Example:
         >>> stages(["bt2", "ndpp"])
@@ -101,7 +101,7 @@ def stages(ways: Sequence[str]) -> list[list[str]]:
 
 
 def own_changes(name: str, folder: Path, embedding_dim: int, train_classes: int) -> list[str]:
-    """What two methods need beside the recipe that all share."""
+    """Returns the additional changes that BT2 and CoReS need."""
     if name == "bt2":
         return [
             f"model.embedding_dim={2 * embedding_dim}",
@@ -115,7 +115,7 @@ def own_changes(name: str, folder: Path, embedding_dim: int, train_classes: int)
 
 
 def folder_name(parts: Sequence[str]) -> str:
-    """A folder's name out of changes: letters that a path may have, a hash in place of too many.
+    """Returns a folder name for changes, with safe characters and a hash in place of a long rest.
 
     Example:
         >>> folder_name(["data.shares=[0.3,1.0]"])
@@ -132,12 +132,12 @@ def folder_name(parts: Sequence[str]) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """In the words of its maker."""
+    """Returns the name of a device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def numbers(result: Mapping[str, Any]) -> Found:
-    """What of an evaluation goes into a line."""
+    """Returns the numbers of an evaluation that a result stores."""
     return {
         **{key: result[key] for key in MEASURED},
         **{
@@ -152,9 +152,9 @@ def numbers(result: Mapping[str, Any]) -> Found:
 
 
 def prototype_spread(run: Run) -> float | None:
-    """The spread of the cosines between new class means of what is searched; see `cosine_spread`.
+    """Computes the spread of the cosines between the new class means of the validation items.
 
-    None where that has no classes.
+    See `cosine_spread`. None if there are no classes.
     """
     path = run.folder / "validation.parquet"
     if not path.exists() or (vectors := load_vectors(path)).labels is None:

@@ -1,4 +1,4 @@
-"""What is measured: a case with its peer, a finding, and the suite that they belong to."""
+"""Cases, findings and suites of the speed benchmark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ import torch
 
 Kind = Literal["cpu", "cuda"]
 Precision = Literal["float32", "tf32", "bfloat16", "float64"]
-Work = Callable[[], object]  # what it returns is kept where it is a float, such as a mAP
+Work = Callable[[], object]  # a returned float, such as a mAP, is stored
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Ours and its peer, ready to be called again and again: their inputs are made.
+    """Our implementation and its peer, with inputs ready for repeated calls.
 
     Attributes:
-        ours: What this package does.
-        peer: What it is held against.
-        peer_times: How often the peer's work is in ours: 50 where the peer is one step of fifty.
+        ours: Implementation of this package.
+        peer: Implementation to compare with.
+        peer_times: Factor of the peer's time, such as 50 if the peer does one of 50 steps.
     """
 
     ours: Work
@@ -28,25 +28,25 @@ class Pair:
 
 @dataclass(frozen=True)
 class Case:
-    """One figure: ours beside its peer, at one size.
+    """One measurement: ours and its peer at one size.
 
     Attributes:
-        name: What is done, in a few words; with the size it tells figures of a suite apart.
-        size: By name, such as `{"classes": 24_393, "dim": 256}`.
-        peer: What the peer is, in words.
-        make: Makes the inputs on a device.
-        counts: Which ratio is told: "ours/peer" wants to be small, "peer/ours" large.
-        target: Of the ratio.
-        target_seconds: Of ours.
-        target_gb: Of the memory of ours, inputs included.
-        precision: Of matrix products, ours and the peer's.
-        operations: Of ours, counted; a multiplication with its addition is two.
-        bytes: That must at least be read and written, if every input is read once.
-        steps: How many steps one call of ours makes, where steps per second are told.
-        wants: Modules that must be installed.
-        room: Bytes of memory that ours or the peer may take; a machine that has less skips it.
-        large: Whether it is left out on a CPU unless asked for.
-        axis: The size along which a curve is drawn; empty where none is.
+        name: Short name; unique in its suite together with the size.
+        size: Sizes by name, such as `{"classes": 24_393, "dim": 256}`.
+        peer: Description of the peer.
+        make: Function that creates the inputs on a device.
+        counts: Reported ratio: "ours/peer" should be small, "peer/ours" large.
+        target: Target of the ratio.
+        target_seconds: Target of our seconds.
+        target_gb: Target of our memory, including the inputs.
+        precision: Precision of matrix products, for ours and the peer.
+        operations: Number of our operations; a multiplication with its addition counts two.
+        bytes: Bytes to read and write at least, if every input is read once.
+        steps: Number of steps in one call, to report steps per second.
+        wants: Required modules.
+        room: Bytes of memory that ours or the peer may take; machines with less skip the case.
+        large: Whether a CPU skips the case without `--large`.
+        axis: Size along which a curve is drawn; empty for no curve.
     """
 
     name: str
@@ -69,15 +69,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Finding:
-    """A figure that is no time, such as how many neighbours a precision finds.
+    """A measured number other than time, such as the share of neighbours that a precision finds.
 
     Attributes:
-        name: See `Case`.
-        size: See `Case`.
-        says: What the number is, in words.
-        find: Finds it on a device.
-        precision: Of matrix products.
-        large: See `Case`.
+        name: Short name; see `Case`.
+        size: Sizes by name; see `Case`.
+        says: Description of the number.
+        find: Function that computes it on a device.
+        precision: Precision of matrix products.
+        large: Whether a CPU skips it; see `Case`.
     """
 
     name: str
@@ -90,12 +90,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Suite:
-    """Figures that belong together.
+    """Cases of one section of the page.
 
     Attributes:
-        title: Heading of its section.
-        says: Paragraphs: what is done, operations and bytes counted, the floor.
-        cases: Those of a kind of device, in their order.
+        title: Heading of the section.
+        says: Paragraphs of the section: the work, counted operations and bytes, the lower bound.
+        cases: Function from a kind of device to its cases.
     """
 
     title: str
@@ -104,7 +104,7 @@ class Suite:
 
 
 def in_words(size: Mapping[str, int]) -> str:
-    """A size for people.
+    """Formats a size.
 
     Example:
         >>> in_words({"classes": 24_393, "dim": 256})

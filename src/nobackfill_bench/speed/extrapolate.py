@@ -1,4 +1,4 @@
-"""Power laws through what was measured, and what they say of sizes that nobody has measured."""
+"""Power laws of the measurements, and estimates for larger sizes."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -7,19 +7,19 @@ from statistics import linear_regression
 from nobackfill_bench.results_log import Line
 
 GALLERY, CLASSES, QUERIES, BATCH, DIM = 10**8, 10**7, 10_000, 1_024, 256
-GPU_BYTES = 80e9  # what a GPU of a data centre has at least
+GPU_BYTES = 80e9  # memory of a data-centre GPU
 STEPS = 50
 
 
 def exponent(points: Mapping[float, float]) -> float | None:
-    """The power by which values grow: least squares on logarithms over the upper half.
+    """Fits the exponent of growth: least squares on logarithms over the upper half.
 
     Args:
-        points: By size what was measured; sizes at or above the geometric middle count, three of
-            them at least.
+        points: Measured values by size. Sizes at or above the geometric middle count, at least
+            three of them.
 
     Returns:
-        None where there are fewer than three points.
+        The exponent; None with fewer than three points.
 
     Example:
         >>> round(exponent({10.0**n: 7 * 100.0**n for n in range(5)}), 6)
@@ -36,66 +36,65 @@ def exponent(points: Mapping[float, float]) -> float | None:
 
 
 def extrapolate(lines: Sequence[Line]) -> list[str]:
-    """What 10⁸ gallery items and 10⁷ classes would cost on a cluster, from the measured rates.
+    """Estimates the cost of 10⁸ gallery items and 10⁷ classes on a cluster.
 
-    Rates are those of the largest figure of the fastest GPU; without one, of a CPU.
+    The rates are those of the largest measurement on the fastest GPU, or on a CPU without one.
     """
     timed = [line for line in lines if "ours_s" in line]
     gpus = [line for line in timed if line["device"] != "cpu"]
     return [
-        "The rates are those of the largest size above, and the counts say how work grows: with "
-        "gallery items for a search, with the square of the classes for perturbations, with "
-        "classes for the loss. These are sums, not measurements: time to talk to each other, and "
-        "to read the vectors, is not in them.",
+        "The rates are those of the largest size above. Work grows with the gallery items for a "
+        "search, with the square of the classes for perturbations, and with the classes for the "
+        "loss. These numbers are calculated, not measured: they do not include the time for "
+        "communication and for reading the vectors.",
         gallery_at_scale(gpus or timed),
         classes_at_scale(gpus or timed),
     ]
 
 
 def gallery_at_scale(lines: Sequence[Line]) -> str:
-    """A search of 10,000 queries in 10⁸ items."""
+    """Estimates a search of 10,000 queries in 10⁸ items."""
     line = largest(lines, "retrieval", "gallery", "mAP")
     if line is None:
-        return "No search was measured yet: `nobackfill bench speed --suite retrieval`."
+        return "No search was measured yet. Run `nobackfill bench speed --suite retrieval`."
     pairs = line["size"]["queries"] * line["size"]["gallery"] * line["size"]["dim"]
     seconds = line["ours_s"] * QUERIES * GALLERY * DIM / pairs
     stored = 4.0 * GALLERY * DIM
     machines = at_least(stored / GPU_BYTES)
     return (
-        f"**{power(GALLERY)} gallery items.** In float32 they are {stored / 1e9:,.0f} GB, "
-        f"{stored / 2e9:,.0f} GB in half precision: at least {machines} GPUs of 80 GB, or one "
-        f"after the other through one GPU. Gallery rows are sharded, queries are copied to each "
-        f"shard. The rank of a relevant item is one plus the number of items before it, and such "
-        f"counts add up over shards: a search sends the scores of the relevant items to all "
-        f"shards and gets one integer for each back, so exact mAP costs no more than its parts. "
-        f"{QUERIES:,} queries would take {gpu_seconds(seconds, line)} in all, "
-        f"{spoken(seconds / machines)} on {machines} of them. To serve such a gallery is the work "
-        f"of an engine with shards: Milvus, Qdrant, or faiss (`IndexShards`, over the GPUs of one "
-        f"machine). `nobackfill gallery` speaks to Qdrant; `nobackfill evaluate` works on one "
-        f"device."
+        f"**{power(GALLERY)} gallery items.** They take {stored / 1e9:,.0f} GB in float32 and "
+        f"{stored / 2e9:,.0f} GB in half precision: at least {machines} GPUs of 80 GB, or one GPU "
+        f"that processes them in parts. Gallery rows are sharded; queries are copied to each "
+        f"shard. The rank of a relevant item is one plus the number of items before it, and these "
+        f"counts add up over shards. A search sends the scores of the relevant items to all shards "
+        f"and gets back one integer for each, so exact mAP needs no further work. "
+        f"{QUERIES:,} queries would take {gpu_seconds(seconds, line)} in total, "
+        f"{spoken(seconds / machines)} on {machines} of them. To serve such a gallery, use an "
+        f"engine with shards: Milvus, Qdrant, or faiss (`IndexShards`, over the GPUs of one "
+        f"machine). `nobackfill gallery` supports Qdrant; `nobackfill evaluate` uses one device."
     )
 
 
 def classes_at_scale(lines: Sequence[Line]) -> str:
-    """Perturbations and loss with 10⁷ classes."""
+    """Estimates perturbations and loss with 10⁷ classes."""
     stored = 4.0 * CLASSES * DIM
     said = [
-        f"**{power(CLASSES)} classes.** A matrix of class means is {stored / 1e9:,.1f} GB in "
-        f"float32, so old, moved and new ones fit one GPU; what grows is the work."
+        f"**{power(CLASSES)} classes.** A matrix of class means takes {stored / 1e9:,.1f} GB in "
+        f"float32, so old, moved and new ones fit on one GPU; only the work grows."
     ]
     if line := largest(lines, "ndpp", "classes", "`update`"):
         seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
         said.append(
-            f"NDPP: the old rows are sharded, the new ones are gathered by all (one all-gather of "
-            f"{stored / 1e9:,.1f} GB an epoch), and nothing else is exchanged. An update would "
-            f"take {gpu_seconds(seconds, line)}, {spoken(seconds / 64)} on 64 of them; at that "
-            f"size an index (faiss IVF, or HNSW) that finds most neighbours is the better choice."
+            f"NDPP: the old rows are sharded and the new ones are gathered by all (one all-gather "
+            f"of {stored / 1e9:,.1f} GB per epoch); nothing else is exchanged. An update would "
+            f"take {gpu_seconds(seconds, line)}, {spoken(seconds / 64)} on 64 of them. At that "
+            f"size an approximate index (faiss IVF or HNSW) is the better choice."
         )
     if line := largest(lines, "odpp", "classes", "constructor, dense"):
         seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
         said.append(
-            f"ODPP, {STEPS} steps in which every pair matters: rows are sharded likewise, with "
-            f"the moved ones gathered in every step; {gpu_seconds(seconds, line)}, "
+            f"ODPP, {STEPS} steps in which every pair contributes: rows are sharded in the same "
+            f"way, and the moved ones are gathered in every step; {gpu_seconds(seconds, line)}, "
             f"{spoken(seconds / 64)} on 64 of them."
         )
     if line := largest(lines, "loss", "classes", "forward + backward"):
@@ -104,15 +103,15 @@ def classes_at_scale(lines: Sequence[Line]) -> str:
         exchanged = 4.0 * BATCH * (DIM + 2)
         said.append(
             f"`prototype_loss`: classes are sharded, as in partial FC, or by `loss_parallel` of "
-            f"torch.distributed; a step exchanges two sums and one gradient an item, "
+            f"torch.distributed; a step exchanges two sums and one gradient per item, "
             f"{exchanged / 1e6:,.1f} MB for a batch of {BATCH:,}. Forward and backward would take "
-            f"{gpu_seconds(seconds, line)} a step, {spoken(seconds / 8)} on 8 of them."
+            f"{gpu_seconds(seconds, line)} per step, {spoken(seconds / 8)} on 8 of them."
         )
     return " ".join(said)
 
 
 def largest(lines: Sequence[Line], suite: str, by: str, starts: str) -> Line | None:
-    """Of the figures of a suite in float32 the one of the largest size; the later of equals."""
+    """Returns the float32 result of a suite with the largest size; the latest of equals."""
     found = [
         line
         for line in lines
@@ -124,7 +123,7 @@ def largest(lines: Sequence[Line], suite: str, by: str, starts: str) -> Line | N
 
 
 def gpu_seconds(seconds: float, line: Line) -> str:
-    """A cost, with the machine that it is told for.
+    """Formats a cost with its machine.
 
     Example:
         >>> gpu_seconds(1234.5, {"device": "NVIDIA H200"})
@@ -137,7 +136,7 @@ def gpu_seconds(seconds: float, line: Line) -> str:
 
 
 def spoken(seconds: float) -> str:
-    """A time for people.
+    """Formats a duration.
 
     Example:
         >>> spoken(0.02), spoken(42.0), spoken(600.0), spoken(90_000.0)
@@ -150,7 +149,7 @@ def spoken(seconds: float) -> str:
 
 
 def power(number: int) -> str:
-    """A power of ten, written as one.
+    """Formats a power of ten.
 
     Example:
         >>> power(10**8)
@@ -160,5 +159,5 @@ def power(number: int) -> str:
 
 
 def at_least(number: float) -> int:
-    """The next whole number."""
+    """Rounds up, to at least 1."""
     return max(1, -int(-number // 1))

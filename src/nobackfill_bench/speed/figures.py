@@ -1,4 +1,4 @@
-"""How time and memory grow, drawn on logarithmic axes."""
+"""Figures of the growth of time and memory, on logarithmic axes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ AXES = {"classes": "classes", "gallery": "gallery items", "dim": "dimensions"}
 
 
 def by_curve(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    """The lines of each curve, the smallest size first."""
+    """Returns the results of each curve, the smallest size first."""
     found: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         if line.get("axis"):
@@ -26,12 +26,12 @@ def by_curve(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 
 def times_of(curve: Sequence[Line]) -> dict[float, float]:
-    """Seconds of ours by size."""
+    """Returns our seconds by size."""
     return {float(line["size"][line["axis"]]): line["ours_s"] for line in curve}
 
 
 def memory_of(curve: Sequence[Line]) -> dict[float, float]:
-    """Gigabytes of ours by size, inputs included."""
+    """Returns our gigabytes by size, including the inputs."""
     return {
         float(line["size"][line["axis"]]): (line["held_mb"] + line["added_mb"]) / 1e3
         for line in curve
@@ -39,7 +39,7 @@ def memory_of(curve: Sequence[Line]) -> dict[float, float]:
 
 
 def growth_figure(lines: Sequence[Line]) -> str:
-    """Time above, memory below; a column for each of what grows."""
+    """Plots time (top) and memory (bottom), with a column for each growing size."""
     curves = by_curve(lines)
     axes_there = [axis for axis in AXES if any(its[0]["axis"] == axis for its in curves.values())]
     with _figure(3.6 * len(axes_there), 6.2) as figure:
@@ -55,7 +55,7 @@ def growth_figure(lines: Sequence[Line]) -> str:
 
 
 def _draw(axes: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:
-    """One panel."""
+    """Draws one panel."""
     for color, (name, points) in zip(COLORS, curves.items(), strict=False):
         grows = exponent(points)
         shown = {size: value for size, value in points.items() if value > 0}

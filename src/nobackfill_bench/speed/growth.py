@@ -1,4 +1,4 @@
-"""How time and memory grow with classes, gallery and dimension."""
+"""Growth of time and memory with classes, gallery and dimension."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ AT: dict[Kind, tuple[int, int]] = {"cuda": (24_393, 300_000), "cpu": (3_997, 30_
 
 
 def cases(kind: Kind) -> Sequence[Case]:
-    """A curve for each of what grows; sizes and names tell them apart."""
+    """Returns the cases of all curves."""
     classes_at, gallery_at = AT[kind]
     batch, queries = BATCH[kind], QUERIES[kind]
 
@@ -52,11 +52,11 @@ def cases(kind: Kind) -> Sequence[Case]:
 GROWTH = Suite(
     "How cost grows",
     (
-        "Each curve is one of the figures above at other sizes, in float32, beside its product of "
-        "matrices. The exponent is that of the power law through the upper half of a curve, by "
-        "least squares on logarithms: what is counted says 2 for NDPP by classes and 1 for all "
-        "else; small sizes cost what a launch or a call costs. Memory is that of ours, inputs "
-        "included; where it is 1 or less by every size, nothing of the size of a product is held.",
+        "Each curve is one of the cases above at other sizes, in float32, compared with its matrix "
+        "product. The exponent is that of a power law fitted to the upper half of a curve (least "
+        "squares on logarithms). The counts predict 2 for NDPP by classes and 1 for all others; at "
+        "small sizes the cost of a call dominates. Memory is that of ours, including the inputs; "
+        "an exponent of at most 1 shows that no full matrix of products is held.",
     ),
     cases,
 )

@@ -1,4 +1,4 @@
-"""Steps per second of fitting a head, against the loop that one writes first."""
+"""Steps per second of fitting a head, compared with a straightforward training loop."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,16 +19,16 @@ from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
 TARGET = 3.0
-ENDLESS = 1_000_000  # epochs, so that the schedule never ends
+ENDLESS = 1_000_000  # epochs; the schedule never ends
 
 
 def cases(kind: Kind) -> Sequence[Case]:
-    """One epoch."""
+    """Returns the case of one epoch."""
     return [epoch_of(ITEMS, CLASSES, NEW_DIM, OLD_DIM, BATCH, kind)]
 
 
 def epoch_of(items: int, classes: int, new_dim: int, old_dim: int, batch: int, kind: Kind) -> Case:
-    """All items once, in steps of a batch."""
+    """Returns the case of one epoch over all items."""
     hidden = 1024
     weights = new_dim * old_dim + hidden * (new_dim + old_dim)
     return Case(
@@ -75,7 +75,7 @@ def _learner(examples: Examples, config: FitConfig, device: torch.device) -> Lea
 def _naive_epoch(
     learner: Learner, new: Tensor, labels: Tensor, config: FitConfig, device: torch.device
 ) -> "partial[None]":
-    """The same network and method, with vectors that come from the CPU batch by batch."""
+    """Trains the same network and method, with each batch copied from the CPU."""
     network, method = learner.network, learner.method
     parameters = [*network.parameters(), *method.parameters()]
     optimizer = torch.optim.AdamW(
@@ -104,11 +104,11 @@ HEAD = Suite(
     "Fitting a head",
     (
         f"{ITEMS:,} items, {NEW_DIM} → {OLD_DIM} dimensions, {CLASSES:,} classes, batches of "
-        f"{BATCH}: one epoch without its start. Counted: 6 operations a weight and item for "
-        "forward and backward; each vector read once. At this size a GPU is done with a step long "
-        "before Python has asked for the next: the floor is set by launches, not by arithmetic, so "
-        "the peer is the loop that one writes first. Vectors of ours are on the device from the "
-        "beginning.",
+        f"{BATCH}: one epoch without its start. Counted: 6 operations per weight and item for "
+        "forward and backward; each vector is read once. At this size a GPU finishes a step long "
+        "before Python launches the next, so launches, not arithmetic, set the lower bound. The "
+        "peer is therefore a straightforward training loop. Our vectors are on the device from the "
+        "start.",
     ),
     cases,
 )

@@ -1,4 +1,4 @@
-"""Invented vectors, and products of matrices in blocks: what suites begin with and compare with."""
+"""Synthetic vectors and blockwise matrix products: inputs and lower bounds of the suites."""
 
 import inspect
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from torch import Tensor
 from nobackfill.ops.matmul import inner_products, room_for_products
 from nobackfill_bench.speed.case import Work
 
-BLOCK = {"cuda": 10**9, "cpu": 64 * 2**20}  # bytes of a product that are held at once
+BLOCK = {"cuda": 10**9, "cpu": 64 * 2**20}  # bytes of one block of a product
 ONE_GROUP = 20  # classes
 
 
 def crowded(
     classes: int, dim: int, device: torch.device, *, seed: int = 0
 ) -> Float[Tensor, "classes dim"]:
-    """Unit rows in clusters of twenty, as crowded as class means are."""
+    """Returns unit rows in clusters of twenty, as crowded as typical class means."""
     generator = torch.Generator(device).manual_seed(seed)
     groups = -(-classes // ONE_GROUP)
     centre = F.normalize(torch.randn(groups, dim, generator=generator, device=device), dim=-1)
@@ -31,7 +31,7 @@ def crowded(
 def dense(
     classes: int, dim: int, device: torch.device, *, seed: int = 0
 ) -> Float[Tensor, "classes dim"]:
-    """Unit rows with a direction in common: all cosines are about 0.6."""
+    """Returns unit rows with a common direction: all cosines are about 0.6."""
     generator = torch.Generator(device).manual_seed(seed)
     own = F.normalize(torch.randn(classes, dim, generator=generator, device=device), dim=-1)
     common = F.normalize(torch.randn(dim, generator=generator, device=device), dim=0)
@@ -46,24 +46,23 @@ def product_in_blocks(
     block_bytes: int | None = None,
     aligned: bool = False,
 ) -> Work:
-    """All inner products of rows and columns, and nothing else: the floor of whatever needs them.
+    """Returns a function that computes all inner products of rows and columns, in blocks.
 
-    Those of bfloat16 are written in float32: rounded ones could not be told apart.
-
-    Returns, when called, the last block of products, or what came back of them.
+    It is a lower bound for everything that needs all of them. Products of bfloat16 are written in
+    float32, because rounded products would have many ties. The function returns the last block, or
+    with `back` the product with the columns.
 
     Args:
-        rows: Of the left side.
-        columns: Of the right side.
-        back: Whether each block of products is multiplied with the columns again, as a gradient is.
-        block_bytes: Of a block; about 1 GB on a GPU.
-        aligned: Whether they are made as ours are, in rows that start at lines of the cache and in
-            numbers that tensor cores like, or as everybody's are.
+        rows: Left matrix.
+        columns: Right matrix.
+        back: Whether to multiply each block with the columns again, as a gradient does.
+        block_bytes: Bytes of a block; about 1 GB on a GPU by default.
+        aligned: Whether to align rows and sizes for cache lines and tensor cores, as ours does.
     """
     block_bytes = block_bytes or BLOCK.get(rows.device.type, BLOCK["cpu"])
     dtype = torch.float32 if rows.dtype == torch.bfloat16 else rows.dtype
     number = min(len(rows), max(1, block_bytes // (len(columns) * dtype.itemsize)))
-    buffers = list[Tensor]()  # made at the first call, so that they are no inputs
+    buffers = list[Tensor]()  # created at the first call, so that they do not count as inputs
 
     def product() -> Tensor:
         if not buffers:
@@ -89,7 +88,7 @@ def product_in_blocks(
 
 
 def replayed(work: Work) -> Work:
-    """The same work as a CUDA graph: what its kernels take, without the time to ask for them."""
+    """Returns the work as a CUDA graph: the time of its kernels without that of launching them."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -103,7 +102,7 @@ def replayed(work: Work) -> Work:
 
 
 def accepted(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
-    """Those of the options that a function knows.
+    """Returns the options that a function accepts.
 
     Example:
         >>> accepted(sorted, reverse=True, precision="tf32")

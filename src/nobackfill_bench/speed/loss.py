@@ -1,4 +1,4 @@
-"""`prototype_loss`, forward and backward, against its two products of matrices."""
+"""`prototype_loss`, forward and backward, compared with its two matrix products."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,11 +19,11 @@ BATCHES, CLASSES, DIM = (256, 1_024, 4_096), (24_393, 81_313, 1_000_000), 256
 ON_CPU = {(256, 24_393), (1_024, 24_393), (256, 81_313)}
 TARGET = 1.3
 PEER = "the two products alone"
-MANY = 10**8  # products of a batch with all classes, below which a GPU waits for its next order
+MANY = 10**8  # entries of batch x classes; below, a GPU waits for launches
 
 
 def cases(kind: Kind) -> Sequence[Case | Finding]:
-    """Every batch and number of classes; on a GPU also how exact it is."""
+    """Returns the cases of all batches and numbers of classes; on a GPU also the errors."""
     precisions: tuple[Precision, ...] = ("float32", "tf32") if kind == "cuda" else ("float32",)
     found: list[Case | Finding] = [
         both_ways(batch, classes, DIM, precision, kind, recorded=recorded)
@@ -52,7 +52,7 @@ def both_ways(
     axis: str = "",
     recorded: bool = False,
 ) -> Case:
-    """Forward and backward; maybe both recorded, as a training that records its steps has them."""
+    """Returns the case of forward and backward, optionally recorded as CUDA graphs."""
     how = f"{precision}, recorded" if recorded else precision
     return Case(
         f"`prototype_loss` by {axis}" if axis else f"forward + backward, {how}",
@@ -70,7 +70,7 @@ def both_ways(
 
 
 def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
-    """How far a gradient is from that in float64, by ours or with products by `torch.mm`."""
+    """Returns the finding of the gradient's error relative to float64, by ours or `torch.mm`."""
     batch, classes = BATCHES[0], CLASSES[0]
 
     def error(device: torch.device) -> float:
@@ -102,7 +102,7 @@ def without_kernels() -> AbstractContextManager[object]:
 def _inputs(
     batch: int, classes: int, dim: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Embeddings near their class means, labels, moved and old class means."""
+    """Returns embeddings near their class means, labels, moved and old class means."""
     old = crowded(classes, dim, device)
     generator = torch.Generator(device).manual_seed(1)
     labels = torch.randint(classes, (batch,), generator=generator, device=device)
@@ -132,14 +132,14 @@ LOSS = Suite(
     (
         f"Cosines of a batch of B with C class means, D = {DIM}, their softmax, and its gradient. "
         "Counted: 2 B C D operations forward and 2 B C D backward (old class means have no "
-        "gradient), and at least 4 C D bytes. The floor is both products, with the B × C matrix "
-        "between them written and read; a loss that never holds that matrix may go below it. "
-        "Lengths of the class means are taken in every call. Where TF32 is allowed, ours is such a "
-        "loss: one kernel in the manner of flash attention, on factors of float16, which keeps as "
-        "many bits of unit vectors as TF32 does (*error of the gradient*). Small sizes take a GPU "
-        "less time than it takes Python to ask for some kernels and autograd to come back; "
-        "*recorded* are both as CUDA graphs, as in `CompatibleHead`. As called they are as fast as "
-        "the host's Python, so these ratios differ between machines with the same GPU.",
+        "gradient), and at least 4 C D bytes. The lower bound is both products, with the B × C "
+        "matrix between them written and read; a loss that never holds that matrix may be faster. "
+        "Every call computes the lengths of the class means. If TF32 is allowed, ours is such a "
+        "loss: one kernel similar to flash attention, on float16 factors, which keep as many bits "
+        "of unit vectors as TF32 (*error of the gradient*). At small sizes a GPU needs less time "
+        "than Python needs to launch the kernels and autograd to return; *recorded* measures both "
+        "as CUDA graphs, as in `CompatibleHead`. Without recording, the speed of the host's Python "
+        "decides, so these ratios differ between machines with the same GPU.",
     ),
     cases,
 )

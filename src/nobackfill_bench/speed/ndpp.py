@@ -1,4 +1,4 @@
-"""One update of NDPP, against the product of all similarities alone."""
+"""One update of NDPP, compared with the product of all similarities alone."""
 
 import importlib
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from nobackfill_bench.speed.inputs import crowded, product_in_blocks, replayed
 SIZES = (3_997, 24_393, 81_313, 300_000)
 MIDDLE = 24_393
 DIM, NEIGHBORS, SAMPLE = 256, 100, 512
-FASTEST_ON_CPU = 24_393  # classes; more take minutes there
+FASTEST_ON_CPU = 24_393  # classes; more take minutes on a CPU
 TARGETS: dict[Kind, tuple[float, float]] = {"cuda": (2.0, 8.0), "cpu": (1.3, 4.0)}  # ratio, GB
 GEMM = "all similarities alone, in blocks"
 FAISS = "`IndexFlatIP.search` of faiss, k=100"
 
 
 def cases(kind: Kind) -> Sequence[Case | Finding]:
-    """Every size in every precision; on a CPU in float32."""
+    """Returns the cases of all sizes and precisions; on a CPU only float32."""
     every: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")
     precisions = every if kind == "cuda" else every[:1]
     found: list[Case | Finding] = [
@@ -61,7 +61,7 @@ def update(
     name: str = "",
     recorded: bool = False,
 ) -> Case:
-    """One update, maybe recorded; see `Case` for `axis`, which also takes the targets away."""
+    """Returns the case of one update, optionally recorded; with an `axis` it has no targets."""
     by_faiss = kind == "cpu" and precision == "float32" and not axis
     return Case(
         name or f"`update`, {precision}{', recorded' if recorded else ''}",
@@ -80,7 +80,7 @@ def update(
 
 
 def aligned_product(classes: int, dim: int, precision: Precision, kind: Kind) -> Case:
-    """What the floor would be if it were made as ours is."""
+    """Returns the case of the product alone, aligned as in ours."""
 
     def make(device: torch.device) -> Pair:
         old, new = (crowded(classes, dim, device, seed=seed) for seed in range(2))
@@ -101,7 +101,7 @@ def aligned_product(classes: int, dim: int, precision: Precision, kind: Kind) ->
 
 
 def constructor(classes: int, dim: int, kind: Kind) -> Case:
-    """The first push, by the old neighbours."""
+    """Returns the case of the constructor, which uses the old neighbours."""
 
     def make(device: torch.device) -> Pair:
         old = crowded(classes, dim, device)
@@ -119,7 +119,7 @@ def constructor(classes: int, dim: int, kind: Kind) -> Case:
 
 
 def neighbors_found(classes: int, dim: int, precision: Precision) -> Finding:
-    """How many of the neighbours a precision shares with float64."""
+    """Returns the finding of the share of neighbours that float64 finds too."""
     return Finding(
         f"neighbours found, {precision}",
         {"classes": classes, "dim": dim},
@@ -130,7 +130,7 @@ def neighbors_found(classes: int, dim: int, precision: Precision) -> Finding:
 
 
 def agreement(classes: int, dim: int, precision: Precision, device: torch.device) -> float:
-    """The share of the neighbours of some classes that float64 finds too."""
+    """Computes the share of the neighbours of a sample of classes that float64 finds too."""
     new = crowded(classes, dim, device, seed=1)
     step = max(1, classes // SAMPLE)
     old = crowded(classes, dim, device)[::step][:SAMPLE]
@@ -142,7 +142,7 @@ def agreement(classes: int, dim: int, precision: Precision, device: torch.device
 
 
 def error_of_cosines(classes: int, dim: int, *, by_torch: bool) -> Finding:
-    """How far cosines in float32 are from those in float64, by ours or by `torch.mm`."""
+    """Returns the finding of the error of float32 cosines, by ours or by `torch.mm`."""
 
     def error(device: torch.device) -> float:
         new = crowded(classes, dim, device, seed=1)
@@ -181,12 +181,12 @@ def _make(
     else:
         peer = product_in_blocks(old, new)
     if recorded:
-        return Pair(replayed(_without_a_look(old, new, precision)), replayed(peer))
+        return Pair(replayed(_without_check(old, new, precision)), replayed(peer))
     return Pair(lambda: perturbation.update(new), peer)
 
 
-def _without_a_look(old: torch.Tensor, new: torch.Tensor, precision: Precision) -> Work:
-    """An update, but for the look whether the new class means are finite."""
+def _without_check(old: torch.Tensor, new: torch.Tensor, precision: Precision) -> Work:
+    """Returns an update without the check that the new class means are finite."""
     unit = F.normalize(new, dim=-1)
     push = partial(repulsion, old, old, unit, k=NEIGHBORS, precision=precision, unit=True)
     return lambda: old.add(push(), alpha=0.01)
@@ -204,24 +204,23 @@ def _faiss_search(old: torch.Tensor, new: torch.Tensor) -> Work:
 NDPP = Suite(
     "NDPP: one update",
     (
-        f"Each of C old class means finds its {NEIGHBORS} nearest new ones, D = {DIM}, and is "
-        "pushed away from them. Counted: 2 C² D operations for the similarities and 2 C k D for "
-        "the weighted sums; 16 C D bytes, if every matrix is read once. No method that looks at "
-        "all similarities can be faster than their product: that is the floor, written in blocks "
-        "(of 1 GB on a GPU) and never looked at. The perturbation also selects from C² numbers, "
-        "which the product only writes. On a GPU ours multiplies float32 as six products of "
-        "bfloat16, on tensor cores, which are as exact at 256 dimensions and less so at 2,048 "
-        "(*error of cosines*): so it can be faster than the floor, which is the product as "
-        "everybody writes it, `torch.mm`, and not made that way. In TF32 and bfloat16 ours "
-        "multiplies numbers of classes that tensor cores like, into rows that start at lines of "
-        "the cache; and where TF32 is allowed it multiplies float16, which keeps as many bits of "
-        "a unit vector. How much alignment is, *similarities alone, aligned* tells: held against "
-        "those, ours has the quotient of both ratios. At 3,997 classes Python asks for four "
-        "kernels and then looks whether the new class means are finite, which takes it longer "
-        "than the GPU works; *recorded* are both as CUDA graphs, without that.",
-        "*Neighbours found* says what a precision costs. Vectors are rounded before the product "
-        "(tf32 keeps 10 bits of the mantissa, bfloat16 7), sums are of float32, the peer's too; "
-        "neighbours that change are those whose similarities were about the same.",
+        f"Each of C old class means is pushed away from its {NEIGHBORS} nearest new ones, D = "
+        f"{DIM}. Counted: 2 C² D operations for the similarities and 2 C k D for the weighted "
+        "sums; 16 C D bytes, if every matrix is read once. No method that uses all similarities "
+        "can be faster than their product. The lower bound is this product, written in blocks (of "
+        "1 GB on a GPU) and never read. The perturbation also selects from C² numbers. On a GPU "
+        "ours computes float32 as six bfloat16 products on tensor cores, which is as exact at 256 "
+        "dimensions and less exact at 2,048 (*error of cosines*). It can therefore be faster than "
+        "the lower bound, which is a plain `torch.mm`. In TF32 and bfloat16 ours pads the number "
+        "of classes for tensor cores and starts rows at cache lines; if TF32 is allowed, it "
+        "multiplies in float16, which keeps as many bits of a unit vector. *Similarities alone, "
+        "aligned* shows the effect of alignment; relative to it, ours has the quotient of both "
+        "ratios. At 3,997 classes, launching four kernels and checking that the new class means "
+        "are finite takes Python longer than the GPU works; *recorded* measures both as CUDA "
+        "graphs, without the check.",
+        "*Neighbours found* shows the cost of a precision. Vectors are rounded before the product "
+        "(tf32 keeps 10 bits of the mantissa, bfloat16 7); sums are in float32, also for the peer. "
+        "The neighbours that change have nearly equal similarities.",
     ),
     cases,
 )

@@ -1,4 +1,4 @@
-"""Fifty steps of ODPP over all pairs, against two products of matrices for each of them."""
+"""Fifty steps of ODPP over all pairs, compared with two matrix products per step."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,12 +14,12 @@ SIZES = (3_997, 24_393, 81_313)
 DIM, STEPS, THRESHOLD = 256, 50, 0.6
 WORLDS: dict[str, Callable[..., torch.Tensor]] = {"crowded": crowded, "dense": dense}
 TARGETS = {24_393: 0.3, 81_313: 4.0}  # seconds, on an H200
-ON_CPU = {("crowded", 3_997), ("crowded", 24_393), ("dense", 3_997)}  # others take minutes there
+ON_CPU = {("crowded", 3_997), ("crowded", 24_393), ("dense", 3_997)}  # others take minutes on a CPU
 PEER = f"{STEPS} × two products of all with all"
 
 
 def cases(kind: Kind) -> Sequence[Case | Finding]:
-    """Every world and size; an update with both terms; on a CPU also in float64."""
+    """Returns the cases of all inputs and sizes, with one and with both terms."""
     precisions: tuple[Precision, ...] = ("float32", "tf32") if kind == "cuda" else ("float32",)
     found: list[Case | Finding] = [
         steps_of(world, classes, precision, kind)
@@ -35,7 +35,7 @@ def cases(kind: Kind) -> Sequence[Case | Finding]:
 def steps_of(
     world: str, classes: int, precision: Precision, kind: Kind, *, update: bool = False
 ) -> Case:
-    """The constructor, or an update, which minimises two terms."""
+    """Returns the case of the constructor, or of an update, which minimises two terms."""
     on_time = kind == "cuda" and not update and precision != "float64"
     terms = 2 if update else 1
     what = "`update`" if update else "constructor"
@@ -57,7 +57,7 @@ def _make(
     world: str, classes: int, precision: Precision, update: bool, device: torch.device
 ) -> Pair:
     old = _means(world, classes, precision, device, seed=0)
-    compared = "tf32" if precision == "tf32" else "float32"  # float64 vectors stay what they are
+    compared = "tf32" if precision == "tf32" else "float32"  # float64 vectors stay in float64
     made = partial(OptimizedPerturbation, old, steps=STEPS, precision=compared)
     peer = product_in_blocks(old, old, back=True)
     if not update:
@@ -74,7 +74,7 @@ def _means(
 
 
 def error_of_gradient(world: str, classes: int = 24_393) -> Finding:
-    """How far one gradient over all pairs is from that in float64."""
+    """Returns the finding of the error of one gradient over all pairs, relative to float64."""
 
     def error(device: torch.device) -> float:
         x = WORLDS[world](classes, DIM, device)
@@ -95,16 +95,16 @@ ODPP = Suite(
     "ODPP: fifty steps over all pairs",
     (
         f"The constructor takes {STEPS} full gradients over all ordered pairs of C class means, D "
-        f"= {DIM}; `update` has two terms. Counted for a dense gradient: 2 C² D operations for the "
-        "similarities and 2 C² D for the mask times the matrix, in every step; 24 C D bytes a step "
-        "for places, gradient and moments. That floor can be undercut where pairs are too far "
-        "apart to matter: in `crowded`, class means lie in clusters of twenty, in `dense` all "
-        "cosines are about 0.6, the threshold itself, so that every pair matters. The peer is one "
-        f"step's products, timed, times {STEPS}; targets are seconds on an H200.",
-        "On a GPU float32 runs on tensor cores: similarities as in the section above, the mask as "
-        "ones of bfloat16, which are exact, times each number as three of bfloat16. *Error of a "
-        "gradient* says what that costs; in `dense` it is nearly all of pairs whose cosine is so "
-        "near the threshold that float32 takes them for the other side.",
+        f"= {DIM}; `update` has two terms. Counted for a dense gradient, in every step: 2 C² D "
+        "operations for the similarities, 2 C² D for the mask times the matrix, and 24 C D bytes "
+        "for positions, gradient and moments. Ours can be faster if many pairs are too far apart "
+        "to contribute. In `crowded`, class means form clusters of twenty; in `dense`, all cosines "
+        "are about 0.6, which is the threshold, so every pair contributes. The peer is the time "
+        f"of one step's products, times {STEPS}. Targets are seconds on an H200.",
+        "On a GPU float32 runs on tensor cores: the similarities as in the section above; the mask "
+        "in bfloat16, which is exact, times each number as three bfloat16 numbers. *Error of a "
+        "gradient* shows the cost. In `dense` nearly all of it comes from pairs whose cosine is so "
+        "close to the threshold that float32 puts them on the other side.",
     ),
     cases,
 )

@@ -1,4 +1,4 @@
-"""What `nobackfill bench speed` shows: cases, figures as they come, and where the page is."""
+"""Output of `nobackfill bench speed`: cases, progress, path of the page."""
 
 import sys
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from nobackfill_bench.speed.runner import LINES, Measured, kind_of, measure_all,
 
 @dataclass(frozen=True)
 class AskedSpeed:
-    """What a person asked for; see the options of the command."""
+    """Options of the command."""
 
     suites: tuple[str, ...]
     only: tuple[str, ...]
@@ -32,12 +32,12 @@ class AskedSpeed:
     device: str
 
     def cases(self, kind: Any) -> list[tuple[str, Case | Finding]]:
-        """What to measure on a kind of device."""
+        """Returns the cases to measure on a kind of device."""
         return plan_cases(SPEED_SUITES, self.suites, kind, only=self.only, large=self.large)
 
 
 def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
-    """All cases that would be measured on the device."""
+    """Prints all cases that would be measured on the device."""
     planned = asked.cases(kind_of(choose_device(asked.device)))
     if as_json:
         emit(
@@ -50,7 +50,7 @@ def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
         )
         return
     table = Table(box=None, header_style="bold")
-    for head in ("suite", "case", "size", "beside"):
+    for head in ("suite", "case", "size", "compared with"):
         table.add_column(head)
     for suite, case in planned:
         peer = case.peer if isinstance(case, Case) else case.says
@@ -59,7 +59,7 @@ def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
 
 
 def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) -> None:
-    """Measures what is asked for, tells each figure as it comes, and renders the page."""
+    """Measures the cases, prints each result and renders the page."""
     made, failed = list[Measured](), list[Measured]()
     if not only_render:
         import torch
@@ -81,8 +81,8 @@ def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) ->
         print(f"{one.suite}, {one.case.name}\n{one.error}", file=sys.stderr)
     if failed:
         raise RunsFailed(
-            f"{len(failed)} of {len(made) + len(failed)} figures could not be measured; the others "
-            f"are in {asked.output / LINES}. See above, mend it, and run the same command again."
+            f"{len(failed)} of {len(made) + len(failed)} cases failed; the others are in "
+            f"{asked.output / LINES}. Fix the errors above and run the same command again."
         )
     print_object(
         {"figures": [one.line for one in made], "results": str(page)},
@@ -92,7 +92,7 @@ def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) ->
 
 
 def in_one_line(one: Measured) -> str:
-    """A figure, or why there is none."""
+    """Describes a measurement in one line."""
     said = escape(f"{one.suite}  {one.case.name}  {in_words(one.case.size)}")
     if one.error:
         return f"{said}  [red]failed[/]: {escape(one.error.strip().splitlines()[-1])}"

@@ -1,4 +1,4 @@
-"""SPEED.md: rendered from the lines, never written by hand."""
+"""Renders SPEED.md from the stored results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,28 +16,28 @@ from nobackfill_bench.speed.suites import SPEED_SUITES
 
 PAGE = "SPEED.md"
 HOW_TO_READ = """\
-Rendered by `nobackfill bench speed --render` from the JSON lines beside it. In the first sections
-ours and its peer take turns in one run (ours, peer, ours, …); the ratio is the median of the paired
-turns, with the lowest and the highest behind it, so that a busy or a faster machine changes both
-sides alike. Seconds are medians. *Memory* is the most that ours held, inputs included; *added* is
-what came on top of the inputs, of ours and of the peer: by torch's allocator on a GPU, by the whole
-process on a CPU. *Counted* are the operations and the bytes of the section's text. Of a figure that
-was measured twice on one device the later stands here; all are in [speed.jsonl](speed.jsonl)."""
+Rendered by `nobackfill bench speed --render` from the JSON lines next to it. In the first sections,
+our implementation and its peer take turns in one run (ours, peer, ours, …), so a busy or faster
+machine affects both. The ratio is the median over the pairs of turns; the lowest and highest follow
+it. Seconds are medians. *Memory* is our peak, including the inputs. *Added* and *peer adds* are the
+peaks above the inputs: of torch's allocator on a GPU, of the whole process on a CPU. *Counted* are
+the operations and bytes that the text of the section explains. If a case was measured twice on one
+device, the later result is shown; all results are in [speed.jsonl](speed.jsonl)."""
 
 
 def render_page(folder: Path) -> Path:
-    """Writes SPEED.md and its figures from the lines in a folder; returns its path."""
+    """Writes SPEED.md and its figures from the results in a folder; returns its path."""
     path = folder / PAGE
     write_text(path, render(folder, folder / "figures"))
     return path
 
 
 def render(folder: Path, figures: Path) -> str:
-    """The page.
+    """Returns the text of the page.
 
     Args:
-        folder: Of the lines.
-        figures: The folder of the figures, which are drawn anew.
+        folder: Folder of the results.
+        figures: Folder for the figures.
     """
     lines = read_lines(folder / LINES, key=speed_key)
     sections = ["# Speed", *([targets(lines)] if lines else []), HOW_TO_READ]
@@ -52,13 +52,13 @@ def render(folder: Path, figures: Path) -> str:
 
 
 def all_lines(path: Path) -> list[Line]:
-    """Every line of a file, whatever it tells of."""
+    """Reads all lines of a file, including repeated measurements."""
     numbers = iter(range(10**9))
     return read_lines(path, key=lambda line: (next(numbers),))
 
 
 def targets(lines: Sequence[Line]) -> str:
-    """How many targets are met, and a list of those that are not."""
+    """Returns the number of targets that are met, and a list of the others."""
     asked = [(line, text, met) for line in lines for text, met in targets_of(line)]
     if not asked:
         return ""
@@ -75,7 +75,7 @@ def targets(lines: Sequence[Line]) -> str:
 
 
 def recorded(line: Line, lines: Sequence[Line]) -> str:
-    """What the same is as a CUDA graph, without Python, if that was measured, too."""
+    """Returns the ratio of the same case as a CUDA graph, if it was measured."""
     same = ("suite", "size", "device")
     for other in lines:
         if other["case"] == f"{line['case']}, recorded" and all(
@@ -86,7 +86,7 @@ def recorded(line: Line, lines: Sequence[Line]) -> str:
 
 
 def targets_of(line: Line) -> list[tuple[str, bool]]:
-    """What was asked of a figure, and whether it came to that.
+    """Returns the targets of a measurement, and whether each is met.
 
     Example:
         >>> targets_of({"target": 2.0, "counts": "ours/peer", "ratio": 1.5})
@@ -105,7 +105,7 @@ def targets_of(line: Line) -> list[tuple[str, bool]]:
 
 
 def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path) -> list[str]:
-    """A heading, what is done, and a table for each device."""
+    """Returns the section of a suite: heading, text and a table for each device."""
     sections = [f"## {suite.title}", *suite.says, f"    nobackfill bench speed --suite {name}"]
     for device in sorted({line["device"] for line in lines}, key=lambda one: (one == "cpu", one)):
         its = [line for line in lines if line["device"] == device]
@@ -124,7 +124,7 @@ def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path)
 
 
 def heading(lines: Sequence[Line]) -> str:
-    """A device, and when and with what it was measured, as its newest line says."""
+    """Returns device, torch version and date of the newest measurement."""
     last = max(lines, key=lambda line: line["date"])
     name = last["device"]
     if name == "cpu":
@@ -134,13 +134,13 @@ def heading(lines: Sequence[Line]) -> str:
 
 
 def peers(lines: Sequence[Line]) -> str:
-    """What ours is held against, where it is one and the same for most."""
+    """Returns a sentence that names the peers, if there are at most two."""
     known = dict.fromkeys(line["peer"] for line in lines)
     return f"Peer: {'; '.join(known)}." if len(known) <= 2 else ""
 
 
 def timed_table(lines: Sequence[Line]) -> list[str]:
-    """A row for each figure."""
+    """Returns a table with a row for each measurement."""
     with_values = any(line["value"] is not None for line in lines)
     head = ["", "size", lines[0]["counts"], "lowest to highest", "ours", "peer", "target",
             "memory", "added", "peer adds", "counted", "TFLOP/s"]  # fmt: skip
@@ -170,7 +170,7 @@ def timed_table(lines: Sequence[Line]) -> list[str]:
 
 
 def found_table(lines: Sequence[Line]) -> list[str]:
-    """A row for each finding."""
+    """Returns a table with a row for each finding."""
     rows = [
         [line["case"], in_words(line["size"]), finding(line["found"]), line["says"]]
         for line in lines
@@ -179,7 +179,7 @@ def found_table(lines: Sequence[Line]) -> list[str]:
 
 
 def finding(number: float) -> str:
-    """A share, or an error, which is small.
+    """Formats a share, or a small error.
 
     Example:
         >>> finding(0.99957), finding(1.458e-8)
@@ -189,7 +189,7 @@ def finding(number: float) -> str:
 
 
 def growth_table(lines: Sequence[Line]) -> list[str]:
-    """A row for each curve."""
+    """Returns a table with a row for each curve."""
     rows = []
     for name, curve in by_curve(lines).items():
         axis = curve[0]["axis"]
@@ -212,22 +212,22 @@ def growth_table(lines: Sequence[Line]) -> list[str]:
 
 
 def grown(power: float | None) -> str:
-    """An exponent, or a dash."""
+    """Formats an exponent, or a dash."""
     return "–" if power is None else f"**{power:.2f}**"
 
 
 def gigabytes(line: Line) -> float:
-    """The most that ours held, inputs included."""
+    """Returns the peak memory of ours in GB, including the inputs."""
     return float(line["held_mb"] + line["added_mb"]) / 1e3
 
 
-def value(one: float | None) -> str:
-    """What a work returned."""
-    return "–" if one is None else f"{one:.8f}"
+def value(number: float | None) -> str:
+    """Formats a returned value."""
+    return "–" if number is None else f"{number:.8f}"
 
 
 def time(seconds: float) -> str:
-    """Seconds with three digits.
+    """Formats seconds with three digits.
 
     Example:
         >>> time(12.345), time(0.012345), time(0.0000123)
@@ -240,7 +240,7 @@ def time(seconds: float) -> str:
 
 
 def amount(number: float, unit: str) -> str:
-    """A large number with a prefix.
+    """Formats a large number with an SI prefix.
 
     Example:
         >>> amount(3.05e11, "FLOP"), amount(99_900_000.0, "B")
@@ -253,7 +253,7 @@ def amount(number: float, unit: str) -> str:
 
 
 def slug(name: str) -> str:
-    """A part of a file's name.
+    """Converts a name to a part of a file name.
 
     Example:
         >>> slug("NVIDIA H200")

@@ -1,4 +1,4 @@
-"""Exact mean average precision from vectors: against one product on a GPU, libraries on a CPU."""
+"""Exact mAP from vectors, compared with one product on a GPU and with libraries on a CPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ Vectors = tuple[Tensor, Tensor, Tensor, Tensor]  # query, gallery and their labe
 
 
 def cases(kind: Kind) -> Sequence[Case]:
-    """On a GPU one large gallery; on a CPU two sizes, with each peer."""
+    """Returns the cases: on a GPU one large gallery; on a CPU two sizes with each peer."""
     if kind == "cuda":
         precisions: tuple[Precision, ...] = ("float32", "tf32")
         query, gallery, classes, noise = ON_GPU
@@ -32,7 +32,7 @@ def cases(kind: Kind) -> Sequence[Case]:
 
 
 def beside(name: str, size: tuple[int, int, int, float]) -> Case:
-    """Ours and one peer, both of which give the mAP."""
+    """Returns the case of ours and one peer that also computes the mAP."""
     query, gallery, classes, noise = size
     peer = PEERS[name]
 
@@ -66,7 +66,7 @@ def whole(
     target: float | None = None,
     axis: str = "",
 ) -> Case:
-    """Ours against the product of all similarities."""
+    """Returns the case of ours and the product of all similarities."""
     return Case(
         f"mAP by {axis}" if axis else f"mAP, {precision}",
         {"queries": query, "gallery": gallery, "dim": dim},
@@ -94,7 +94,7 @@ def _make(
 
 
 def mean_average_precision(vectors: Vectors, precision: Precision = "float32") -> float:
-    """Ours."""
+    """Computes the mAP with this package."""
     options = accepted(retrieval, precision=precision)
     return retrieval(*vectors, **options).mean_average_precision
 
@@ -102,7 +102,7 @@ def mean_average_precision(vectors: Vectors, precision: Precision = "float32") -
 def clustered(
     query: int, gallery: int, dim: int, classes: int, noise: float, device: torch.device
 ) -> Vectors:
-    """Unit vectors around the centres of their classes; labels are on the CPU."""
+    """Returns unit vectors around the centres of their classes, and labels on the CPU."""
     generator = torch.Generator(device).manual_seed(0)
     centre = torch.randn(classes, dim, generator=generator, device=device)
     labels = [torch.arange(rows) % classes for rows in (query, gallery)]
@@ -121,15 +121,15 @@ def clustered(
 RETRIEVAL = Suite(
     "Mean average precision from vectors",
     (
-        f"From unit vectors in memory to the mAP, exact, D = {DIM}, about {RELEVANT} relevant "
-        "items a query. Counted: 2 Q G D operations for the similarities, and 4 (Q + G) D bytes. "
-        "On a GPU the floor is their product, written in blocks of 1 GB and never looked at, on "
-        "vectors that are there already; ours sends labels there, counts where relevant items "
-        "stand, and brings the results to the CPU. On a CPU each peer takes turns with ours in one "
-        "process, and the ratio says how many times as long it takes; both values stand beside it.",
-        "Peers: `pip install 'nobackfill[bench]'`. torchmetrics drops what scores below 0, so it "
-        "is given (1 + cosine) / 2. Others that we know (open-metric-learning, torchreid) pin "
-        "dependencies of their own: install them in an environment apart and add a function to "
+        f"Exact mAP from unit vectors in memory, D = {DIM}, about {RELEVANT} relevant items per "
+        "query. Counted: 2 Q G D operations for the similarities, and 4 (Q + G) D bytes. On a GPU "
+        "the lower bound is their product, written in blocks of 1 GB and never read, on vectors "
+        "that are already on the GPU; ours also copies labels there, counts the ranks of relevant "
+        "items and copies the results to the CPU. On a CPU each peer takes turns with ours in one "
+        "process; the ratio is the peer's time divided by ours, and the table shows both values.",
+        "Peers: `pip install 'nobackfill[bench]'`. torchmetrics drops scores below 0, so it gets "
+        "(1 + cosine) / 2. Other libraries (open-metric-learning, torchreid) pin their own "
+        "dependencies: install them in a separate environment and add a function to "
         "`retrieval_peers.py`.",
     ),
     cases,

@@ -1,4 +1,4 @@
-"""Mean average precision from vectors by other libraries, and as one writes it by hand."""
+"""Mean average precision from vectors by other libraries and by plain code."""
 
 import importlib
 from collections.abc import Callable
@@ -15,7 +15,7 @@ ToMap = Callable[[Tensor, Tensor, Tensor, Tensor], float]  # query, gallery and 
 def torchmetrics(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
-    """Its functional form, query by query. It drops scores <= 0, so they are shifted."""
+    """Uses its functional form, query by query; it drops scores <= 0, so they are shifted."""
     one = importlib.import_module("torchmetrics.functional.retrieval").retrieval_average_precision
     values = []
     for first in range(0, len(query), ROWS):
@@ -28,7 +28,7 @@ def torchmetrics(
 def pytorch_metric_learning(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
-    """Its AccuracyCalculator over faiss, the whole gallery as neighbours."""
+    """Uses its AccuracyCalculator with faiss; the whole gallery counts as neighbours."""
     faiss = importlib.import_module("faiss")
     utils = "pytorch_metric_learning.utils"
     calculators = importlib.import_module(f"{utils}.accuracy_calculator")
@@ -46,7 +46,7 @@ def pytorch_metric_learning(
 def scikit_learn(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
-    """Its average_precision_score, query by query: also the truth the values are held against."""
+    """Uses its average_precision_score, query by query; also the reference for the values."""
     one = importlib.import_module("sklearn.metrics").average_precision_score
     values = []
     for first in range(0, len(query), ROWS):
@@ -59,7 +59,7 @@ def scikit_learn(
 def numpy_argsort(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
-    """What one writes by hand: argsort a chunk, look where the hits are."""
+    """Sorts each chunk of scores and finds the ranks of the hits."""
     values = []
     labels = gallery_labels.numpy()
     for first in range(0, len(query), ROWS):
@@ -74,7 +74,7 @@ def numpy_argsort(
 def torch_argsort(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
-    """The same in torch: argsort a chunk, cumulative sum of hits."""
+    """Does the same in torch, with a cumulative sum of hits."""
     values = []
     rank = torch.arange(1, len(gallery) + 1)
     for first in range(0, len(query), ROWS):
@@ -87,13 +87,13 @@ def torch_argsort(
 
 @dataclass(frozen=True)
 class Peer:
-    """Another way to the same number.
+    """Another implementation of the mAP.
 
     Attributes:
-        function: From vectors and labels to the mAP.
-        target: How many times as long as ours it should take.
-        wants: Modules that it needs.
-        room: Bytes that it holds for each query and gallery item, where it holds all of them.
+        function: Function from vectors and labels to the mAP.
+        target: Target of its time divided by ours.
+        wants: Required modules.
+        room: Bytes that it holds for each pair of query and gallery item, if it holds all pairs.
     """
 
     function: ToMap

@@ -1,4 +1,4 @@
-"""Measures the cases of suites one after the other, and appends a line for each figure."""
+"""Measures the cases of suites one after the other and appends a result for each."""
 
 import importlib.metadata
 import importlib.util
@@ -28,22 +28,22 @@ from nobackfill_bench.speed.timing import (
     take_turns,
 )
 
-LINES = "speed.jsonl"  # beside the page
-LIMITS: dict[Kind, float] = {"cpu": 60.0, "cuda": 5.0}  # seconds a case, after its first turn
+LINES = "speed.jsonl"  # next to the page
+LIMITS: dict[Kind, float] = {"cpu": 60.0, "cuda": 5.0}  # seconds per case, after its first turn
 PACKAGES = ("numpy", "torchmetrics", "scikit-learn", "pytorch-metric-learning", "faiss-cpu")
 MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case that is done with.
+    """Outcome of a case.
 
     Attributes:
-        suite: Its name.
-        case: What was measured.
-        line: The figure; None where it was left out or failed.
-        skipped: Why it was left out, and how to have it.
-        error: How it failed.
+        suite: Name of the suite.
+        case: The case.
+        line: Result; None if the case was skipped or failed.
+        skipped: Reason why it was skipped, and what to do about it.
+        error: Traceback of a failure.
     """
 
     suite: str
@@ -54,13 +54,13 @@ class Measured:
 
 
 def speed_key(line: Line) -> tuple[Any, ...]:
-    """What a figure is; of two lines with the same key the later counts."""
+    """Returns the key of a result; a later result replaces an earlier one with the same key."""
     size = tuple(sorted(line["size"].items()))
     return line["suite"], line["case"], size, line["device"]
 
 
 def kind_of(device: torch.device) -> Kind:
-    """Which cases a device has."""
+    """Returns the kind of a device."""
     return "cuda" if device.type == "cuda" else "cpu"
 
 
@@ -72,14 +72,14 @@ def plan_cases(
     only: Sequence[str] = (),
     large: bool = False,
 ) -> list[tuple[str, Case | Finding]]:
-    """What to measure.
+    """Lists the cases to measure.
 
     Args:
-        suites: All there are.
-        names: Those to measure; all where none is named.
-        kind: Of the device.
-        only: Parts of names or sizes, such as "tf32" or "24,393"; a case must have one of them.
-        large: Whether to take what needs minutes on a CPU.
+        suites: All suites.
+        names: Names of the suites to measure; empty for all.
+        kind: Kind of the device.
+        only: Parts of names or sizes, such as "tf32" or "24,393"; a case must contain one of them.
+        large: Whether to include cases that take minutes on a CPU.
     """
     for name in names:
         if name not in suites:
@@ -101,7 +101,7 @@ def measure_all(
     repeats: int,
     limit: float | None = None,
 ) -> Iterator[Measured]:
-    """Measures and writes; a case that fails, or has no room, does not stop the others."""
+    """Measures cases and appends results; failed or skipped cases do not stop the others."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mend(path, key=speed_key)
     limit = LIMITS[kind_of(device)] if limit is None else limit
@@ -115,7 +115,7 @@ def measure_all(
         except torch.cuda.OutOfMemoryError:
             yield Measured(suite, case, skipped="does not fit into the memory of this GPU")
             continue
-        except Exception:  # whatever it was, the others go on; it is told
+        except Exception:  # reported at the end; the other cases continue
             yield Measured(suite, case, error=traceback.format_exc())
             continue
         append(path, line)
@@ -123,7 +123,7 @@ def measure_all(
 
 
 def why_not(case: Case | Finding, device: torch.device) -> str:
-    """Why a case cannot be measured here, and what to do about it; empty where it can."""
+    """Returns why a case cannot be measured here, and what to do; empty if it can."""
     if isinstance(case, Finding):
         return ""
     missing = [name for name in case.wants if importlib.util.find_spec(name) is None]
@@ -132,14 +132,14 @@ def why_not(case: Case | Finding, device: torch.device) -> str:
     free = free_bytes(device)
     if case.room > free:
         return (
-            f"may take {case.room / 1e9:.0f} GB of memory and {free / 1e9:.0f} are free: "
+            f"may take {case.room / 1e9:.0f} GB of memory, but only {free / 1e9:.0f} GB are free: "
             f"measure it on a larger machine"
         )
     return ""
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that can be had; infinite where the system does not tell."""
+    """Returns the free bytes of memory; infinite if the system does not report them."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     if MEMORY.exists():
@@ -152,7 +152,7 @@ def free_bytes(device: torch.device) -> float:
 def measure(
     suite: str, case: Case | Finding, device: torch.device, *, repeats: int, limit: float
 ) -> Line:
-    """The line of one figure."""
+    """Measures one case and returns its result."""
     known: Line = {
         "suite": suite,
         "case": case.name,
@@ -175,7 +175,7 @@ def measure(
 
 
 def told(case: Case, turns: Turns) -> Line:
-    """What was measured of a case, and what was asked of it."""
+    """Returns the measured values and the targets of a case."""
     ratios = turns.ratios(case.counts)
     return {
         "peer": case.peer,
@@ -202,7 +202,7 @@ def told(case: Case, turns: Turns) -> Line:
 
 
 def surroundings(device: torch.device) -> Line:
-    """Where and when a figure was measured."""
+    """Returns device, versions, load and date."""
     installed = {dist.name.lower() for dist in importlib.metadata.distributions()}
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -218,7 +218,7 @@ def surroundings(device: torch.device) -> Line:
 
 
 def processor() -> str:
-    """The model of the CPU, as far as the system tells."""
+    """Returns the model of the CPU, if the system reports it."""
     cpus = Path("/proc/cpuinfo")
     if cpus.exists():
         for line in cpus.read_text(encoding="utf-8", errors="replace").splitlines():

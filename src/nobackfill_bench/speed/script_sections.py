@@ -1,4 +1,4 @@
-"""The sections of SPEED.md that the scripts in benchmarks/ feed, each from its own lines."""
+"""Sections of SPEED.md with results of the scripts in benchmarks/."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ Read = Callable[[str], list[Line]]  # the name of a benchmark in, its lines out
 
 
 def render_scripts(read: Read) -> list[str]:
-    """All sections that have lines, each a text."""
+    """Returns all sections that have results."""
     sections = (
         render_ndpp_memory(read("ndpp_memory")),
         render_steps(read("step_time")),
@@ -23,7 +23,7 @@ def render_scripts(read: Read) -> list[str]:
 
 
 def render_ndpp_memory(lines: Sequence[Line]) -> str:
-    """Updates of NDPP for very many classes on a CPU."""
+    """Returns the section about NDPP with very many classes on a CPU."""
     if not lines:
         return ""
     rows = [
@@ -37,10 +37,10 @@ def render_ndpp_memory(lines: Sequence[Line]) -> str:
     ]
     return "\n".join(
         [
-            "## NDPP of very many classes on a CPU",
+            "## NDPP with very many classes on a CPU",
             "",
-            "One update. Memory is that of the whole process, torch and both matrices included. "
-            "The cores had other work, too.",
+            "One update. Memory is that of the whole process, including torch and both matrices. "
+            "The cores were also used by other processes.",
             "",
             "    python benchmarks/ndpp_memory.py --classes 300000",
             "",
@@ -51,7 +51,7 @@ def render_ndpp_memory(lines: Sequence[Line]) -> str:
 
 
 def render_steps(lines: Sequence[Line]) -> str:
-    """The latest measurement of each method, precision and machine."""
+    """Returns the section of the latest step time of each method, precision and machine."""
     if not lines:
         return ""
     latest = {(line["device"], line["precision"], line["method"]): line for line in lines}
@@ -60,8 +60,8 @@ def render_steps(lines: Sequence[Line]) -> str:
         "",
         "ResNet-18 at 224 px, batch 256, 24,393 classes, 256 dimensions (`cores`: one per class; "
         "`bt2`: 512 before its own projection), stored old vectors. Medians; each method takes "
-        "turns with `independent`; in brackets the lowest and highest ratio of a turn. The pass "
-        "for new prototypes and the perturbations happen once an epoch and are not in it.",
+        "turns with `independent`; the lowest and highest ratio of a turn are in brackets. The "
+        "pass for new prototypes and the perturbations run once per epoch and are not included.",
         "",
         "    python benchmarks/step_time.py",
         "",
@@ -82,7 +82,7 @@ def render_steps(lines: Sequence[Line]) -> str:
 
 
 def render_flops(lines: Sequence[Line]) -> str:
-    """What is counted: of a step, of the start of an epoch, and of a whole one."""
+    """Returns the section of counted operations: of a step, the start of an epoch, an epoch."""
     if not lines:
         return ""
     latest = {line["method"]: line for line in lines}
@@ -108,12 +108,12 @@ def render_flops(lines: Sequence[Line]) -> str:
             "",
             f"An epoch of the paper's length: {one['images']:,} images of {one['classes']:,} "
             f"classes, ResNet-18 at {one['side']} px, batches of {one['batch']}, {one['dim']} "
-            f"dimensions; the model takes {one['image'] / 1e9:.2f} GFLOP an image, forward and "
-            "backward. PyTorch counts matrix products and convolutions, two operations for each "
-            "multiplication with its addition, and nothing that is done element by element. *Pass* "
-            "is the one through all images that new prototypes come from; running means "
-            '(`train.new_prototypes = "running"`) do without. The class means are invented and lie '
-            "well apart; where they are crowded, ODPP has more pairs to compare.",
+            f"dimensions; the model takes {one['image'] / 1e9:.2f} GFLOP per image, forward and "
+            "backward. PyTorch counts matrix products and convolutions, with two operations for "
+            "each multiplication with its addition, and no elementwise operations. *Pass* is the "
+            "pass over all images that computes new prototypes; running means "
+            '(`train.new_prototypes = "running"`) need none. The class means are synthetic and far '
+            "apart; in a crowded space ODPP compares more pairs.",
             "",
             "    python benchmarks/flops.py",
             "",
@@ -127,7 +127,7 @@ def render_flops(lines: Sequence[Line]) -> str:
 
 
 def flops_of_an_epoch(line: Line) -> float:
-    """All its steps, its start, and the pass if there is one."""
+    """Adds the operations of all steps, the start and the pass of an epoch."""
     return float(
         line["images"] * (line["image"] + line["terms"] / line["batch"])
         + line["start"]
@@ -136,7 +136,7 @@ def flops_of_an_epoch(line: Line) -> float:
 
 
 def render_throughput(lines: Sequence[Line]) -> str:
-    """Our loop beside a bare one, and what an epoch of the paper's length begins with."""
+    """Returns the section of our training loop, a bare loop and the start of an epoch."""
     if not lines:
         return ""
     rows = []
@@ -163,8 +163,9 @@ def render_throughput(lines: Sequence[Line]) -> str:
         [
             "## Training loop, and the start of an epoch",
             "",
-            "ResNet-18 at 224 px, batch 256. Best of the turns, with the ratio to the bare loop; "
-            "then seconds at the start of an epoch of the paper's length, and their share of it.",
+            "ResNet-18 at 224 px, batch 256. Best of all turns, with the ratio to the bare loop; "
+            "then the seconds at the start of an epoch of the paper's length, and their share of "
+            "the epoch.",
             "",
             "    python benchmarks/throughput.py --device cuda",
             "",
@@ -175,7 +176,7 @@ def render_throughput(lines: Sequence[Line]) -> str:
 
 
 def render_head_sizes(lines: Sequence[Line]) -> str:
-    """Time, memory and quality of heads on many items."""
+    """Returns the section of time, memory and quality of heads on many items."""
     if not lines:
         return ""
     rows = [
@@ -197,9 +198,9 @@ def render_head_sizes(lines: Sequence[Line]) -> str:
             "",
             "## Fitting a head to many items",
             "",
-            "`nobackfill fit` on files of invented vectors in half precision, 1,024 → 256 "
-            "dimensions, from files to head; 1,000 other classes ask. *Memory* is what the process "
-            "held of its own; *with pages* counts what the system kept of the mapped files, too.",
+            "`nobackfill fit` on files of synthetic vectors in half precision, 1,024 → 256 "
+            "dimensions, from the files to the head; queries are of 1,000 other classes. *Memory* "
+            "is the process's own memory; *with pages* includes cached pages of the mapped files.",
             "",
             "    python benchmarks/head_size.py --items 100000 --classes 10000 --seconds 52",
             "",
@@ -210,7 +211,7 @@ def render_head_sizes(lines: Sequence[Line]) -> str:
 
 
 def render_streaming(lines: Sequence[Line]) -> str:
-    """A whole evaluation of a large gallery: time, and the most memory that it held."""
+    """Returns the section of time and peak memory of evaluations of large galleries."""
     if not lines:
         return ""
     latest = {(line["device"], line["queries"], line["gallery"]): line for line in lines}
@@ -229,9 +230,9 @@ def render_streaming(lines: Sequence[Line]) -> str:
             "",
             "## `nobackfill evaluate` on a large gallery",
             "",
-            "From two Parquet files of 256 dimensions to the verdict: three searches, all exact, "
-            "with flips and intervals. Memory is that of the whole process. The long run on a CPU "
-            "shared its two cores with other work.",
+            "From two Parquet files of 256 dimensions to the verdict: three exact searches, with "
+            "flips and intervals. Memory is that of the whole process. The long run on a CPU "
+            "shared its two cores with other processes.",
             "",
             "    python benchmarks/streaming.py --queries 10000 --gallery 1000000",
             "",

@@ -1,4 +1,4 @@
-"""All suites of speed by name, in the order of the page."""
+"""All suites of the speed benchmark by name, in the order of the page."""
 
 from nobackfill_bench.speed.case import Suite
 from nobackfill_bench.speed.growth import GROWTH

@@ -1,4 +1,4 @@
-"""Seconds and memory of two works that take turns, so that both see the same machine."""
+"""Measures seconds and memory of two functions that take turns on the same machine."""
 
 import ctypes
 import gc
@@ -15,24 +15,27 @@ import torch
 
 from nobackfill_bench.speed.case import Pair, Precision, Work
 
-SHORT = 0.03  # seconds that a timed turn should take at least
-MOST_CALLS = 50  # in a turn
-LONG = {"cpu": 1.0, "cuda": 15.0}  # seconds; a work that took longer at first is called once a turn
+SHORT = 0.03  # minimum seconds of a timed turn
+MOST_CALLS = 50  # maximum calls in a turn
+LONG = {
+    "cpu": 1.0,
+    "cuda": 15.0,
+}  # seconds; slower functions are called once per turn
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Seconds of ours and of the peer, turn by turn, and the most memory of either.
+    """Seconds of ours and of the peer in each turn, and the peak memory of both.
 
     Attributes:
-        ours: Seconds of one call, in each turn.
-        peer: Of as much of the peer as ours contains.
+        ours: Seconds per call of ours, in each turn.
+        peer: Seconds of the peer for the same amount of work, in each turn.
         held: Bytes of the inputs.
-        added: Bytes that ours needed beside them, at most.
-        peer_added: The same of the peer.
-        value: What ours returned, if that was a number.
-        peer_value: Likewise.
+        added: Peak bytes of ours above the inputs.
+        peer_added: Peak bytes of the peer above the inputs.
+        value: Number that ours returned, if any.
+        peer_value: Number that the peer returned, if any.
     """
 
     ours: tuple[float, ...]
@@ -44,7 +47,7 @@ class Turns:
     peer_value: float | None = None
 
     def ratios(self, counts: str) -> list[float]:
-        """Of each pair of turns, ascending.
+        """Returns the ratio of each pair of turns, in ascending order.
 
         Example:
             >>> Turns((3.0, 4.0), (1.0, 2.0)).ratios("ours/peer")
@@ -56,23 +59,23 @@ class Turns:
         return sorted(a / b if counts == "ours/peer" else b / a for a, b in pairs)
 
     def ratio(self, counts: str) -> float:
-        """The median of the paired ratios."""
+        """Returns the median of the paired ratios."""
         return median(self.ratios(counts))
 
 
 def take_turns(
     pair: Pair, device: torch.device, *, repeats: int, limit: float, held: int = 0
 ) -> Turns:
-    """Times a pair, after a first turn that does not count.
+    """Times a pair after a first, untimed turn.
 
-    The first turn loads and compiles what is needed, and is the one whose memory is told. Short
-    works are called several times in a turn.
+    The first turn loads and compiles; its memory is reported. Short functions are called several
+    times per turn.
 
     Args:
-        pair: What is timed.
-        device: Where it works.
-        repeats: How many turns each has, if time allows.
-        limit: Seconds after which no further turn begins; one is always made.
+        pair: Functions to time.
+        device: Device of their inputs.
+        repeats: Number of turns, if time allows.
+        limit: Seconds after which no turn starts; there is always one.
         held: Bytes of the inputs.
     """
     value, added, calls = first_turn(pair.ours, device)
@@ -86,7 +89,7 @@ def take_turns(
 
 
 def first_turn(work: Work, device: torch.device) -> tuple[float | None, int, int]:
-    """The number that a work returns, the bytes that it adds, how often to call it in a turn."""
+    """Returns the function's value, its peak bytes, and the number of calls per turn."""
     with memory_added(device) as added:
         begun = perf_counter()
         value = number(work())
@@ -99,7 +102,7 @@ def first_turn(work: Work, device: torch.device) -> tuple[float | None, int, int
 
 
 def seconds(work: Work, device: torch.device, calls: int = 1) -> float:
-    """Of one call: by CUDA events on a GPU, which is idle when they begin; by the clock else."""
+    """Returns the seconds of one call: by CUDA events on an idle GPU, by the clock elsewhere."""
     wait(device)
     if device.type != "cuda":
         begun = perf_counter()
@@ -116,19 +119,19 @@ def seconds(work: Work, device: torch.device, calls: int = 1) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Until a GPU has done all that it was asked for."""
+    """Waits until a GPU is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def number(value: object) -> float | None:
-    """A float that a work returned, if it was one."""
+    """Returns the value if it is a float, else None."""
     return value if isinstance(value, float) else None
 
 
 @contextmanager
 def memory_added(device: torch.device) -> Iterator[list[int]]:
-    """Gives a list whose only entry will be the bytes that the block held at most, above before."""
+    """Yields a list whose only entry becomes the peak bytes of the block above those before it."""
     added = [0]
     begin_peak(device)
     before = bytes_held(device)
@@ -137,7 +140,7 @@ def memory_added(device: torch.device) -> Iterator[list[int]]:
 
 
 def clean_up(device: torch.device) -> None:
-    """Frees what nobody needs any more; between cases, as the next turn has to ask for it again."""
+    """Frees unused memory between cases."""
     gc.collect()
     if device.type == "cuda":
         wait(device)
@@ -145,13 +148,13 @@ def clean_up(device: torch.device) -> None:
 
 
 def begin_peak(device: torch.device) -> None:
-    """Lets the peak begin anew, from what is held now."""
+    """Resets the peak to the memory in use now."""
     if device.type == "cuda":
         wait(device)
         torch.cuda.reset_peak_memory_stats(device)
         return
     if sys.platform == "linux":
-        # What was freed goes back first; glibc alone can.
+        # Return freed memory to the system first; only glibc supports this.
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
@@ -160,26 +163,26 @@ def begin_peak(device: torch.device) -> None:
 
 
 def bytes_held(device: torch.device) -> int:
-    """By torch's allocator on a GPU; by the whole process on a CPU."""
+    """Returns the bytes of torch's allocator on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return process_bytes("VmRSS")
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most since `begin_peak`; on systems without /proc, since the process began."""
+    """Returns the peak since `begin_peak`; without /proc, since the start of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return process_bytes("VmHWM")
 
 
 def process_bytes(field: str) -> int:
-    """`VmRSS` or `VmHWM` of this process; the highest ever where the system does not tell."""
+    """Returns `VmRSS` or `VmHWM` of this process; without /proc, its peak."""
     if STATUS.exists():
         for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith(f"{field}:"):
                 return 1024 * int(line.split()[1])
-    import resource  # there is none on Windows
+    import resource  # not available on Windows
 
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return highest if sys.platform == "darwin" else 1024 * highest
@@ -187,7 +190,7 @@ def process_bytes(field: str) -> int:
 
 @contextmanager
 def matmul_precision(precision: Precision) -> Iterator[None]:
-    """Products of float32 in the block are exact, or on tensor cores by TF32."""
+    """Computes float32 products in the block exactly, or in TF32 on tensor cores."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:

@@ -117,17 +117,17 @@ def test_the_paragraph_counts_where_it_holds_and_names_where_it_does_not():
             "d": verdict("d", (), False, False),
         }
     )
-    assert "`janus`, was put to 4 upgrades" in said
+    assert "`janus`, was run on 4 upgrades" in said
     assert "above 0, in 2 of them (`a`, `d`)." in said
-    assert "In `b` that does not hold against `bct`, `rbcl`." in said
-    assert "In `c` no P_1 can be told" in said
+    assert "In `b` this does not hold for `bct`, `rbcl`." in said
+    assert "In `c` P_1 is not defined" in said
     assert "**not compatible** (new/old above old/old, interval above 0) in `b`, `d`." in said
     assert "**more than 0.5 below** the independent model's in `c`, `d`." in said
 
 
 def test_the_paragraph_of_what_holds_nowhere_and_of_what_holds_everywhere():
     nowhere = first_paragraph({"a": verdict("a", ("bct",), False, False)})
-    assert "in 0 of them. In `a` that" in nowhere
+    assert "in 0 of them. In `a` this" in nowhere
     everywhere = first_paragraph({"a": verdict("a", (), True, True)})
     assert everywhere.count(" in none.") == 2
     assert "does not hold" not in everywhere
@@ -141,7 +141,7 @@ def test_the_paragraph_warns_of_few_seeds():
         ]
         return first_paragraph({one.suite: one for one in verdicts})
 
-    assert said(2, 3, 1).endswith("So few seeds prove next to nothing: `a` (2), `c` (1).")
+    assert said(2, 3, 1).endswith("Too few seeds for a conclusion: `a` (2), `c` (1).")
     assert "few" not in said(3, 4, 5)
 
 
@@ -150,5 +150,5 @@ def test_where_there_is_next_to_nothing_to_gain_p_1_proves_nothing(compare):
     assert narrow.not_above == ()
     said = first_paragraph({"glyphs": narrow})
     assert "in 0 of them." in said
-    assert "In `glyphs` P_1 says little: the independent model is only 0.20 points above" in said
-    assert "says little" not in first_paragraph({"glyphs": judge("glyphs", compare())})
+    assert "In `glyphs` P_1 means little: the independent model is only 0.20 points above" in said
+    assert "means little" not in first_paragraph({"glyphs": judge("glyphs", compare())})

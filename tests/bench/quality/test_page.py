@@ -131,16 +131,16 @@ def test_suites_without_lines_are_left_out(page, glyphs):
 
 def test_the_first_paragraph_is_of_ours(page, glyphs, lines_of):
     first = page(glyphs=glyphs)["Results"][2]
-    assert first.startswith("Our default, `janus`, was put to 1 upgrades.")
+    assert first.startswith("Our default, `janus`, was run on 1 upgrades.")
     assert "does not hold" not in first
     without = page(glyphs=lines_of("ndpp", {0: (0.4, 0.5, 0.7)}))["Results"]
-    assert not [line for line in without if "was put to" in line]
+    assert not [line for line in without if "was run on" in line]
 
 
 def test_every_suite_in_view_when_ours_was_chosen_is_named(page):
     said = "\n".join(page(glyphs=[])["Results"])
     named = ", ".join(f"`{name}`" for name, one in SUITES.items() if one.was_seen)
-    assert f"`janus` was chosen with numbers of {named} in view" in said
+    assert f"`janus` was chosen when the numbers of {named} were known" in said
 
 
 def test_a_section_says_what_was_trained_and_how_to_run_it(page, glyphs):
@@ -179,7 +179,7 @@ def test_a_sequence_has_the_mean_of_its_matrices(page, cells):
         "`ndpp`": ["2", "20.0", "20.0", "30.0", "40.0", "50.0", "70.0", "0.50", "0.380"],
     }
     assert list(table)[1] == "**`janus`**"  # the higher AM first
-    assert not [one for one in page(omniglot_sequence=lines)["Results"] if "was put to" in one]
+    assert not [one for one in page(omniglot_sequence=lines)["Results"] if "was run on" in one]
 
 
 def test_other_tests_of_a_suite_have_tables_of_their_own(page, lines_of, cells):

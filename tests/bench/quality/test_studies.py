@@ -157,8 +157,10 @@ def test_a_search_shows_each_step_what_was_kept_and_what_it_found(lines_of, one_
         "", "", "old_strength = 0.01", "**old_strength = 0.1**", "neighbors = 5",
         "**neighbors = 100**",
     ]  # fmt: skip
-    (found,) = (line for line in section if line.startswith("Found"))
-    assert found.startswith("Found: `ndpp:old_strength=0.1`, its P_1 +")
+    (found,) = (line for line in section if line.startswith("Result:"))
+    assert found.startswith(
+        "Result: `ndpp:old_strength=0.1`; its P_1 differs from that of the Baseline by +"
+    )
     words = "".join(ElementTree.fromstring((tmp_path / "greedy.svg").read_text()).itertext())
     assert "old_strength" in words
     assert "neighbors" in words
