@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from nobackfill.methods import METHODS
+from nobackfill.methods import METHODS, Method
 from nobackfill.methods.old_space import MEANING
 
 FOLDER = Path(__file__).parent / "methods"
@@ -40,9 +40,9 @@ def make_page(name, method):
     """The page of one method."""
     paragraphs = inspect.cleandoc(sys.modules[method.__module__].__doc__).split("\n\n")
     sentence, body, sections = split_docstring(method.__doc__)
-    arguments = split_arguments(sections.pop("Args", ""))
-    if not method.needs:
-        sections = {"Old view": "None: nothing of the old model is used.", **sections}
+    arguments = explain_arguments(method)
+    sections = {**shared_sections(method), **sections}
+    sections.pop("Args", None)
     recipe = f"recipes/glyphs/{name}.toml"
     parts = [
         f"# {name}",
@@ -111,6 +111,29 @@ def split_arguments(text):
     """The meaning of each argument of an `Args` section."""
     pairs = re.split(r"^(\w+): ", text, flags=re.MULTILINE)[1:]
     return {name: one_line(meaning) for name, meaning in zip(pairs[::2], pairs[1::2], strict=True)}
+
+
+def explain_arguments(method):
+    """The meaning of each argument: from the method's docstring, else from that of a base class."""
+    meanings = {}
+    for kind in reversed(method.__mro__):
+        if issubclass(kind, Method):
+            meanings |= split_arguments(split_docstring(kind.__doc__)[2].get("Args", ""))
+    return meanings
+
+
+def shared_sections(method):
+    """The sections that each page has, from the nearest base class with such a section."""
+    if not method.needs:
+        return {"Old view": "None: nothing of the old model is used."}
+    found = {}
+    for kind in reversed(method.__mro__):
+        if issubclass(kind, Method):
+            sections = split_docstring(kind.__doc__)[2]
+            found |= {
+                head: sections[head] for head in sections.keys() & {"New classes", "Old view"}
+            }
+    return {head: found[head] for head in ("New classes", "Old view")}
 
 
 def keyword_options(method):

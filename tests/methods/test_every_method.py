@@ -186,7 +186,7 @@ def test_who_does_not_compare_items_does_not_look_at_their_view(name):
     assert method(new, labels, items=items) == other
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.waits])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.data_dependent])
 def test_who_does_not_wait_looks_at_no_value(name):
     method = make(name)
     for epoch in range(5):

@@ -142,7 +142,7 @@ def test_prepares_exactly_what_the_method_needs(old_run):
             continue  # has an old model of its own
         known = prepare_old_space(resolve(new_recipe(old_run, name)), collection, device=CPU)
         assert known.given == method.needs
-        assert known.known_classes == (3 if method.known_only else None)
+        assert known.known_classes == (3 if method.old_classes_only else None)
         if method.needs:
             assert torch.equal(known.labels, collection.labels[collection.training_rows(1)])
 

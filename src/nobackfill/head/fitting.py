@@ -102,7 +102,7 @@ class Learner:
         self.network, self.examples, self.config = network, examples, config
         self.method = make_method(method, options, examples, config)
         device = examples.old.device
-        records = examples.is_on_gpu and not self.method.waits
+        records = examples.is_on_gpu and not self.method.data_dependent
         rate = config.learning_rate
         self.optimizer = torch.optim.AdamW(
             [*network.parameters(), *self.method.parameters()],

@@ -5,7 +5,7 @@ Retrieval, CVPR 2023. https://arxiv.org/abs/2305.02610
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +18,13 @@ from nobackfill.methods.base import (
     Items,
     Labels,
     New,
-    OldVectors,
+    Old,
     Prototypes,
     Terms,
 )
 from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.item_index import ItemClasses
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class AdvBCT(ClassifyingMethod):
@@ -59,19 +59,17 @@ class AdvBCT(ClassifyingMethod):
         `PrototypeAlignment` draws to a point, this to a region.
 
     Args:
-        old: Of which the embeddings are used, the `labels` and the number of `known_classes`.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the boundary.
-        adversarial_weight: Share of the adversary.
-        target_radius: :math:`T`.
+        weight: Weight of the boundary.
+        adversarial_weight: Weight of the adversary.
+        target_radius: Common radius :math:`T`.
         hidden: Width of the discriminator.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    waits: ClassVar[bool] = True
-    paper: ClassVar[str] = "Pan et al., CVPR"
-    year: ClassVar[int | None] = 2023
-    known_only: ClassVar[bool] = True
+    needs = frozenset({"embeddings"})
+    data_dependent = True
+    paper = "Pan et al., CVPR"
+    year = 2023
+    old_classes_only = True
     centre: Float[Tensor, "classes dim"]
     radius: Float[Tensor, " classes"]
     bounded: Bool[Tensor, " classes"]
@@ -128,9 +126,7 @@ class AdvBCT(ClassifyingMethod):
         progress = (self.epoch + min(1.0, self.seen / len(self.embeddings))) / self.epochs
         return 2 / (1 + math.exp(-10 * progress)) - 1
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification`, `boundary` and `adversarial`."""
         classification = self.classification(new, labels)
         check_batch_size(new)

@@ -1,4 +1,4 @@
-"""What every method looks like from the outside."""
+"""Base classes of the methods. Options that several methods share are documented here once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from nobackfill.methods.prototypes import check_labels
 New = Float[Tensor, "batch dim"]
 Labels = Int[Tensor, " batch"]
 Items = Int[Tensor, " batch"] | None  # rows of OldSpace.embeddings
-OldVectors = Float[Tensor, "batch old_dim"] | None  # of the same views
+Old = Float[Tensor, "batch old_dim"] | None  # of the same views
 Terms = dict[str, Float[Tensor, ""]]  # of the loss, by name
 Prototypes = Callable[[], Float[Tensor, "classes dim"]]
 Embeddings = Callable[[], Float[Tensor, "items dim"]]
@@ -24,11 +24,11 @@ Embeddings = Callable[[], Float[Tensor, "items dim"]]
 
 @dataclass(frozen=True)
 class Sides:
-    """What becomes of a new embedding before it is compared. Nothing, for nearly all methods.
+    """Maps of a new embedding before it is compared: the identity, for nearly all methods.
 
     Attributes:
-        query: Before it asks the old gallery.
-        gallery: Before it is stored, or asks a gallery of its own kind.
+        query: Map of a query for the old gallery.
+        gallery: Map of a stored vector, and of a query for a new gallery.
     """
 
     query: nn.Module = field(default_factory=nn.Identity)
@@ -36,29 +36,41 @@ class Sides:
 
 
 class Method(nn.Module):
-    """One way to train a new model so that it can query the old gallery.
+    r"""A way to train a new model so that it can query the old gallery.
 
-    A subclass says in `needs` what it asks of the old model; the trainer prepares exactly that.
+    A subclass lists in `needs` the parts of the old space that it uses; the trainer prepares only
+    these. In formulas :math:`e` is a new embedding, :math:`f` the old vector of the same item,
+    :math:`y` its class, :math:`p_c` an old prototype and :math:`W` the new classifier. The
+    docstring of a method lists only what differs from the sections below.
+
+    New classes:
+        Take part like all others.
+
+    Old view:
+        The stored vectors by default.
 
     Attributes:
-        needs: What must be known of the old model.
-        paper: Who proposed it, and where.
-        year: When.
-        at_inference: What a query costs beyond the new model's embedding.
-        dimension: Of the new embedding: the "same" as the old, or "longer" too (its first
-            dimensions then meet the old gallery), or "any".
-        known_only: Whether classes that the old model never saw are left out of some term.
-        supervised: Whether labels are looked at.
-        compares_items: Whether old embeddings are looked at one by one, so that the view matters.
-        maps_queries: Whether the old gallery is asked with other vectors than are stored.
-        same_kind: Whether the old model must have been trained by this very method.
-        moves_only: Terms that leave the embedding alone, and the parameter that they move.
-        waits: Whether a step may look at values, such as how many there are of something, or do
-            other things than the one before, so that a GPU cannot record and repeat it.
+        needs: Parts of the old space that the method uses.
+        paper: Authors and venue.
+        year: Year of publication.
+        at_inference: Cost of a query beyond the new model's embedding.
+        dimension: Dimension of the new embedding: the "same" as the old, or "longer" too (its first
+            dimensions are then compared with the old gallery), or "any".
+        old_classes_only: Whether some term leaves out the classes that are new.
+        supervised: Whether the method uses labels.
+        compares_items: Whether the method uses single old vectors, so that their view matters.
+        maps_queries: Whether queries for the old gallery differ from the stored vectors.
+        same_kind: Whether the old model must have been trained by this method too.
+        moves_only: Terms without a gradient in the embedding, and the parameter that they move.
+        data_dependent: Whether the operations of a step depend on values, so that a GPU cannot
+            record a step and replay it.
 
     Args:
-        old: What is known of the old model.
-        num_classes: How many classes the new model is trained on.
+        old: Old space, with at least the parts in `needs`.
+        num_classes: Number of training classes of the new model.
+        weight: Weight of the term added to the classification loss, :math:`\lambda`.
+        temperature: Temperature of the contrast, :math:`\tau`.
+        dim: Dimension of the new embedding; taken from the first batch by default.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -66,27 +78,27 @@ class Method(nn.Module):
     year: ClassVar[int | None] = None
     at_inference: ClassVar[str] = "nothing"
     dimension: ClassVar[str] = "same"
-    known_only: ClassVar[bool] = False
+    old_classes_only: ClassVar[bool] = False
     supervised: ClassVar[bool] = True
     compares_items: ClassVar[bool] = True
     maps_queries: ClassVar[bool] = False
     same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
-    waits: ClassVar[bool] = False
+    data_dependent: ClassVar[bool] = False
     embeddings: Float[Tensor, "items old_dim"]
 
     def __init__(self, old: OldSpace, num_classes: int):
         super().__init__()
         if num_classes < 2:
             raise DataError(
-                f"wanted at least two classes to train on, but got {num_classes}. "
-                f"Check the label column."
+                f"Training needs at least two classes, but got {num_classes}. Check the label "
+                f"column."
             )
         if missing := self.needs - old.given:
             raise OldSpaceError(_what_is_missing(type(self), missing, old))
         self.num_classes = num_classes
-        _ = old.dim  # raises where its parts are of different spaces
-        if "embeddings" in self.needs:  # not saved: as many rows as items, and made again from them
+        _ = old.dim  # raises if its parts have different dimensions
+        if "embeddings" in self.needs:  # not saved: one row per item
             self.register_buffer(
                 "embeddings", check_items(old.get("embeddings"), "embeddings"), persistent=False
             )
@@ -94,67 +106,53 @@ class Method(nn.Module):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Called before each epoch, the first being 0.
+        """Prepares epoch number `epoch`, from 0.
 
-        The last two are functions, because each costs a pass over the training set: a method that
-        does not call them does not pay.
+        The last two arguments are functions, because each costs a pass over the training set.
         """
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
-        """Returns the named terms of the loss; their sum is minimised, each is logged.
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
+        """Returns the terms of the loss by name; the trainer minimises their sum.
 
         Args:
-            new: The new model's embeddings, of any length.
-            labels: Their classes.
-            items: Their rows in `OldSpace.embeddings`.
-            old: The old model's embeddings of the very same views; the stored ones of `items`
-                where they are not given.
+            new: New embeddings; their length is free.
+            labels: Class of each embedding.
+            items: Row of each embedding in `OldSpace.embeddings`.
+            old: Old embeddings of the same views. By default the stored ones of `items`.
         """
         raise NotImplementedError
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows query_dim"]:
-        """Turns the new model's embeddings into vectors that ask the old gallery."""
+        """Returns the queries for the old gallery."""
         return vectors
 
     def gallery(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows gallery_dim"]:
-        """Turns the new model's embeddings into vectors that are stored."""
+        """Returns the vectors to store."""
         return vectors
 
     @classmethod
     def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
-        """What `query` and `gallery` do after training, rebuilt from the saved tensors alone."""
+        """Rebuilds `query` and `gallery` of a trained method from its saved tensors."""
         return Sides()
 
-    def old_vectors(
-        self, new: New, items: Items, old: OldVectors
-    ) -> Float[Tensor, "batch old_dim"]:
-        """The old vectors of a batch: those of the same views where given, else the stored ones.
-
-        They come in the precision of the new ones; half the memory will do to store them.
-        """
+    def old_vectors(self, new: New, items: Items, old: Old) -> Float[Tensor, "batch old_dim"]:
+        """Returns `old`, or else the stored old vectors of a batch, in the precision of `new`."""
         if old is None:
             return self.embeddings[require_items(items)].to(new.dtype)
         if old.shape[1] != self.embeddings.shape[1]:
             raise SpaceMismatch(
-                f"wanted old embeddings of the {self.embeddings.shape[1]} dimensions of the stored "
+                f"Old embeddings must have the {self.embeddings.shape[1]} dimensions of the stored "
                 f"ones, but got {old.shape[1]}. Take both from one old model."
             )
         return old.detach().to(new.dtype)
 
 
 class ClassifyingMethod(Method):
-    """A method whose first term is the classification loss of the new model, as nearly all have.
-
-    Args:
-        old: What is known of the old model.
-        num_classes: How many classes the new model is trained on.
-        dim: Of what is classified; found at the first batch where it is not given.
+    """A method whose first term is the classification loss of the new model.
 
     Attributes:
-        smoothing: Of the labels that the new classifier learns.
-        classifies: Whether it learns at all; without, its term is 0 and costs nothing.
+        smoothing: Label smoothing.
+        classifies: Whether the new classifier learns; if not, its term is 0.
     """
 
     smoothing: float = 0.0
@@ -168,31 +166,27 @@ class ClassifyingMethod(Method):
             else nn.Linear(dim, num_classes, bias=False)
         )
 
-    def classification(
-        self,
-        new: Float[Tensor, "batch dim"],
-        labels: Int[Tensor, " batch"],
-    ) -> Float[Tensor, ""]:
+    def classification(self, new: New, labels: Labels) -> Float[Tensor, ""]:
         """Cross entropy of the new classifier on the raw embedding."""
         if not self.classifies:
             return new.new_zeros(())
-        if labels.device.type == "cpu":  # on a GPU, looking would stop it
+        if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
             check_labels(labels, self.num_classes)
-        if self.classifier.in_features:  # 0 while it waits for its first batch
+        if self.classifier.in_features:  # 0 before the first batch
             check_dim(new, self.classifier.in_features)
         return F.cross_entropy(self.classifier(new), labels, label_smoothing=self.smoothing)
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:
-    """The error of a method that was not given all it needs, with those that would do."""
+    """The error of a method whose needs are not met, with the methods that can be used instead."""
     from nobackfill.methods import METHODS
 
-    name = next((name for name, known in METHODS.items() if known is method), method.__name__)
-    wanted = " and ".join(MEANING[need] for need in sorted(missing))
-    given = ", ".join(sorted(old.given)) or "nothing"
-    enough = ", ".join(name for name, known in METHODS.items() if known.needs <= old.given)
+    name = next((name for name, kind in METHODS.items() if kind is method), method.__name__)
+    meanings = " and ".join(MEANING[need] for need in sorted(missing))
+    available = ", ".join(sorted(old.given)) or "nothing"
+    enough = ", ".join(name for name, kind in METHODS.items() if kind.needs <= old.given)
     return (
-        f"`{name}` needs {wanted}, but of the old model we have: {given}. "
+        f"`{name}` needs {meanings}, but of the old model we have: {available}. "
         f"Pass {', '.join(f'`{need}=`' for need in sorted(missing))} to OldSpace, or choose a "
         f"method that needs no more than that: {enough}."
     )

@@ -4,15 +4,13 @@ Shen et al., Towards Backward-Compatible Representation Learning, CVPR 2020.
 https://arxiv.org/abs/2003.11942
 """
 
-from typing import ClassVar
-
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import check_classifier
 from nobackfill.methods.losses import first_dims, known_class_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class BCT(ClassifyingMethod):
@@ -37,17 +35,14 @@ class BCT(ClassifyingMethod):
         weights. `LwF` asks for the old model's answers instead of the labels.
 
     Args:
-        old: Of which the classifier is used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the old classifier's loss.
-        dim: Of the new embedding; that of the old where it is not given.
+        dim: Dimension of the new embedding; that of the old one by default.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"classifier"})
-    paper: ClassVar[str] = "Shen et al., CVPR"
-    year: ClassVar[int | None] = 2020
-    dimension: ClassVar[str] = "longer"
-    known_only: ClassVar[bool] = True
+    needs = frozenset({"classifier"})
+    paper = "Shen et al., CVPR"
+    year = 2020
+    dimension = "longer"
+    old_classes_only = True
     old_classifier: Float[Tensor, "old_classes old_dim"]
 
     def __init__(
@@ -57,9 +52,7 @@ class BCT(ClassifyingMethod):
         self.register_buffer("old_classifier", check_classifier(old, num_classes))
         self.weight = weight
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         old_classifier = self.old_classifier.to(new.dtype)
         logits = first_dims(new, old_classifier.shape[1]) @ old_classifier.T

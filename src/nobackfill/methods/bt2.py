@@ -5,7 +5,7 @@ https://arxiv.org/abs/2211.03989
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from nobackfill.errors import OldSpaceError, SpaceMismatch
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Sides, Terms
 from nobackfill.methods.checks import check_class_prototypes, check_items, require_items
 from nobackfill.methods.losses import mimic_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class BT2(ClassifyingMethod):
@@ -38,9 +38,6 @@ class BT2(ClassifyingMethod):
     always the length :math:`\sqrt{1 + c^2}`: new/new compares all of it, new/old the first
     :math:`D_{old}`.
 
-    New classes:
-        Take part like all others.
-
     Dimensions:
         Free: the model's embedding :math:`h` may have any length from :math:`D_{new}` on, best
         :math:`D_{new} + D_{old}`.
@@ -53,21 +50,18 @@ class BT2(ClassifyingMethod):
         Training costs twice: the independent model comes first.
 
     Args:
-        old: Of which prototypes, embeddings and the independent model's embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        independent_weight: :math:`\lambda_1`.
-        prototype_weight: :math:`\lambda_2`.
-        mimic_weight: :math:`\lambda_3`.
-        extra_dims: :math:`a`, beyond those of the independent model.
-        scale: :math:`c`, of the independent part against the old-like one.
-        dim: Of the model's embedding :math:`h`; found at the first batch where it is not given.
+        independent_weight: Weight of the independent vectors, :math:`\lambda_1`.
+        prototype_weight: Weight of the old prototypes, :math:`\lambda_2`.
+        mimic_weight: Weight of the old vectors, :math:`\lambda_3`.
+        extra_dims: Number of dimensions beyond those of the independent model, :math:`a`.
+        scale: Length of the independent part, :math:`c`; the old-like part has length 1.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes", "embeddings", "independent"})
-    paper: ClassVar[str] = "Zhou et al., ICCV"
-    year: ClassVar[int | None] = 2023
-    at_inference: ClassVar[str] = "32 dimensions more, rotations"
-    dimension: ClassVar[str] = "any"
+    needs = frozenset({"prototypes", "embeddings", "independent"})
+    paper = "Zhou et al., ICCV"
+    year = 2023
+    at_inference = "32 dimensions more, rotations"
+    dimension = "any"
     old: Float[Tensor, "classes old_dim"]
     independent: Float[Tensor, "items new_dim"]
 
@@ -99,9 +93,7 @@ class BT2(ClassifyingMethod):
         self.independent_weight, self.prototype_weight = independent_weight, prototype_weight
         self.mimic_weight = mimic_weight
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns `classification`, `compatibility`, `mimicry` and `independent`."""
         stored = self.old_vectors(new, items, old)
         own = self.basis.own_part(new)

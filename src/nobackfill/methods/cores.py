@@ -5,7 +5,6 @@ https://arxiv.org/abs/2111.07632
 """
 
 import math
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.methods.base import Items, Labels, Method, New, OldVectors, Terms
+from nobackfill.methods.base import Items, Labels, Method, New, Old, Terms
 from nobackfill.methods.checks import check_dim
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import check_labels
@@ -42,16 +41,14 @@ class CoReS(Method):
         last step, by choosing `embedding_dim`.
 
     Args:
-        old: Not used.
-        num_classes: How many classes the model is trained on.
-        dim: Of the embedding, at least one less than there will ever be classes; found at the first
-            batch where it is not given.
+        dim: Dimension of the embedding, at least the final number of classes minus one; taken from
+            the first batch by default.
     """
 
-    paper: ClassVar[str] = "Biondi et al., TPAMI"
-    year: ClassVar[int | None] = 2023
-    at_inference: ClassVar[str] = "one dimension per class"
-    same_kind: ClassVar[bool] = True
+    paper = "Biondi et al., TPAMI"
+    year = 2023
+    at_inference = "one dimension per class"
+    same_kind = True
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)
@@ -68,9 +65,7 @@ class CoReS(Method):
                 f"for classes still to come, more."
             )
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the term `classification`."""
         if labels.device.type == "cpu":  # on a GPU, looking would stop it
             check_labels(labels, self.num_classes)

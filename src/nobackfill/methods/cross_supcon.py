@@ -1,7 +1,5 @@
 """Cross SupCon: each new embedding finds the old vectors of its class in the batch."""
 
-from typing import ClassVar
-
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import (
     ClassifyingMethod,
@@ -9,13 +7,13 @@ from nobackfill.methods.base import (
     Items,
     Labels,
     New,
-    OldVectors,
+    Old,
     Prototypes,
     Terms,
 )
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import same_class, supervised_contrast
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class CrossSupCon(ClassifyingMethod):
@@ -28,26 +26,16 @@ class CrossSupCon(ClassifyingMethod):
 
     Where a prototype shows only the middle of a class, its old vectors show how far it spreads.
 
-    New classes:
-        Take part like all others.
-
-    Old view:
-        Ours; the stored vectors by default.
-
     Relations:
         `PrototypeAlignment` contrasts with the class means. `RACT` knows the item's own old vector
         as the only positive.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
-        partners: How many other items of its class each item of a batch brings along, drawn by
-            chance from all that are stored: where there are many classes, a batch holds few of any.
+        partners: Number of other stored items of its class that are drawn at random for each item
+            of a batch; a batch of many classes has few items of each.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
+    needs = frozenset({"embeddings"})
 
     def __init__(
         self,
@@ -69,9 +57,7 @@ class CrossSupCon(ClassifyingMethod):
         if self.partners:
             self.classes.sort()
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
         stored = self.old_vectors(new, items, old)

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import check_class_prototypes, check_classifier
 from nobackfill.methods.losses import first_dims, known_class_loss, prototype_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class DualTuning(ClassifyingMethod):
@@ -47,20 +47,17 @@ class DualTuning(ClassifyingMethod):
         `BCT` is the third term, `PrototypeAlignment` the second.
 
     Args:
-        old: Of which classifier, embeddings and prototypes are used.
-        num_classes: How many classes the new model is trained on.
-        prototype_weight: Share of the contrast.
-        classifier_weight: Share of the two crossed classifiers.
-        temperature: Of the contrast.
-        smoothing: Of the labels.
-        dim: Of the new embedding; that of the old where it is not given.
+        prototype_weight: Weight of the contrast.
+        classifier_weight: Weight of the two crossed classifiers.
+        smoothing: Label smoothing of the new classifier.
+        dim: Dimension of the new embedding; that of the old one by default.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"classifier", "embeddings", "prototypes"})
-    paper: ClassVar[str] = "Bai et al., arXiv"
-    year: ClassVar[int | None] = 2021
-    dimension: ClassVar[str] = "longer"
-    known_only: ClassVar[bool] = True
+    needs = frozenset({"classifier", "embeddings", "prototypes"})
+    paper = "Bai et al., arXiv"
+    year = 2021
+    dimension = "longer"
+    old_classes_only = True
     moves_only: ClassVar[dict[str, str]] = {"new_classifier": "classifier"}
     old: Float[Tensor, "classes old_dim"]
     old_classifier: Float[Tensor, "old_classes old_dim"]
@@ -82,9 +79,7 @@ class DualTuning(ClassifyingMethod):
         self.prototype_weight, self.classifier_weight = prototype_weight, classifier_weight
         self.temperature, self.smoothing = temperature, smoothing
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns `classification`, `compatibility`, `old_classifier` and `new_classifier`."""
         classification = self.classification(new, labels)
         shared = first_dims(new, self.old.shape[1])

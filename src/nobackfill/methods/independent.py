@@ -4,9 +4,7 @@ Its self-test is the ceiling that compatible models are measured against; its qu
 in the old gallery.
 """
 
-from typing import ClassVar
-
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 
 
 class Independent(ClassifyingMethod):
@@ -17,18 +15,11 @@ class Independent(ClassifyingMethod):
 
     Relations:
         `IndependentContrastive` adds a contrast among its own prototypes.
-
-    Args:
-        old: Not used.
-        num_classes: How many classes the new model is trained on.
-        dim: Of the new embedding; found at the first batch where it is not given.
     """
 
-    paper: ClassVar[str] = "a control"
-    dimension: ClassVar[str] = "longer"
+    paper = "a control"
+    dimension = "longer"
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the term `classification`."""
         return {"classification": self.classification(new, labels)}

@@ -4,7 +4,7 @@ Compatible methods add a contrast among class prototypes, and at times beat the 
 its own gallery. Whether that comes from compatibility or from the contrast, this method tells.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.losses import prototype_loss, same_class
 from nobackfill.methods.old_space import OldSpace
 
@@ -32,16 +32,11 @@ class IndependentContrastive(ClassifyingMethod):
         `PrototypeAlignment` is the same with the prototypes of the old model.
 
     Args:
-        old: Not used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
-        momentum: How much of a prototype stays when its class is seen again.
-        dim: Of the new embedding; found at the first batch where it is not given.
+        momentum: Share of a prototype that is kept when its class is seen again.
     """
 
-    paper: ClassVar[str] = "a control of ours"
-    dimension: ClassVar[str] = "longer"
+    paper = "a control of ours"
+    dimension = "longer"
     running: Float[Tensor, "classes dim"] | None
 
     def __init__(
@@ -65,9 +60,7 @@ class IndependentContrastive(ClassifyingMethod):
             self.running = torch.zeros_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `contrast`; moves the running prototypes."""
         classification = self.classification(new, labels)
         if self.running is None:

@@ -1,7 +1,7 @@
 """Janus: one model with two faces, one for the galleries that are there, one for those to come."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ from nobackfill.methods.base import (
     Items,
     Labels,
     New,
-    OldVectors,
+    Old,
     Prototypes,
     Sides,
     Terms,
 )
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import same_class, smooth_average_precision
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class Janus(ClassifyingMethod):
@@ -45,9 +45,6 @@ class Janus(ClassifyingMethod):
     `query` maps; `gallery` leaves the embedding as it is. While a gallery is part old, part new,
     `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
 
-    New classes:
-        Take part like all others.
-
     Dimensions:
         Free: the map goes from the new dimension to the old.
 
@@ -59,20 +56,17 @@ class Janus(ClassifyingMethod):
         `RBCL`. With :math:`\lambda = 0` the model is that of `Independent`.
 
     Args:
-        old: Of which the embeddings are used, and the classes of their items where they are known;
-            else those are learned from the batches.
-        num_classes: How many classes the new model is trained on.
-        weight: :math:`\mu`, of the ranking.
-        share: :math:`\lambda`, how much of it the model learns.
-        partners: How many for each item of a batch.
-        dim: Of the new embedding; found at the first batch where it is not given.
+        weight: Weight of the ranking, :math:`\mu`.
+        share: Share of the ranking's gradient that reaches the model, :math:`\lambda`.
+        partners: Number of other stored items of its class that are drawn at random for each item
+            of a batch; a batch of many classes has few items of each.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    waits: ClassVar[bool] = True
-    at_inference: ClassVar[str] = "a linear map on each query"
-    maps_queries: ClassVar[bool] = True
-    dimension: ClassVar[str] = "any"
+    needs = frozenset({"embeddings"})
+    data_dependent = True
+    at_inference = "a linear map on each query"
+    maps_queries = True
+    dimension = "any"
 
     def __init__(
         self,
@@ -96,9 +90,7 @@ class Janus(ClassifyingMethod):
         """Looks up who can be whose partner."""
         self.classes.sort()
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `ranking`."""
         classification = self.classification(new, labels)
         stored = self.old_vectors(new, items, old)

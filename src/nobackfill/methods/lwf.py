@@ -3,16 +3,14 @@
 Li and Hoiem, Learning without Forgetting, ECCV 2016. https://arxiv.org/abs/1606.09282
 """
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import check_classifier
 from nobackfill.methods.losses import first_dims
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class LwF(ClassifyingMethod):
@@ -43,17 +41,14 @@ class LwF(ClassifyingMethod):
         `BCT` asks the old classifier for the labels, not for the old answers.
 
     Args:
-        old: Of which the classifier and the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the old answers.
-        temperature: Of both answers.
-        dim: Of the new embedding; that of the old where it is not given.
+        temperature: Temperature of both answers, :math:`T`.
+        dim: Dimension of the new embedding; that of the old one by default.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"classifier", "embeddings"})
-    paper: ClassVar[str] = "Li and Hoiem, ECCV"
-    year: ClassVar[int | None] = 2016
-    dimension: ClassVar[str] = "longer"
+    needs = frozenset({"classifier", "embeddings"})
+    paper = "Li and Hoiem, ECCV"
+    year = 2016
+    dimension = "longer"
     old_classifier: Float[Tensor, "old_classes old_dim"]
 
     def __init__(
@@ -69,9 +64,7 @@ class LwF(ClassifyingMethod):
         self.register_buffer("old_classifier", check_classifier(old, num_classes))
         self.weight, self.temperature = weight, temperature
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         old_classifier = self.old_classifier.to(new.dtype)
         new_answer = first_dims(new, old_classifier.shape[1]) @ old_classifier.T

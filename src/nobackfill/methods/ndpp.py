@@ -49,9 +49,6 @@ class NDPP(PrototypeAlignment):
         Take part like all others: their prototypes are the old model's means of images it was
         never trained on, and push and are pushed too.
 
-    Old view:
-        None: prototypes are made once, of images as for a test.
-
     Differences:
         The paper's Algorithm 1 adds each epoch's push to the last (`accumulate = true`, the
         default); its Eq. 8 begins each epoch where `NDPPOld` ends (`accumulate = false`), and with
@@ -63,18 +60,14 @@ class NDPP(PrototypeAlignment):
         `NDPPOld` stops after the push of the old neighbours.
 
     Args:
-        old: Of which the prototypes are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
-        neighbors: How many classes push, :math:`k`.
-        old_strength: How far old neighbours push, once: :math:`\alpha_1` of `NDPPOld`.
-        new_strength: How far new neighbours push, each epoch: :math:`\alpha_2`.
+        neighbors: Number of classes that push, :math:`k`.
+        old_strength: Strength of the single push by old neighbours, :math:`\alpha_1`.
+        new_strength: Strength of each epoch's push by new neighbours, :math:`\alpha_2`.
         accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
         include_self: Whether the new prototype of a class may push the class itself.
-        normalize: Whether prototypes are made unit first.
-        precision: In which neighbours are sought: "float32", or for GPUs "tf32" or "bfloat16".
-        warmup_epochs: How many epochs the new model is left alone before it pushes.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16".
+        warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: NeighborPerturbation
@@ -124,24 +117,8 @@ class NDPPOld(NDPP):
         {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}, \qquad
         \tilde p_c = p_c + \alpha_1 \sum_{j \in N_k(c)} w_{cj} (p_c - p_j)
 
-    New classes:
-        As for `NDPP`.
-
-    Old view:
-        None: prototypes are computed once, from images without augmentation.
-
     Relations:
         `NDPP` continues from here with the new model's prototypes.
-
-    Args:
-        old: Old space; its prototypes are used.
-        num_classes: Number of training classes.
-        weight: Weight of the contrast.
-        temperature: Temperature of the contrast.
-        neighbors: Number of classes that push, :math:`k`.
-        old_strength: Strength of the push, :math:`\alpha_1`.
-        normalize: Whether prototypes are scaled to unit length first.
-        precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16".
     """
 
     def __init__(

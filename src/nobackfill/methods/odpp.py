@@ -36,9 +36,6 @@ class ODPP(PrototypeAlignment):
         Take part like all others: their prototypes are the old model's means of images it was
         never trained on, and are kept from the others too.
 
-    Old view:
-        None: prototypes are made once, of images as for a test.
-
     Differences:
         The paper says SGD, which at the printed learning rate moves hardly anything
         (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
@@ -52,25 +49,22 @@ class ODPP(PrototypeAlignment):
         `ODPPOld` stops after the first stage, which knows only the old prototypes.
 
     Args:
-        old: Of which the prototypes are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
-        old_threshold: Old prototypes may come as near as this, :math:`\theta_1`.
-        new_threshold: A moved prototype may come as near as this to another class's new one,
+        old_threshold: Largest similarity of two moved prototypes, :math:`\theta_1`.
+        new_threshold: Largest similarity of a moved prototype and another class's new one,
             :math:`\theta_2`.
-        new_weight: Share of the new prototypes in the perturbation, :math:`\gamma`.
-        steps: Full gradients, or epochs of sampled pairs, each epoch.
-        learning_rate: Of the perturbation.
+        new_weight: Weight of the new prototypes in the perturbation, :math:`\gamma`.
+        steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
+        learning_rate: Learning rate of the perturbation.
         optimizer: "adam" or "sgd".
-        hinge: On the "inner" product or the "cosine".
+        hinge: Similarity under the hinge: the "inner" product or the "cosine".
         pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: For sampled and in-batch pairs; the paper takes the number of images.
-        batch_size: Of sampled pairs, or of classes in a batch.
-        keep_state: Whether the optimiser's moments live on over the epochs.
-        normalize: Whether prototypes are made unit first.
-        precision: Of comparing pairs that are too many to be listed: "float32", or for GPUs "tf32".
-        warmup_epochs: How many epochs the new prototypes are left out.
+        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of images.
+        batch_size: Number of sampled pairs, or of classes, in a batch.
+        keep_state: Whether the optimiser's moments are kept from one epoch to the next.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
+            "tf32".
+        warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: OptimizedPerturbation
@@ -135,31 +129,8 @@ class ODPPOld(ODPP):
     .. math::
         r = \arg\min_r \; \sum_{c \ne c'} \max(0, \tilde p_c^\top \tilde p_{c'} - \theta_1)
 
-    New classes:
-        As for `ODPP`.
-
-    Old view:
-        None: prototypes are computed once, from images without augmentation.
-
     Relations:
         `ODPP` continues from here with the new model's prototypes.
-
-    Args:
-        old: Old space; its prototypes are used.
-        num_classes: Number of training classes.
-        weight: Weight of the contrast.
-        temperature: Temperature of the contrast.
-        old_threshold: Largest similarity of two moved prototypes, :math:`\theta_1`.
-        steps: Number of full gradients, or of epochs of sampled pairs.
-        learning_rate: Learning rate of the perturbation.
-        optimizer: "adam" or "sgd".
-        hinge: Hinge on the "inner" product or on the "cosine".
-        pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of images.
-        batch_size: Number of sampled pairs, or of classes, in a batch.
-        normalize: Whether prototypes are scaled to unit length first.
-        precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
-            "tf32".
     """
 
     def __init__(

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import check_class_prototypes
 from nobackfill.methods.losses import prototype_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
 
 
@@ -33,16 +33,10 @@ class PrototypeAlignment(ClassifyingMethod):
 
     Relations:
         `NDPP` and `ODPP` are this method with the own prototype moved.
-
-    Args:
-        old: Of which the prototypes are used; one row for each of the new training classes.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes"})
-    paper: ClassVar[str] = "Zhou et al., arXiv"
+    needs = frozenset({"prototypes"})
+    paper = "Zhou et al., arXiv"
     year: ClassVar[int | None] = 2025
     old: Float[Tensor, "classes dim"]
     perturb: NeighborPerturbation | OptimizedPerturbation | None
@@ -65,9 +59,7 @@ class PrototypeAlignment(ClassifyingMethod):
         """Where each class is drawn to: its old prototype, or where that was moved to."""
         return self.old if self.perturb is None else self.perturb.moved
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
         contrast = prototype_loss(new, labels, self.target, self.old, temperature=self.temperature)

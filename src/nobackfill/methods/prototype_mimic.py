@@ -1,11 +1,9 @@
 """Prototype mimic: near the class's old prototype, and near the item's own old vector."""
 
-from typing import ClassVar
-
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import Items, Labels, New, Old, Terms
 from nobackfill.methods.losses import mimic_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
 
@@ -15,26 +13,16 @@ class PrototypeMimic(PrototypeAlignment):
     .. math::
         \mathrm{CE}(W e, y) + \lambda L_{proto} + \mu \, (1 - \cos(e, f))
 
-    New classes:
-        Take part like all others.
-
-    Old view:
-        Ours; the stored vectors by default.
-
     Relations:
         `Mimic` is the last term alone.
 
     Args:
-        old: Of which the prototypes and the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast among prototypes.
-        temperature: Of that contrast.
-        mimic_weight: Share of the mimicry.
+        mimic_weight: Weight of the mimicry.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes", "embeddings"})
-    paper: ClassVar[str] = "ours"
-    year: ClassVar[int | None] = None
+    needs = frozenset({"prototypes", "embeddings"})
+    paper = "ours"
+    year = None
 
     def __init__(
         self,
@@ -48,9 +36,7 @@ class PrototypeMimic(PrototypeAlignment):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
         self.mimic_weight = mimic_weight
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification`, `compatibility` and `mimicry`."""
         terms = super().forward(new, labels)
         mimicry = mimic_loss(new, self.old_vectors(new, items, old))

@@ -4,16 +4,14 @@ Zhang et al., Hot-Refresh Model Upgrades with Regression-Alleviating Compatible 
 Retrieval, ICLR 2022. https://arxiv.org/abs/2201.09724
 """
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.losses import same_class
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class RACT(ClassifyingMethod):
@@ -28,9 +26,6 @@ class RACT(ClassifyingMethod):
     and in the new vectors of the batch. The only positive is the item's own old vector. Gradients
     go through :math:`e_i` alone.
 
-    New classes:
-        Take part like all others.
-
     Old view:
         The authors run the old model on each batch, so on the same view (`old_view = "same"`); in
         the code that the paper compared nothing is augmented, and both views are one.
@@ -43,16 +38,12 @@ class RACT(ClassifyingMethod):
         `CrossSupCon` takes all old vectors of the class as positives, and no new ones as negatives.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        temperature: Of the contrast.
-        negatives: How many of each model.
+        negatives: Number of negatives from each model.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    paper: ClassVar[str] = "Zhang et al., ICLR"
-    year: ClassVar[int | None] = 2022
+    needs = frozenset({"embeddings"})
+    paper = "Zhang et al., ICLR"
+    year = 2022
 
     def __init__(
         self,
@@ -66,9 +57,7 @@ class RACT(ClassifyingMethod):
         super().__init__(old, num_classes, dim=old.dim)
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
         contrast = hardest_contrast(

@@ -4,11 +4,9 @@ Pan et al., Dynamic Gradient Reactivation for Backward Compatible Person Re-iden
 https://arxiv.org/abs/2207.05658
 """
 
-from typing import ClassVar
-
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.losses import same_class, smooth_average_precision
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class RBCL(ClassifyingMethod):
@@ -23,9 +21,6 @@ class RBCL(ClassifyingMethod):
     :math:`\sigma_\tau(x)` is a sigmoid steep enough (:math:`\tau = 0.01`) to count. Where it is
     flat it teaches nothing, so its gradient is taken at a gentler temperature.
 
-    New classes:
-        Take part like all others.
-
     Old view:
         The authors' code is not public; the stored vectors by default.
 
@@ -38,17 +33,14 @@ class RBCL(ClassifyingMethod):
         `CrossSupCon` asks the same of the batch by a softmax.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the ranking.
-        temperature: Of the sigmoid that counts.
-        gradient_temperature: Of the sigmoid that teaches.
+        temperature: Temperature of the sigmoid that counts.
+        gradient_temperature: Temperature of the sigmoid's gradient.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    waits: ClassVar[bool] = True
-    paper: ClassVar[str] = "Pan et al., arXiv"
-    year: ClassVar[int | None] = 2022
+    needs = frozenset({"embeddings"})
+    data_dependent = True
+    paper = "Pan et al., arXiv"
+    year = 2022
 
     def __init__(
         self,
@@ -63,9 +55,7 @@ class RBCL(ClassifyingMethod):
         self.weight, self.temperature = weight, temperature
         self.gradient_temperature = gradient_temperature
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `ranking`."""
         classification = self.classification(new, labels)
         ranking = 1 - smooth_average_precision(

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Sides, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Sides, Terms
 from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.losses import mimic_loss, same_class, supervised_contrast
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class RM(ClassifyingMethod):
@@ -32,9 +32,6 @@ class RM(ClassifyingMethod):
     `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
     and a new gallery unmapped. While a gallery is part old, part new,
     `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
-
-    New classes:
-        Take part like all others.
 
     Dimensions:
         Free: the map goes from the new dimension to the old.
@@ -52,21 +49,17 @@ class RM(ClassifyingMethod):
         Its new/new is that of `Independent`.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        mapping_weight: Share of the distance to the own old vector.
-        contrast_weight: Share of the contrast.
-        temperature: Of the contrast.
+        mapping_weight: Weight of the distance to the item's own old vector.
+        contrast_weight: Weight of the contrast.
         hidden: Width of the map.
-        dim: Of the new embedding; found at the first batch where it is not given.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    paper: ClassVar[str] = "Seo et al., arXiv"
-    year: ClassVar[int | None] = 2023
-    at_inference: ClassVar[str] = "a map on each query"
-    maps_queries: ClassVar[bool] = True
-    dimension: ClassVar[str] = "any"
+    needs = frozenset({"embeddings"})
+    paper = "Seo et al., arXiv"
+    year = 2023
+    at_inference = "a map on each query"
+    maps_queries = True
+    dimension = "any"
     moves_only: ClassVar[Mapping[str, str]] = {"mapping": "map", "contrast": "map"}
 
     def __init__(
@@ -85,9 +78,7 @@ class RM(ClassifyingMethod):
         self.mapping_weight, self.contrast_weight = mapping_weight, contrast_weight
         self.temperature = temperature
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification`, `mapping` and `contrast`."""
         classification = self.classification(new, labels)
         check_batch_size(new)

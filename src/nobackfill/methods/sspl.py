@@ -7,8 +7,6 @@ SSPL-CE adds the labels, as compared in Zhou et al., Prototype Perturbation for 
 Constraints in Backward-Compatible Learning, 2025. https://arxiv.org/abs/2503.14824
 """
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -19,11 +17,11 @@ from nobackfill.methods.base import (
     Labels,
     Method,
     New,
-    OldVectors,
+    Old,
     Terms,
 )
 from nobackfill.methods.checks import at_least_single, check_dim
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.ops.kmeans import largest_split, likeness_to_centroids, train_codebooks
 
 
@@ -48,21 +46,19 @@ class SSPL(Method):
         `SSPLCE` adds the labels. `Mimic` keeps the vectors themselves.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: Not used.
-        parts: :math:`m`; 32, or the next smaller number that cuts the dimension into equal parts of
-            at least two, where it is not given.
-        centroids: Of each part.
-        sharpness: :math:`s`.
-        iterations: Of k-means.
-        starts: Of k-means; the best is kept.
-        engine: Of k-means: "torch", or "faiss" where that is installed.
+        parts: Number of parts, :math:`m`. By default 32, or the next smaller number that cuts the
+            dimension into equal parts of at least two.
+        centroids: Number of centroids of each part.
+        sharpness: Scale of the cosines, :math:`s`.
+        iterations: Number of k-means iterations.
+        starts: Number of k-means starts; the best is kept.
+        engine: K-means engine: "torch", or "faiss" if it is installed.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    supervised: ClassVar[bool] = False
-    paper: ClassVar[str] = "Wu et al., TMM"
-    year: ClassVar[int | None] = 2024
+    needs = frozenset({"embeddings"})
+    supervised = False
+    paper = "Wu et al., TMM"
+    year = 2024
     books: Float[Tensor, "parts centroids part_dim"]
 
     def __init__(
@@ -78,20 +74,11 @@ class SSPL(Method):
         engine: str = "torch",
     ):
         super().__init__(old, num_classes)
-        books = landmarks(
-            self.embeddings,
-            parts=parts,
-            centroids=centroids,
-            iterations=iterations,
-            starts=starts,
-            engine=engine,
-        )
+        books = centroids_of_parts(self.embeddings, parts, centroids, iterations, starts, engine)
         self.register_buffer("books", books)
         self.sharpness = sharpness
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the term `structure`."""
         check_dim(new, self.embeddings.shape[1])
         stored = self.old_vectors(new, items, old)
@@ -104,9 +91,6 @@ class SSPLCE(ClassifyingMethod):
     .. math::
         \mathrm{CE}(W e, y) + \lambda L_{sspl}
 
-    New classes:
-        Take part like all others.
-
     Old view:
         As for `SSPL`.
 
@@ -117,20 +101,17 @@ class SSPLCE(ClassifyingMethod):
         `SSPL` is the second term alone.
 
     Args:
-        old: Of which the embeddings are used.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the structure.
-        parts: As for `SSPL`.
-        centroids: Of each part.
-        sharpness: Of the similarities.
-        iterations: Of k-means.
-        starts: Of k-means; the best is kept.
-        engine: Of k-means: "torch", or "faiss" where that is installed.
+        parts: Number of parts, as for `SSPL`.
+        centroids: Number of centroids of each part.
+        sharpness: Scale of the cosines, :math:`s`.
+        iterations: Number of k-means iterations.
+        starts: Number of k-means starts; the best is kept.
+        engine: K-means engine: "torch", or "faiss" if it is installed.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    paper: ClassVar[str] = "Wu et al., TMM"
-    year: ClassVar[int | None] = 2024
+    needs = frozenset({"embeddings"})
+    paper = "Wu et al., TMM"
+    year = 2024
     books: Float[Tensor, "parts centroids part_dim"]
 
     def __init__(
@@ -147,20 +128,11 @@ class SSPLCE(ClassifyingMethod):
         engine: str = "torch",
     ):
         super().__init__(old, num_classes, dim=old.dim)
-        books = landmarks(
-            self.embeddings,
-            parts=parts,
-            centroids=centroids,
-            iterations=iterations,
-            starts=starts,
-            engine=engine,
-        )
+        books = centroids_of_parts(self.embeddings, parts, centroids, iterations, starts, engine)
         self.register_buffer("books", books)
         self.weight, self.sharpness = weight, sharpness
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `structure`."""
         classification = self.classification(new, labels)
         stored = self.old_vectors(new, items, old)
@@ -168,16 +140,15 @@ class SSPLCE(ClassifyingMethod):
         return {"classification": classification, "structure": self.weight * structure}
 
 
-def landmarks(
+def centroids_of_parts(
     embeddings: Float[Tensor, "items dim"],
-    *,
     parts: int | None,
     centroids: int,
     iterations: int,
     starts: int,
     engine: str,
 ) -> Float[Tensor, "parts centroids part_dim"]:
-    """The centroids of each part of the unit old vectors."""
+    """Runs k-means on each part of the unit old vectors; the settings are those of `SSPL`."""
     return train_codebooks(
         F.normalize(at_least_single(embeddings), dim=-1),
         parts=largest_split(embeddings.shape[1], 32) if parts is None else parts,

@@ -5,17 +5,16 @@ https://arxiv.org/abs/2203.01583
 """
 
 import math
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, OldVectors, Terms
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import at_least_single, check_prototypes
 from nobackfill.methods.losses import known_class_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 
 
 class UniBCT(ClassifyingMethod):
@@ -43,17 +42,14 @@ class UniBCT(ClassifyingMethod):
         `PrototypeAlignment` has no margin, and prototypes of all classes.
 
     Args:
-        old: Of which the prototypes are used, those of its `known_classes`.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        scale: Of the cosines.
-        margin: Added to the angle of the own prototype.
+        scale: Scale of the cosines.
+        margin: Margin added to the angle to the own prototype.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"prototypes"})
-    paper: ClassVar[str] = "Zhang et al., IJCAI"
-    year: ClassVar[int | None] = 2022
-    known_only: ClassVar[bool] = True
+    needs = frozenset({"prototypes"})
+    paper = "Zhang et al., IJCAI"
+    year = 2022
+    old_classes_only = True
     old: Float[Tensor, "old_classes dim"]
 
     def __init__(
@@ -71,9 +67,7 @@ class UniBCT(ClassifyingMethod):
         self.register_buffer("old", prototypes)
         self.weight, self.scale, self.margin = weight, scale, margin
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
         logits = margin_logits(new, labels, self.old, scale=self.scale, margin=self.margin)

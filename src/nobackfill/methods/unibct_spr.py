@@ -4,8 +4,6 @@ Zhang et al., Towards Universal Backward-Compatible Representation Learning, IJC
 https://arxiv.org/abs/2203.01583
 """
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,13 +15,13 @@ from nobackfill.methods.base import (
     Items,
     Labels,
     New,
-    OldVectors,
+    Old,
     Prototypes,
     Terms,
 )
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import known_class_loss
-from nobackfill.methods.old_space import Need, OldSpace
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.unibct import margin_logits
 
 
@@ -39,9 +37,6 @@ class UniBCTSPR(ClassifyingMethod):
     class counts for little. Refined twice, at the shares `refine_at` of the training; there is no
     compatibility term before the first.
 
-    New classes:
-        Take part like all others.
-
     Old view:
         None: prototypes are made of images as for a test.
 
@@ -56,22 +51,19 @@ class UniBCTSPR(ClassifyingMethod):
         `UniBCT` has the plain means of the old classes.
 
     Args:
-        old: Of which the embeddings are used, and the `labels`.
-        num_classes: How many classes the new model is trained on.
-        weight: Share of the contrast.
-        scale: Of the cosines.
-        margin: Added to the angle of the own prototype.
-        spread: :math:`\ell`, how far old vectors spread.
-        temperature: :math:`\tau`, of the neighbourhoods.
+        scale: Scale of the cosines.
+        margin: Margin added to the angle to the own prototype.
+        spread: How far old vectors spread, :math:`\ell`.
+        temperature: Temperature of the neighbourhoods, :math:`\tau`.
         transition: Whether "rows" or "columns" of :math:`A` sum to one.
-        refine_at: When, as shares of the training.
+        refine_at: Times of the refinements, as shares of the training.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"embeddings"})
-    waits: ClassVar[bool] = True
-    paper: ClassVar[str] = "Zhang et al., IJCAI"
-    year: ClassVar[int | None] = 2022
-    compares_items: ClassVar[bool] = False
+    needs = frozenset({"embeddings"})
+    data_dependent = True
+    paper = "Zhang et al., IJCAI"
+    year = 2022
+    compares_items = False
     old: Float[Tensor, "classes dim"]
 
     def __init__(
@@ -126,9 +118,7 @@ class UniBCTSPR(ClassifyingMethod):
         )
         self.waiting = None
 
-    def forward(
-        self, new: New, labels: Labels, *, items: Items = None, old: OldVectors = None
-    ) -> Terms:
+    def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`, 0 before the first refinement."""
         classification = self.classification(new, labels)
         self.classes.see(items, labels)
