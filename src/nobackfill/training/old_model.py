@@ -58,7 +58,9 @@ def prepare_old_space(
     return OldSpace(
         **{need: part for need, part in parts.items() if need in needs},
         labels=labels,
-        known_classes=_count_old_classes(recipe, collection) if METHODS[name].old_classes_only else None,
+        known_classes=_count_old_classes(recipe, collection)
+        if METHODS[name].old_classes_only
+        else None,
     )
 
 
