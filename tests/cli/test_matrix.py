@@ -219,8 +219,8 @@ def test_what_counts_as_found_may_come_from_a_file(command, files, tmp_path):
     [
         ([], "Missing argument"),
         (["old.parquet"], "at least two models, the oldest first, but got 1"),
-        ([*THREE, "--names", "a,b,a"], "a name of its own for each model"),
-        ([*THREE, "--names", "a,b,"], "a name of its own for each model"),
+        ([*THREE, "--names", "a,b,a"], "each model needs a name of its own"),
+        ([*THREE, "--names", "a,b,"], "each model needs a name of its own"),
         ([*THREE, "--names", "a,b"], "each of the 3 files, but got 2"),
         ([*THREE, "--independent", "neu=nowhere.npz"], "unknown model `neu`. Did you mean `new`"),
         ([*THREE, "--independent", "new"], "wanted --independent NAME=FILE, but got `new`"),

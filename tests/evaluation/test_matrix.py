@@ -159,7 +159,10 @@ def test_longer_queries_are_compared_by_their_first_dimensions():
     lower = [row[: i + 1] for i, row in enumerate(matrix.map)]
     assert (matrix.ac, matrix.am) == (nb.compatibility(lower).ac, nb.compatibility(lower).am)
     (note,) = matrix.notes
-    assert "(`a` 8, `b` 12, `c` 20): longer queries are compared by their first ones" in note
+    assert (
+        "(`a` 8, `b` 12, `c` 20): queries with more dimensions are compared by their first ones"
+        in note
+    )
 
 
 def test_shorter_queries_are_not_compared():

@@ -1,8 +1,7 @@
-"""The compatibility matrix: how queries by each model find what each model has stored."""
+"""The compatibility matrix: mAP of every model's queries on every model's gallery."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isnan
 from typing import Any
 
 import torch
@@ -14,22 +13,22 @@ from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.protocols import Protocol, protocol_named
 from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
-from nobackfill.evaluation.search import search_as_planned
+from nobackfill.evaluation.search import nothing_relevant, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
 
 
 @dataclass(frozen=True)
 class UpgradeScores:
-    """The P-scores of an upgrade, and what entered them beside new/old and new/new.
+    """The P-scores of an upgrade, and the values that they are computed from.
 
     Attributes:
-        scores: None where there are none.
-        old_old: What entered as M(o,o): a model's mAP on its own gallery.
-        old_old_of: Which model's that is.
-        independent: What entered as M*, likewise; None where nothing is given.
-        independent_of: Which model's that is.
-        reason: Why there are no scores.
+        scores: P-scores; None if there are none.
+        old_old: mAP of a model on its own gallery, used as M(o,o).
+        old_old_of: Name of that model.
+        independent: mAP of an independent model on its own gallery, used as M*, if there is one.
+        independent_of: Name of that model.
+        reason: Reason why there are no scores.
     """
 
     scores: PScores | None
@@ -40,7 +39,7 @@ class UpgradeScores:
     reason: str | None = None
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON, with the scores under the names that `evaluate` has for them."""
+        """The numbers for JSON, with the keys of `evaluate`."""
         scores = self.scores
         return {
             "p_up": scores.up if scores else None,
@@ -52,18 +51,17 @@ class UpgradeScores:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """A step from one model to a newer one, over any number of models between them.
+    """An upgrade from one model to any newer one.
 
     Attributes:
-        old: The name of the older model.
-        new: The name of the newer model.
-        old_old: The mAP of the service before.
-        new_old: Of the newer model's queries on the older one's gallery; None if not comparable.
-        new_new: Of the newer model on its own gallery.
-        independent: Of the independent model that is given for the newer one, on its own gallery.
-        p_scores: First with the older model's own old/old as M(o,o). Where an independent model
-            is given for the older one too, then with that one's, as the paper's table of
-            sequential upgrades has it.
+        old: Name of the older model.
+        new: Name of the newer model.
+        old_old: mAP of the older model on its own gallery.
+        new_old: mAP of new queries on the older gallery; None if not comparable.
+        new_new: mAP of the newer model on its own gallery.
+        independent: mAP of the independent model of the newer one on its own gallery.
+        p_scores: P-scores with old/old as M(o,o). If the older model has an independent model too,
+            a second entry uses its mAP, as in the paper's table of sequential upgrades.
     """
 
     old: str
@@ -75,24 +73,24 @@ class Upgrade:
     p_scores: tuple[UpgradeScores, ...]
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
-        return {**asdict(self), "p_scores": [one.summary() for one in self.p_scores]}
+        """The numbers for JSON."""
+        return {**asdict(self), "p_scores": [scores.summary() for scores in self.p_scores]}
 
 
 @dataclass(frozen=True)
 class CompatibilityMatrix:
-    """How each model's queries find what each model has stored, always query/gallery.
+    """mAP of every model's queries on every model's gallery.
 
     Attributes:
-        names: Of the models, the oldest first.
-        map: `map[i][j]` is the mAP of queries by model `i` on the gallery of model `j`; None where
+        names: Names of the models, the oldest first.
+        map: `map[i][j]` is the mAP of queries by model `i` on the gallery of model `j`; None if
             the query has fewer dimensions.
-        independent: The mAP of independent models on their own galleries, by the name of the model
-            that each was trained in place of.
-        protocol: The name of the protocol.
-        num_queries: How many asked.
-        num_gallery: How many were searched.
-        notes: What a reader should know about these numbers.
+        independent: mAP of independent models on their own galleries, by the name of the model
+            that each replaces.
+        protocol: Name of the protocol.
+        num_queries: Number of queries.
+        num_gallery: Number of gallery items.
+        notes: Notes for the reader of the results.
 
     Example:
         >>> matrix = CompatibilityMatrix(["old", "new"], [[0.5, 0.1], [0.6, 0.8]], {"new": 0.9})
@@ -112,21 +110,21 @@ class CompatibilityMatrix:
 
     @property
     def ac(self) -> float | None:
-        """The share of upgrades that are compatible; None where an entry is missing."""
+        """The share of upgrades that are compatible; None if an entry is missing."""
         return None if self._scores is None else self._scores.ac
 
     @property
     def am(self) -> float | None:
-        """The mean of the lower triangle; None where an entry is missing."""
+        """The mean of the lower triangle; None if an entry is missing."""
         return None if self._scores is None else self._scores.am
 
     @property
     def upgrades(self) -> list[Upgrade]:
-        """Every step from a model to a newer one, by the newer one."""
+        """The upgrades from every model to every newer one, ordered by the newer one."""
         return [self._upgrade(i, j) for i in range(len(self.names)) for j in range(i)]
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as they go into JSON: fractions, and None for what was not measured."""
+        """The numbers for JSON: fractions, and None for what was not measured."""
         return {
             "names": list(self.names),
             "map": [list(row) for row in self.map],
@@ -150,21 +148,20 @@ class CompatibilityMatrix:
         return compatibility(triangle) if complete else None
 
     def _upgrade(self, i: int, j: int) -> Upgrade:
-        """The step from model `j` to model `i`."""
+        """The upgrade from model `j` to model `i`."""
         old, new = self.names[j], self.names[i]
         old_old, new_old, new_new = self.map[j][j], self.map[i][j], self.map[i][i]
         assert old_old is not None, "a model has as many dimensions as its own gallery"
         assert new_new is not None, "a model has as many dimensions as its own gallery"
-        star = self.independent.get(new)
-        entering = {old: old_old}
-        if star is not None and old in self.independent:
-            entering[_independent(old)] = self.independent[old]
-        return Upgrade(
-            old, new, old_old, new_old, new_new, star,
-            p_scores=tuple(
-                _score(new, new_new, new_old, value, of, star) for of, value in entering.items()
-            ),
-        )  # fmt: skip
+        independent = self.independent.get(new)
+        references = {old: old_old}  # values of M(o,o)
+        if independent is not None and old in self.independent:
+            references[_independent(old)] = self.independent[old]
+        scores = tuple(
+            _score(new, new_new, new_old, value, name, independent)
+            for name, value in references.items()
+        )
+        return Upgrade(old, new, old_old, new_old, new_new, independent, p_scores=scores)
 
 
 def compatibility_matrix(
@@ -176,28 +173,28 @@ def compatibility_matrix(
     independent: Mapping[str, Vectors] | None = None,
     device: torch.device | str = "cpu",
 ) -> CompatibilityMatrix:
-    """Asks the gallery of every model with the queries of every model.
+    """Searches the gallery of every model with the queries of every model.
 
-    Items are matched by id, and all files must have the same queries and gallery. Who asks and who
-    is searched, labels and cameras are told by the first file that tells them; see `evaluate`. A
-    query that is longer than the gallery's vectors is compared by its first dimensions.
+    Items are matched by id, and all files must have the same queries and gallery. Columns are read
+    from the first file that has them; see `evaluate`. A query with more dimensions than the
+    gallery is compared by its first dimensions.
 
     Args:
         models: Vectors of each model by its name, the oldest first.
-        protocol: A name of `PROTOCOLS`; "plain" by default.
-        ground_truth: What each query shall find, where labels do not say it.
-        intersect: Whether items that a file lacks are left out instead of being an error.
+        protocol: Name in `PROTOCOLS`; "plain" by default.
+        ground_truth: Relevant items of each query, in place of labels.
+        intersect: Whether to leave out items that a file lacks, instead of raising an error.
         independent: Vectors of a model trained without constraint in place of one of `models`, by
-            that one's name. They make P-scores possible.
-        device: Where to search.
+            its name. P-scores need them.
+        device: Device of the search.
     """
-    alone = independent or {}
-    check_names(list(models), alone)
+    independent = independent or {}
+    check_names(list(models), independent)
     name, rules = protocol_named(protocol)
     plan = plan_search(
         {f"`{model}`": file for model, file in models.items()},
         rules,
-        covering={f"`{_independent(model)}`": file for model, file in alone.items()},
+        covering={f"`{_independent(model)}`": file for model, file in independent.items()},
         intersect=intersect,
         ground_truth=ground_truth,
     )
@@ -214,7 +211,7 @@ def compatibility_matrix(
             ]
             for query in models.values()
         ],
-        independent={model: search(file, file) for model, file in alone.items()},
+        independent={model: search(file, file) for model, file in independent.items()},
         protocol=name,
         num_queries=len(plan.query_ids),
         num_gallery=len(plan.gallery_ids),
@@ -230,49 +227,50 @@ def mean_average_precision(
     *,
     device: torch.device | str = "cpu",
 ) -> float:
-    """Of one model's queries on another's gallery, whose dimensions are the query's first.
+    """MAP of one model's queries on another model's gallery.
+
+    A query with more dimensions than the gallery is compared by its first dimensions.
 
     Args:
-        plan: Who asks, who is searched, and what counts as found.
-        protocol: How that is counted.
-        query: Vectors of the model that asks.
-        gallery: Vectors of the model that is searched.
-        device: Where to search.
+        plan: Queries, gallery and relevant items of the search.
+        protocol: Rules of the search.
+        query: Vectors of the model of the queries.
+        gallery: Vectors of the model of the gallery.
+        device: Device of the search.
     """
     if query.dim < gallery.dim:
         raise SpaceMismatch(
-            f"wanted queries of at least the gallery's {gallery.dim} dimensions, but they have "
-            f"{query.dim}. Compare models whose vectors keep their length, or grow."
+            f"queries need at least the gallery's {gallery.dim} dimensions, but they have "
+            f"{query.dim}. Compare models whose number of dimensions stays the same, or grows."
         )
-    asking = rows_of(query, plan.query_ids)[:, : gallery.dim].to(device)
-    stored = rows_of(gallery, plan.gallery_ids).to(device)
-    mean = search_as_planned(plan, protocol, asking, stored).mean_average_precision
-    if isnan(mean):
-        raise DataError(
-            "wanted queries that have something to find, but none has anything in the gallery. "
-            "Check the column `label` or the ground truth, and that queries and gallery are of the "
-            "same classes."
-        )
-    return mean
+    result = search_as_planned(
+        plan,
+        protocol,
+        rows_of(query, plan.query_ids)[:, : gallery.dim].to(device),
+        rows_of(gallery, plan.gallery_ids).to(device),
+    )
+    if not result.num_relevant.any():
+        raise DataError(nothing_relevant(plan))
+    return result.mean_average_precision
 
 
 def check_names(names: Sequence[str], independent: Iterable[str] = ()) -> None:
-    """Raises where models cannot be told apart, or independent ones are of none of them.
+    """Raises if names of models are not unique, or if an independent model has an unknown name.
 
     Args:
-        names: Of the models, the oldest first.
-        independent: The names of models that an independent one is given for.
+        names: Names of the models, the oldest first.
+        independent: Names of the models that have an independent model.
     """
     if len(names) < 2:
         raise ConfigError(
-            f"wanted at least two models, the oldest first, but got {len(names)}. One model alone "
-            f"has no upgrade."
+            f"a matrix needs at least two models, the oldest first, but got {len(names)}. One "
+            f"model alone has no upgrade."
         )
     for name in names:
         if not name or names.count(name) > 1:
             raise ConfigError(
-                f"wanted a name of its own for each model, but got {', '.join(map(repr, names))}. "
-                f"Rename {name!r}."
+                f"each model needs a name of its own, but the names are "
+                f"{', '.join(map(repr, names))}. Rename {name!r}."
             )
     for name in independent:
         if name not in names:
@@ -280,45 +278,45 @@ def check_names(names: Sequence[str], independent: Iterable[str] = ()) -> None:
 
 
 def _score(
-    new: str, new_new: float, new_old: float | None, old_old: float, of: str, star: float | None
+    new: str,
+    new_new: float,
+    new_old: float | None,
+    old_old: float,
+    old_old_of: str,
+    independent: float | None,
 ) -> UpgradeScores:
-    """The P-scores of a step to `new`, with `old_old` as M(o,o) and `star` as M*, or why not."""
+    """The P-scores of an upgrade to `new`, or the reason why there are none."""
     scores, reason = None, None
-    if star is None:
+    if independent is None:
         reason = f"no independent model is given for `{new}`"
     elif new_old is None:
         reason = "new/old was not measured"
     else:
         try:
-            scores = p_scores(new_new, new_old, old_old, star)
+            scores = p_scores(new_new, new_old, old_old, independent)
         except DataError as error:
             reason = str(error)
-    return UpgradeScores(
-        scores, old_old, of, star, None if star is None else _independent(new), reason
-    )
+    independent_of = None if independent is None else _independent(new)
+    return UpgradeScores(scores, old_old, old_old_of, independent, independent_of, reason)
 
 
 def _independent(name: str) -> str:
-    """What the model is called that was trained without constraint in place of another."""
+    """The name of the independent model of a model."""
     return f"independent {name}"
 
 
 def _dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """What becomes of vectors of different length."""
+    """Notes on models of different dimensions."""
     if len({file.dim for file in models.values()}) == 1:
         return []
-    told = ", ".join(f"`{name}` {file.dim}" for name, file in models.items())
+    dims = ", ".join(f"`{name}` {file.dim}" for name, file in models.items())
     notes = [
-        f"the models differ in dimensions ({told}): longer queries are compared by their first "
-        f"ones, shorter queries not at all"
+        f"the models differ in dimensions ({dims}): queries with more dimensions are compared by "
+        f"their first ones, queries with fewer are not compared"
     ]
-    order = list(models)
-    missing = [
-        (new, old)
-        for i, new in enumerate(order)
-        for old in order[:i]
-        if models[new].dim < models[old].dim
-    ]
+    names = list(models)
+    pairs = [(new, old) for i, new in enumerate(names) for old in names[:i]]
+    missing = [(new, old) for new, old in pairs if models[new].dim < models[old].dim]
     if missing:
         new, old = missing[0]
         notes.append(
@@ -329,7 +327,7 @@ def _dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
 
 
 def _space_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """What the files tell of their making that a reader should know."""
+    """Notes on the declared spaces of the files."""
     notes: list[str] = []
     spaces = {name: file.space for name, file in models.items() if file.space is not None}
     by_fingerprint = {space.fingerprint: name for name, space in spaces.items()}
@@ -338,12 +336,12 @@ def _space_notes(models: Mapping[str, Vectors]) -> list[str]:
         if maps_queries(space):
             notes.append(
                 f"the method {space.method} of `{name}` maps its queries for older galleries, but "
-                f"these are not mapped: its row means nothing but on its own gallery"
+                f"these are not mapped: only the entry of its own gallery is meaningful"
             )
         parent = by_fingerprint.get(space.parent or "")
         if parent is not None and order.index(parent) > order.index(name):
             notes.append(
-                f"`{name}` was made compatible with `{parent}`, which comes after it: are the "
-                f"models named oldest first?"
+                f"`{name}` was made compatible with `{parent}`, which comes after it: check that "
+                f"the oldest model comes first"
             )
     return notes

@@ -77,7 +77,7 @@ def search_pairs(
 
         results[pair] = search_as_planned(plan, protocol, *vectors[pair], progress=report)
         if pair == "old_old" and not results[pair].num_relevant.any():
-            raise DataError(_nothing_relevant(plan))
+            raise DataError(nothing_relevant(plan))
     return results
 
 
@@ -113,7 +113,7 @@ def search_as_planned(
     )
 
 
-def _nothing_relevant(plan: SearchPlan) -> str:
+def nothing_relevant(plan: SearchPlan) -> str:
     """An error for a plan in which no query has a relevant item."""
     if plan.relevant is None:
         reason = (
