@@ -11,7 +11,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.cli.fit import print_head
-from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.schedule import Progress
 from nobackfill.vectors.space import Space
 
 LABELS = np.arange(240) % 24

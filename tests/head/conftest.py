@@ -1,6 +1,7 @@
 """Two models of the same items, tiny: what training can better and what it cannot."""
 
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,12 +10,10 @@ import torch
 
 import nobackfill as nb
 from nobackfill.head import fitting
-from nobackfill.head import initial_map as closed
-from nobackfill.head import stored_side as stored
 from nobackfill.head import validation as heldout
 from nobackfill.head.examples import Examples
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.head.schedule import FitConfig
 from nobackfill.methods import METHODS
 from nobackfill.methods.base import Method
 
@@ -92,13 +91,11 @@ def fit(network_for):
 
     def run(parts, method="cross_supcon", config=quick, options=None, **more):
         network = network_for(parts[0])
-        progress = closed.choose_closed_form(network, *parts)
+        progress = fitting.choose_closed_form(network, *parts)
         steps = fitting.fit_network(
             network,
             *parts,
-            method=method,
-            options=options or {},
-            config=config,
+            config=replace(config, method=method, options=options),
             progress=progress,
             **more,
         )
@@ -145,7 +142,7 @@ def in_place(monkeypatch):
     """Puts something in the place of a function of `heldout`, wherever it was imported."""
 
     def put(name, value):
-        for module in (heldout, closed, fitting, stored):
+        for module in (heldout, fitting):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
 

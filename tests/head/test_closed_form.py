@@ -9,8 +9,8 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.head import closed_form as adapters
 from nobackfill.head.closed_form import (
     Affine,
-    in_parts,
     moments,
+    paired_blocks,
     procrustes,
     procrustes_of,
     ridge,
@@ -223,7 +223,7 @@ def test_vectors_are_looked_at_some_rows_at_a_time(monkeypatch):
     new, old = draw(ROWS, 5, seed=0), draw(ROWS, 3, seed=1)
     expected = ridge(new, old), procrustes(new, old)
     monkeypatch.setattr(adapters, "BLOCK", 7)
-    parts = list(in_parts(new, old))
+    parts = list(paired_blocks(new, old))
     assert [len(part) for part, _ in parts] == [7, 7, 7, 7, 7, 5]
     assert torch.equal(torch.cat([part for part, _ in parts]), new)
     assert torch.equal(torch.cat([part for _, part in parts]), old)
@@ -234,7 +234,7 @@ def test_vectors_are_looked_at_some_rows_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("parts", [[], [(torch.ones(1, 2), torch.ones(1, 3))]])
 def test_moments_want_two_items(parts):
-    with pytest.raises(DataError, match=f"two items or more to fit a map to, but got {len(parts)}"):
+    with pytest.raises(DataError, match=f"needs two items or more, but there are {len(parts)}"):
         moments(parts)
 
 

@@ -8,9 +8,9 @@ import torch
 
 import nobackfill as nb
 from nobackfill.head import examples as module
-from nobackfill.head import head
+from nobackfill.head import fitting
 from nobackfill.head import validation as heldout
-from nobackfill.head.examples import Examples, drawn
+from nobackfill.head.examples import Examples, shuffle_by_class
 
 SOME_METHODS = ["cross_supcon", "prototype_alignment", "ndpp", "mimic", "rbcl", "unibct_spr"]
 
@@ -73,13 +73,13 @@ def seen(monkeypatch):
     """All examples that a fit was given."""
     found = []
     for name in ("choose_closed_form", "fit_network"):
-        kept = getattr(head, name)
+        kept = getattr(fitting, name)
 
         def record(network, *parts, kept=kept, **more):
             found.extend(parts)
             return kept(network, *parts, **more)
 
-        monkeypatch.setattr(f"nobackfill.head.head.{name}", record)
+        monkeypatch.setattr(f"nobackfill.head.fitting.{name}", record)
     return found
 
 
@@ -140,7 +140,7 @@ def test_items_of_a_class_come_together_in_whole_runs(together, seed):
     sizes = torch.arange(40) % 9 + 1
     classes = torch.arange(40).repeat_interleave(sizes)
     classes = classes[torch.randperm(len(classes), generator=generator(seed))]
-    order = drawn(classes, together, generator(seed))
+    order = shuffle_by_class(classes, together, generator(seed))
     assert sorted(order.tolist()) == list(range(len(classes)))  # each exactly once
     runs = {one: [] for one in range(40)}
     for one, neighbours in groupby(classes[order].tolist()):
@@ -151,8 +151,8 @@ def test_items_of_a_class_come_together_in_whole_runs(together, seed):
 
 def test_both_the_runs_and_what_is_in_them_are_by_chance():
     classes = torch.arange(400) % 50
-    one, other = (drawn(classes, 4, generator(seed)) for seed in range(2))
-    assert torch.equal(one, drawn(classes, 4, generator(0)))
+    one, other = (shuffle_by_class(classes, 4, generator(seed)) for seed in range(2))
+    assert torch.equal(one, shuffle_by_class(classes, 4, generator(0)))
     assert not torch.equal(one, other)
     firsts = classes[one[::4]]  # each run has four: of these, the classes
     assert not torch.equal(firsts, classes[other[::4]])
@@ -164,9 +164,11 @@ def test_both_the_runs_and_what_is_in_them_are_by_chance():
 
 def test_pure_chance_is_a_permutation():
     expected = torch.randperm(30, generator=generator(5))
-    assert torch.equal(drawn(torch.arange(30) % 3, 1, generator(5)), expected)
+    assert torch.equal(shuffle_by_class(torch.arange(30) % 3, 1, generator(5)), expected)
 
 
 def test_the_orders_of_two_epochs_differ():
     source, classes = generator(0), torch.arange(60) % 10
-    assert not torch.equal(drawn(classes, 4, source), drawn(classes, 4, source))
+    assert not torch.equal(
+        shuffle_by_class(classes, 4, source), shuffle_by_class(classes, 4, source)
+    )

@@ -15,10 +15,9 @@ from nobackfill.head import validation as heldout
 from nobackfill.head.apply import load
 from nobackfill.head.closed_form import moments
 from nobackfill.head.examples import Examples
-from nobackfill.head.extra_dims import Extra
-from nobackfill.head.initial_map import choose_closed_form
-from nobackfill.head.stored_side import SCALES, add_extra
-from nobackfill.head.supervision import hold_out, tightness_of
+from nobackfill.head.fitting import SCALES, add_extra, choose_closed_form
+from nobackfill.head.network import ExtraDims
+from nobackfill.head.split import hold_out, tightness_of
 
 
 def by_hand(extra, vector):
@@ -36,7 +35,7 @@ def by_hand(extra, vector):
 
 def test_it_is_its_formula():
     torch.manual_seed(0)
-    extra, new = Extra(5, 3).double(), torch.randn(6, 5).double()
+    extra, new = ExtraDims(5, 3).double(), torch.randn(6, 5).double()
     for parameter in (*extra.parameters(), extra.scale):
         nn.init.normal_(parameter)
     expected = [by_hand(extra, row) for row in new.tolist()]
@@ -48,7 +47,7 @@ def test_its_directions_are_those_in_which_new_vectors_vary_most():
     new = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)).double()
     new *= torch.tensor([1.0, 5.0, 0.1, 3.0, 2.0])
     new[:, 0] += 4
-    extra = Extra(5, 3).double()
+    extra = ExtraDims(5, 3).double()
     extra.start_from(moments([(new, new)]))
     unit = new / new.norm(dim=1, keepdim=True)
     left = (unit - unit.mean(dim=0)).numpy()
@@ -136,7 +135,7 @@ def test_the_scale_is_the_best_on_held_out_classes(parts, network_for):
     examples, held_out = parts
     network = network_for(examples)
     choose_closed_form(network, *parts)
-    mapped = heldout.mapped(network, held_out.new)
+    mapped = heldout.embed_rows(network, held_out.new)
     found = add_extra(network, examples, held_out, extra=4)
     behind = network.extra(held_out.new).detach() / network.extra.scale
     expected = {
@@ -151,7 +150,7 @@ def test_the_scale_is_the_best_on_held_out_classes(parts, network_for):
 @pytest.mark.parametrize("wanted", SCALES)
 def test_the_best_scale_may_be_any_of_them(parts, network_for, in_place, wanted):
     told = iter([0.9 if scale == wanted else 0.1 for scale in SCALES])
-    in_place("searched", lambda *given: next(told))
+    in_place("retrieval_map", lambda *given: next(told))
     network = network_for(parts[0])
     found = add_extra(network, *parts, extra=2)
     assert list(found) == list(SCALES)
@@ -169,8 +168,8 @@ def test_items_are_looked_at_some_at_a_time(parts, network_for, monkeypatch):
 
 def test_of_many_items_some_ask_all(parts, network_for, monkeypatch, in_place):
     monkeypatch.setattr(heldout, "QUERIES", 7)
-    seen, kept = [], heldout.searched
-    in_place("searched", lambda *given: seen.append(given) or kept(*given))
+    seen, kept = [], heldout.retrieval_map
+    in_place("retrieval_map", lambda *given: seen.append(given) or kept(*given))
     add_extra(network_for(parts[0]), *parts, extra=2)
     for query, gallery, places, _ in seen:
         assert len(gallery) == 30
@@ -183,7 +182,7 @@ def test_directions_come_from_what_is_fitted_on_alone(items, head):
     one = head(extra=3, epochs=0).fit(data.new, data.old, data.labels)
     rows, _ = hold_out(data.labels, 0.2, seed=0, tightness=tightness_of(data.old, data.labels))
     known = moments(Examples(data.new, data.old[rows], None, rows=rows).blocks())
-    expected = Extra(8, 3)
+    expected = ExtraDims(8, 3)
     expected.start_from(known)
     assert torch.equal(one.network_.extra.linear.weight, expected.linear.weight)
     assert torch.equal(one.network_.extra.linear.bias, expected.linear.bias)
@@ -254,9 +253,9 @@ def test_sentence_transformers_cannot_make_them(longer, tmp_path):
 
 def test_there_are_at_most_as_many_as_new_dimensions(items, head):
     data = items()
-    with pytest.raises(ConfigError, match="the new vectors have, 8, but got 9"):
+    with pytest.raises(ConfigError, match="at most 8, .* but it is 9"):
         head(extra=9).fit(data.new, data.old, data.labels)
-    with pytest.raises(ConfigError, match="`extra` of 0 or more, but got -1"):
+    with pytest.raises(ConfigError, match="`extra` must be 0 or more, but it is -1"):
         head(extra=-1).fit(data.new, data.old, data.labels)
     assert head(extra=8, epochs=0).fit(data.new, data.old, data.labels).space_.dim == 14
 

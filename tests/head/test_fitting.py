@@ -11,14 +11,20 @@ import nobackfill as nb
 from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError
 from nobackfill.head import fitting
-from nobackfill.head import schedule_settings as settings
+from nobackfill.head import schedule as settings
 from nobackfill.head import validation as heldout
 from nobackfill.head.closed_form import procrustes, ridge
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import Learner, make_method
-from nobackfill.head.initial_map import MIDDLING, STRENGTHS, choose_closed_form, closed_forms
-from nobackfill.head.schedule_settings import FitConfig
-from nobackfill.head.validation import asked, asking, cross_map, mapped
+from nobackfill.head.fitting import (
+    DEFAULT_FORM,
+    STRENGTHS,
+    Learner,
+    choose_closed_form,
+    closed_forms,
+    make_method,
+)
+from nobackfill.head.schedule import FitConfig
+from nobackfill.head.validation import choose_queries, embed_rows, new_old_map, retrieval_map
 from nobackfill.methods import METHODS
 
 CONFIG = FitConfig(epochs=3, batch_size=16, learning_rate=1e-2)
@@ -44,8 +50,10 @@ def test_the_measure_is_map_of_the_others(parts):
     examples, held_out = parts
     query, all_of_them = procrustes(examples.new, examples.old)(held_out.new), torch.arange(30)
     expected = cross_map_by_hand(query, all_of_them, held_out)
-    assert cross_map(query, all_of_them, held_out) == pytest.approx(expected)
-    assert torch.equal(asking(held_out), all_of_them)
+    assert retrieval_map(query, held_out.old.float(), all_of_them, held_out) == pytest.approx(
+        expected
+    )
+    assert torch.equal(choose_queries(held_out), all_of_them)
 
 
 @pytest.mark.parametrize("number", [1, 7, 29, 30, 31])
@@ -54,26 +62,26 @@ def test_of_many_items_some_ask_evenly_and_do_not_find_themselves(
 ):
     examples, held_out = parts
     monkeypatch.setattr(heldout, "QUERIES", number)
-    places = asking(held_out)
+    places = choose_queries(held_out)
     assert places.tolist() == [i * 30 // min(number, 30) for i in range(min(number, 30))]
     network = network_for(examples)
     form = procrustes(examples.new, examples.old)
     network.start_from(form)
     expected = cross_map_by_hand(form(held_out.new[places]), places, held_out)
-    assert asked(network, held_out) == pytest.approx(expected)
+    assert new_old_map(network, held_out) == pytest.approx(expected)
 
 
 def test_where_training_diverged_nothing_is_measured(parts, network_for):
     network = network_for(parts[0])
     torch.nn.init.constant_(network.affine.bias, torch.nan)
-    assert asked(network, parts[1]) != asked(network, parts[1])
+    assert new_old_map(network, parts[1]) != new_old_map(network, parts[1])
 
 
 def test_all_closed_forms_are_tried(parts):
     examples = parts[0]
     found = dict(closed_forms(examples))
     assert list(found) == ["procrustes", *(f"ridge {strength:g}" for strength in STRENGTHS)]
-    assert MIDDLING in found
+    assert DEFAULT_FORM in found
     assert torch.equal(found["procrustes"].weight, procrustes(examples.new, examples.old).weight)
     for strength in STRENGTHS:
         expected = ridge(examples.new, examples.old, strength=strength).weight
@@ -86,14 +94,14 @@ def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
     progress = choose_closed_form(network, examples, held_out)
     forms = dict(closed_forms(examples))
     values = {
-        name: cross_map(form(held_out.new), asking(held_out), held_out)
+        name: cross_map(form(held_out.new), choose_queries(held_out), held_out)
         for name, form in forms.items()
     }
     assert progress.closed == pytest.approx(values, abs=1e-6)
     assert progress.closed[progress.start] == max(progress.closed.values())
     assert torch.equal(network.affine.weight, forms[progress.start].weight)
     assert torch.equal(network.affine.bias, forms[progress.start].bias)
-    assert asked(network, held_out) == progress.closed[progress.start]
+    assert new_old_map(network, held_out) == progress.closed[progress.start]
     assert (progress.best, progress.history) == (0, [])
 
 
@@ -101,7 +109,7 @@ def test_the_best_may_be_any_of_them(parts, network_for, in_place):
     examples, held_out = parts
     for wanted, name in enumerate(dict(closed_forms(examples))):
         told = iter([0.9 if place == wanted else 0.1 for place in range(5)])
-        in_place("asked", lambda *given, told=told: next(told))
+        in_place("new_old_map", lambda *given, told=told: next(told))
         network = network_for(examples)
         assert choose_closed_form(network, examples, held_out).start == name
         form = dict(closed_forms(examples))[name]
@@ -111,9 +119,9 @@ def test_the_best_may_be_any_of_them(parts, network_for, in_place):
 def test_without_held_out_classes_it_begins_in_the_middle(parts, network_for):
     network = network_for(parts[0])
     progress = choose_closed_form(network, parts[0], None)
-    assert progress.start == MIDDLING
+    assert progress.start == DEFAULT_FORM
     assert all(value != value for value in progress.closed.values())
-    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[MIDDLING].weight)
+    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[DEFAULT_FORM].weight)
 
 
 @pytest.mark.parametrize("method", USABLE)
@@ -124,7 +132,7 @@ def test_every_usable_method_fits_and_is_no_worse_than_the_closed_form(
     config = replace(CONFIG, classification=classification)
     network, progress, steps = fit(parts, method, config)
     best = max([progress.closed[progress.start], *progress.history])
-    assert asked(network, parts[1]) == best >= max(progress.closed.values())
+    assert new_old_map(network, parts[1]) == best >= max(progress.closed.values())
     assert len(progress.history) == 3
     learns = method != "independent" or classification > 0
     assert (steps > 0) == learns
@@ -135,7 +143,7 @@ def test_usable_methods_are_these():
         if name in USABLE:
             settings.check_method(name)
         else:
-            with pytest.raises(ConfigError, match=f"`{name}` needs more.*{', '.join(USABLE)}"):
+            with pytest.raises(ConfigError, match=f"fitted by `{name}`.*{', '.join(USABLE)}"):
                 settings.check_method(name)
     with pytest.raises(ConfigError, match="unknown method `cros_supcon`. Did you mean `cross_s"):
         settings.check_method("cros_supcon")
@@ -212,7 +220,7 @@ def test_every_round_draws_by_chance_of_its_own(fit, parts, recording, monkeypat
 def test_network_and_method_are_trained_as_they_were_told(parts, network_for):
     config = FitConfig(learning_rate=0.5, weight_decay=0.25, classification=1.0)
     network = network_for(parts[0])
-    learner = Learner(network, parts[0], "cross_supcon", {}, config, begun=0.0)
+    learner = Learner(network, parts[0], config, begun=0.0)
     (group,) = learner.optimizer.param_groups
     assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
     trained = {id(parameter) for parameter in group["params"]}
@@ -224,7 +232,7 @@ def test_terms_are_weighed(parts, network_for, recording):
     def moved(classification, term):
         network = network_for(parts[0])
         config = FitConfig(classification=classification)
-        learner = Learner(network, parts[0], "recording", {}, config, begun=0.0)
+        learner = Learner(network, parts[0], replace(config, method="recording"), begun=0.0)
         both = learner.method.forward
         learner.method.forward = lambda *given, **more: {term: both(*given, **more)[term]}
         learner.optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
@@ -240,31 +248,31 @@ def test_terms_are_weighed(parts, network_for, recording):
 
 def test_classification_is_learned_only_with_a_weight(parts):
     for weight, classifies in ((0.0, False), (0.5, True)):
-        method = make_method("cross_supcon", {}, parts[0], FitConfig(classification=weight))
+        method = make_method(parts[0], FitConfig(classification=weight))
         assert method.classifies == classifies
 
 
 def test_prototypes_are_those_of_the_examples_and_only_where_needed(parts, monkeypatch):
     examples = parts[0]
-    method = make_method("prototype_alignment", {}, examples, CONFIG)
+    method = make_method(examples, replace(CONFIG, method="prototype_alignment"))
     expected = nb.class_means(examples.old, examples.classes, 10)
     assert any(torch.equal(buffer, expected) for buffer in method.buffers())
     cancel = torch.cat([examples.old[:1], -examples.old[:1], examples.old[2:]])
     classes = torch.cat([torch.tensor([10, 10]), examples.classes[2:]])
-    make_method("cross_supcon", {}, Examples(examples.new, cancel, classes), CONFIG)
+    make_method(Examples(examples.new, cancel, classes), CONFIG)
 
 
 def test_options_reach_the_method_and_misspelt_ones_do_not(parts):
-    method = make_method("cross_supcon", {"temperature": 0.5}, parts[0], CONFIG)
+    method = make_method(parts[0], replace(CONFIG, options={"temperature": 0.5}))
     assert method.temperature == 0.5
     with pytest.raises(ConfigError, match="Did you mean `temperature`"):
-        make_method("cross_supcon", {"temperatur": 0.5}, parts[0], CONFIG)
+        make_method(parts[0], replace(CONFIG, options={"temperatur": 0.5}))
 
 
 def scripted(in_place, values):
     """Lets the held-out classes say what a test wants, after the five closed forms."""
     told = iter([0.5] * 5 + values)
-    in_place("asked", lambda *given: next(told))
+    in_place("new_old_map", lambda *given: next(told))
 
 
 def test_the_best_round_is_kept(fit, parts, monkeypatch, in_place):
@@ -318,9 +326,9 @@ def test_the_seed_decides_and_the_callers_randomness_is_left_alone(fit, parts):
     torch.manual_seed(8)
     drawn = torch.rand(1)
     torch.manual_seed(8)
-    method = make_method("cross_supcon", {}, parts[0], CONFIG)
+    method = make_method(parts[0], CONFIG)
     assert torch.equal(torch.rand(1), drawn)
-    again = make_method("cross_supcon", {}, parts[0], CONFIG)
+    again = make_method(parts[0], CONFIG)
     assert torch.equal(method.classifier.weight, again.classifier.weight)
     other = fit(parts)[0].state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -344,8 +352,8 @@ def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for):
     torch.nn.init.normal_(network.outer.weight)
     network.train()
     new = parts[0].new
-    whole = mapped(network, new)
-    torch.testing.assert_close(mapped(network, new, block=7), whole)
+    whole = embed_rows(network, new)
+    torch.testing.assert_close(embed_rows(network, new, block=7), whole)
     assert network.training
     torch.testing.assert_close(whole, F.normalize(network.eval()(new), dim=1))
     assert not whole.requires_grad
@@ -365,5 +373,5 @@ def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for):
     ],
 )
 def test_settings_that_make_no_sense_are_told(wrong):
-    with pytest.raises(ConfigError, match=f"wanted `{next(iter(wrong))}` of"):
+    with pytest.raises(ConfigError, match=f"`{next(iter(wrong))}` must be"):
         settings.check_config(FitConfig(**wrong))

@@ -10,12 +10,11 @@ from sklearn.base import clone
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head import fitting
-from nobackfill.head import head as module
 from nobackfill.head.closed_form import ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner
-from nobackfill.head.supervision import hold_out, tightness_of
-from nobackfill.head.validation import asked
+from nobackfill.head.split import hold_out, tightness_of
+from nobackfill.head.validation import new_old_map
 from nobackfill.vectors.space import Space
 
 
@@ -33,7 +32,7 @@ def parts_of(data, share=0.2, seed=0):
 def held_out_map(head, data, seed=0):
     """What the head reaches on the classes that it held out."""
     rows = parts_of(data, head.held_out, seed=seed)[1]
-    return asked(head.network_, Examples(data.new[rows], data.old[rows], data.labels[rows]))
+    return new_old_map(head.network_, Examples(data.new[rows], data.old[rows], data.labels[rows]))
 
 
 @pytest.mark.parametrize(("new_dim", "old_dim"), [(8, 6), (6, 8), (7, 7)])
@@ -71,13 +70,13 @@ def test_on_held_out_classes_it_is_never_worse_than_any_closed_form(items, head,
 def test_held_out_classes_are_never_fitted_on(items, head, monkeypatch):
     data, seen = items(), []
     for name in ("choose_closed_form", "fit_network"):
-        kept = getattr(module, name)
+        kept = getattr(fitting, name)
 
         def record(network, examples, held_out, *, kept=kept, **more):
             seen.append((examples, held_out))
             return kept(network, examples, held_out, **more)
 
-        monkeypatch.setattr(f"nobackfill.head.head.{name}", record)
+        monkeypatch.setattr(f"nobackfill.head.fitting.{name}", record)
     head().fit(data.new, data.old, data.labels)
     for parts in seen:
         for part, rows in zip(parts, parts_of(data), strict=True):
@@ -93,7 +92,7 @@ def test_what_held_out_classes_look_like_changes_no_step(items, head, monkeypatc
     """They are turned, and every round has the same weights."""
     data, states = items(), [[], []]
     away = parts_of(data)[1]
-    in_place("asked", lambda *given: 0.5)
+    in_place("new_old_map", lambda *given: 0.5)
     train = Learner.train
     for kept in states:
 
@@ -364,7 +363,7 @@ def test_too_few_classes_to_hold_some_out_give_a_closed_form(items, head, labels
     done = head().fit(data.new, data.old, labels)
     assert done.supervision_ == "none"
     assert says in done.notes_[0]
-    assert "closed form" in done.notes_[0]
+    assert "closed-form map" in done.notes_[0]
     torch.testing.assert_close(
         done.transform(data.new), ridge(data.new, data.old, strength=1e-3)(data.new)
     )
@@ -397,7 +396,7 @@ def test_training_that_diverges_is_told(items, head):
 def test_a_method_with_nothing_to_learn_by_is_told(items, head):
     data = items()
     done = head("independent").fit(data.new, data.old, data.labels)
-    assert "`independent` had nothing to learn by" in done.notes_[0]
+    assert "`independent` had no loss to minimise" in done.notes_[0]
     assert not head("independent", epochs=0).fit(data.new, data.old, data.labels).notes_
     learns = head("independent", classification=1.0).fit(data.new, data.old, data.labels)
     assert learns.notes_ == ()
@@ -464,7 +463,7 @@ def test_one_kind_of_supervision_is_enough(items, head):
         {"labels": data.labels, "pairs": {0: [15]}},
         {"pairs": {0: [15]}, "groups": data.labels},
     ):
-        with pytest.raises(ConfigError, match=f"but got {' and '.join(given)}"):
+        with pytest.raises(ConfigError, match=f"not {' and '.join(given)}"):
             head().fit(data.new, data.old, **given)
 
 
@@ -491,7 +490,7 @@ def test_settings_are_looked_at_before_any_work(items, settings, says):
 
 def test_new_vectors_must_be_of_the_new_model(items, fitted):
     new = items().new
-    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, .* got \(90, 7\)"):
+    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, .* shape \(90, 7\)"):
         fitted.transform(new[:, :7])
     for wrong, says in ((with_row(new, 0.0), "zeros"), (new[0], "shape"), (new[:0], "shape")):
         with pytest.raises(DataError, match=says):
@@ -529,7 +528,7 @@ def test_settings_reach_the_fit(items, head, monkeypatch):
         seen.update(more, network=network)
         return 1
 
-    monkeypatch.setattr("nobackfill.head.head.fit_network", fit_network)
+    monkeypatch.setattr("nobackfill.head.fitting.fit_network", fit_network)
     settings = {
         "epochs": 5, "batch_size": 7, "learning_rate": 0.5, "weight_decay": 0.25,
         "classification": 0.125, "together": 3, "seconds": 3.0, "seed": 11,
@@ -538,7 +537,8 @@ def test_settings_reach_the_fit(items, head, monkeypatch):
         data.new, data.old, data.labels
     )
     assert {name: getattr(seen["config"], name) for name in settings} == settings
-    assert (seen["method"], seen["options"]) == ("ract", {"temperature": 0.3})
+    assert seen["config"].method == "ract"
+    assert seen["config"].options == {"temperature": 0.3}
     assert seen["network"].dropout == 0.6
     assert seen["network"].inner.out_features == 9
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +19,16 @@ from nobackfill.head.apply import load
 from nobackfill.head.closed_form import procrustes, ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.export import onnx_files
-from nobackfill.head.initial_map import choose_closed_form, forms_for
-from nobackfill.head.multimodal import ModalityNetwork, make_network
-from nobackfill.head.read_files import modality_of, read_for_fit
-from nobackfill.head.split import divide
-from nobackfill.head.stored_side import compare_stored
-from nobackfill.head.validation import asked, asking, mapped, searched
+from nobackfill.head.fitting import choose_closed_form, forms_by_modality
+from nobackfill.head.inputs import modality_of, read_for_fit
+from nobackfill.head.network import ModalityNetwork, make_network
+from nobackfill.head.validation import (
+    choose_queries,
+    compare_stored,
+    embed_rows,
+    new_old_map,
+    retrieval_map,
+)
 from nobackfill.vectors.space import Space
 
 NAMES = np.array(["image", "text"])
@@ -142,15 +147,17 @@ def test_held_out_classes_are_asked_for_the_mean_over_directions(both_parts):
     examples, held_out = both_parts
     network = network_of(examples)
     choose_closed_form(network, *both_parts)
-    query = mapped(network, held_out.new, held_out.modality)
+    query = embed_rows(network, held_out.new, held_out.modality)
     everywhere = torch.arange(len(held_out))
     expected, directions = mean_over_directions(
         query, held_out.old, everywhere, held_out.classes, held_out.modality
     )
     assert directions == 4
-    assert asked(network, held_out) == pytest.approx(expected, abs=1e-6)
+    assert new_old_map(network, held_out) == pytest.approx(expected, abs=1e-6)
     mixed = Examples(held_out.new, held_out.old, held_out.classes)
-    assert searched(query, held_out.old, everywhere, mixed) != pytest.approx(expected, abs=0.01)
+    assert retrieval_map(query, held_out.old, everywhere, mixed) != pytest.approx(
+        expected, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("what", ["a text in each class", "no class across", "no text"])
@@ -167,11 +174,11 @@ def test_directions_without_anything_to_find_are_left_out(both_parts, what):
     if what == "no text":
         rows = codes == 0
     some = Examples(held_out.new[rows], held_out.old[rows], classes[rows], modality=codes[rows])
-    places = asking(some)
+    places = choose_queries(some)
     query = some.old.flip(0)
     expected, directions = mean_over_directions(query, some.old, places, some.classes, codes[rows])
     assert directions == {"a text in each class": 3, "no class across": 2, "no text": 1}[what]
-    assert searched(query, some.old, places, some) == pytest.approx(expected, abs=1e-6)
+    assert retrieval_map(query, some.old, places, some) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("number", [1, 4, 9, 10, 11, 19, 20])
@@ -183,13 +190,13 @@ def test_of_each_modality_some_ask_evenly(both_parts, monkeypatch, number):
         rows = [i for i in range(30) if held_out.modality[i] == code]
         asks = min(number, len(rows))
         expected += [rows[i * len(rows) // asks] for i in range(asks)]
-    assert asking(held_out).tolist() == sorted(expected)
+    assert choose_queries(held_out).tolist() == sorted(expected)
     network = network_of(held_out)
-    query = mapped(network, *held_out.given(asking(held_out)))
+    query = embed_rows(network, *held_out.network_inputs(choose_queries(held_out)))
     value, _ = mean_over_directions(
-        query, held_out.old, asking(held_out), held_out.classes, held_out.modality
+        query, held_out.old, choose_queries(held_out), held_out.classes, held_out.modality
     )
-    assert asked(network, held_out) == pytest.approx(value, abs=1e-6)
+    assert new_old_map(network, held_out) == pytest.approx(value, abs=1e-6)
 
 
 def test_what_is_stored_is_compared_by_the_mean_over_directions(both_parts):
@@ -198,7 +205,7 @@ def test_what_is_stored_is_compared_by_the_mean_over_directions(both_parts):
     choose_closed_form(network, *both_parts)
     found = compare_stored(network, held_out)
     vectors = {
-        "mapped": mapped(network, held_out.new, held_out.modality),
+        "mapped": embed_rows(network, held_out.new, held_out.modality),
         "as they are": held_out.new,
     }
     for name, stored in vectors.items():
@@ -246,14 +253,14 @@ def test_many_rows_are_mapped_in_blocks(joint, pictures, monkeypatch):
     monkeypatch.setattr("nobackfill.head.head.BLOCK", 7)
     torch.testing.assert_close(joint.transform(data.new, modality=data.names), expected)
     torch.testing.assert_close(
-        mapped(joint.network_, data.new, data.codes, block=11), expected, atol=1e-6, rtol=0
+        embed_rows(joint.network_, data.new, data.codes, block=11), expected, atol=1e-6, rtol=0
     )
 
 
 def test_closed_forms_are_fitted_to_each_modality_alone(both_parts):
     examples = both_parts[0]
     network = network_of(examples)
-    found = forms_for(network, examples)
+    found = forms_by_modality(network, examples)
     for code in (0, 1):
         rows = examples.modality == code
         own = examples.new[rows], examples.old[rows]
@@ -261,7 +268,7 @@ def test_closed_forms_are_fitted_to_each_modality_alone(both_parts):
         torch.testing.assert_close(found["ridge 0.01"][code].bias, ridge(*own, strength=0.01).bias)
     progress = choose_closed_form(network, *both_parts)
     assert progress.start == max(progress.closed, key=progress.closed.get)
-    assert asked(network, both_parts[1]) == progress.closed[progress.start]
+    assert new_old_map(network, both_parts[1]) == progress.closed[progress.start]
     for part, form in zip(network.parts, found[progress.start], strict=True):
         assert torch.equal(part.affine.weight, form.weight)
 
@@ -270,7 +277,7 @@ def test_the_method_sees_all_modalities_together(both_parts, recording):
     examples, _ = both_parts
     network, fresh = network_of(examples, dropout=0.0), network_of(examples, dropout=0.0)
     config = fitting.FitConfig(epochs=1, batch_size=20)
-    learner = fitting.Learner(network, examples, "recording", {}, config, begun=0.0)
+    learner = fitting.Learner(network, examples, replace(config, method="recording"), begun=0.0)
     for one in fitting.rounds(examples, config):
         learner.train(one, 0)
     (method,) = recording
@@ -280,7 +287,7 @@ def test_the_method_sees_all_modalities_together(both_parts, recording):
         assert set(examples.modality[items].tolist()) == {0, 1}
         assert torch.equal(labels, examples.classes[items])
         assert new.shape == (len(items), 6)
-    expected = mapped(fresh, examples.new, examples.modality)
+    expected = embed_rows(fresh, examples.new, examples.modality)
     torch.testing.assert_close(method.asked[0][1], expected)
     items, _, new = method.seen[0]  # before the first step
     torch.testing.assert_close(F.normalize(new, dim=1), expected[items])
@@ -293,7 +300,7 @@ def test_items_keep_their_modalities_when_some_are_held_out(pictures):
     places = torch.randperm(90, generator=torch.Generator().manual_seed(0))
     new = torch.cat([data.new[places], torch.arange(90)[:, None].float()], dim=1)
     labels, codes = data.labels[places], data.codes[places]
-    parts = divide(new, data.old[places], labels, "labels", share=0.3, seed=0, modality=codes)
+    parts = split_items(new, data.old[places], labels, "labels", share=0.3, seed=0, modality=codes)
     for part in (parts.fitted, parts.held_out):
         rows = part.new_of(torch.arange(len(part)))[:, -1].long()
         assert torch.equal(part.modality, codes[rows])
@@ -315,7 +322,7 @@ def test_a_map_for_each_beats_one_for_all_where_they_differ(pictures, head, seed
     fresh = torch.arange(90)
     searched_in = Examples(data.new, data.old, data.labels, modality=data.codes)
     for out in (joint.transform(data.new, modality=data.names), one.transform(data.new)):
-        values.append(searched(out, data.old, fresh, searched_in))
+        values.append(retrieval_map(out, data.old, fresh, searched_in))
     assert values[0] > values[1]
 
 
@@ -441,9 +448,9 @@ def test_a_head_of_one_modality_refuses_others(joint, pictures, tmp_path):
     joint.for_modality("text").save_pretrained(tmp_path)
     for text in (joint.for_modality("text"), nb.CompatibleHead.from_pretrained(tmp_path)):
         assert text.for_modality("text").transform(data.new).equal(text.transform(data.new))
-        with pytest.raises(ConfigError, match="wanted vectors of text, .* some of 'image'"):
+        with pytest.raises(ConfigError, match="maps vectors of text, .* vectors of 'image'"):
             text.transform(as_files(data)[0])
-        with pytest.raises(ConfigError, match="some of 'image'"):
+        with pytest.raises(ConfigError, match="there are vectors of 'image'"):
             text.transform(data.new, modality="image")
         with pytest.raises(ConfigError, match="unknown modality `image` of this head"):
             text.for_modality("image")
@@ -547,13 +554,13 @@ def test_modalities_that_cannot_be_are_told(pictures, head, wrong):
 def test_a_list_beside_files_in_another_order_is_refused(pictures, head):
     data = pictures()
     new, old = as_files(data, ())
-    with pytest.raises(DataError, match="wanted modality in the order of the items"):
+    with pytest.raises(DataError, match="The order of modality is ambiguous"):
         head().fit(new.select(np.arange(90)[::-1]), old, modality=data.names)
 
 
 def test_extra_dimensions_are_for_one_modality(pictures, head):
     data = pictures()
-    with pytest.raises(ConfigError, match="`extra=0` with several modalities"):
+    with pytest.raises(ConfigError, match="`extra` must be 0 with several modalities"):
         head(extra=2).fit(data.new, data.old, data.labels, modality=data.names)
     head(extra=2, epochs=0).fit(data.new, data.old, data.labels, modality=["image"] * 90)
 
@@ -561,15 +568,18 @@ def test_extra_dimensions_are_for_one_modality(pictures, head):
 def test_what_the_head_is_not_told_or_never_saw_is_an_error(joint, fitted, pictures):
     data = pictures()
     for new in (data.new, as_files(data, ())[0]):
-        with pytest.raises(ConfigError, match="a map each for image, text, but nothing tells it"):
+        with pytest.raises(
+            ConfigError,
+            match="a map for each of image, text, .* is unknown",
+        ):
             joint.transform(new)
-    with pytest.raises(ConfigError, match="vectors of image or text, .* some of 'sound'"):
+    with pytest.raises(ConfigError, match="vectors of image or text, .* vectors of 'sound'"):
         joint.transform(data.new, modality="sound")
-    with pytest.raises(DataError, match="each of 90 items, but got 3"):
+    with pytest.raises(DataError, match="3 modalities for 90 items"):
         joint.transform(data.new, modality=["text"] * 3)
     with pytest.raises(ConfigError, match="Did you mean `text`"):
         joint.for_modality("txt")
-    with pytest.raises(ConfigError, match="unknown modality `text` of this head. It tells none"):
+    with pytest.raises(ConfigError, match="unknown modality `text` of this head. It has one map"):
         fitted.for_modality("text")
     with pytest.raises(ConfigError, match="has one map for all vectors"):
         fitted.transform(data.new, modality="text")
@@ -624,17 +634,17 @@ def test_what_all_parts_tell_is_kept():
 def test_what_cannot_be_stacked_is_told():
     vectors = torch.ones(1, 2)
     image = nb.Vectors(["7"], vectors, [1], columns={"split": ["a"]})
-    with pytest.raises(DataError, match="1 are in two, the first being '7'.*`text 7`"):
+    with pytest.raises(DataError, match="1 ids occur in two .* first is '7'.*`text 7`"):
         stack_modalities({"image": image, "text": image})
-    with pytest.raises(DataError, match="`id` of one kind .* 'image' and 'text' differ"):
+    with pytest.raises(DataError, match="`id` has different types in 'image' and 'text'"):
         stack_modalities({"image": image, "text": nb.Vectors([7], vectors)})
-    with pytest.raises(DataError, match="`label` of one kind"):
+    with pytest.raises(DataError, match="`label` has different types"):
         stack_modalities({"image": image, "text": nb.Vectors(["8"], vectors, ["1"])})
-    with pytest.raises(DataError, match="`split` of one kind"):
+    with pytest.raises(DataError, match="`split` has different types"):
         stack_modalities(
             {"image": image, "text": nb.Vectors(["8"], vectors, columns={"split": [1]})}
         )
-    with pytest.raises(ConfigError, match="but got none"):
+    with pytest.raises(ConfigError, match="no vectors to stack"):
         stack_modalities({})
 
 
@@ -653,11 +663,11 @@ def test_each_modality_has_its_own_width(head, tmp_path):
     short = nb.CompatibleHead.from_pretrained(tmp_path / "text")
     texts = sides["new"]["text"].vectors
     torch.testing.assert_close(short.transform(texts), out[45:])
-    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, .* got \(45, 5\)"):
+    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, .* shape \(45, 5\)"):
         done.transform(texts, modality="text")
     longer = new.vectors.clone()
     longer[50, 7] = 1e-3
-    with pytest.raises(SpaceMismatch, match="behind the 5 dimensions .* row 50 has other"):
+    with pytest.raises(SpaceMismatch, match="Row 50 must be zero behind the 5 dimensions"):
         done.transform(longer, modality=new.columns["modality"])
 
 
@@ -666,7 +676,7 @@ def test_zeros_behind_change_nothing(head):
     sides = stacked()
     new, old = (stack_modalities(sides[side]) for side in ("new", "old"))
     rows = slice(45, 90)
-    found = forms_for(
+    found = forms_by_modality(
         make_network([8, 5], 6, hidden=0, dropout=0.0),
         Examples(new.vectors, old.vectors, None, modality=(torch.arange(90) >= 45).long()),
     )

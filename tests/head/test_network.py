@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nobackfill.head.closed_form import procrustes
-from nobackfill.head.network import HeadNetwork, dropped
+from nobackfill.head.network import HeadNetwork, byte_dropout
 
 NEW, OLD, HIDDEN = 5, 3, 4
 
@@ -106,7 +106,7 @@ def test_what_is_embedded_has_unit_length():
 def test_dropout_loses_its_share_and_keeps_the_mean(share):
     torch.manual_seed(0)
     values = torch.ones(1001, 399)
-    out = dropped(values, share)
+    out = byte_dropout(values, share)
     lost = round(256 * share) / 256
     noise = 4 * sqrt(lost * (1 - lost) / values.numel())
     assert (out == 0).double().mean().item() == pytest.approx(lost, abs=noise)
@@ -117,7 +117,7 @@ def test_dropout_loses_its_share_and_keeps_the_mean(share):
 
 def test_dropout_takes_no_place_rather_than_another():
     torch.manual_seed(0)
-    out = dropped(torch.ones(20_000, 16), 0.25) == 0
+    out = byte_dropout(torch.ones(20_000, 16), 0.25) == 0
     noise = 5 * sqrt(0.25 * 0.75 / len(out))
     assert (out.double().mean(dim=0) - 0.25).abs().max() < noise  # as 8 come from one number
     both = (out.double().T @ out.double() / len(out)).fill_diagonal_(0.25**2)
@@ -131,7 +131,7 @@ def test_dropout_takes_no_place_rather_than_another():
 def test_dropout_of_any_share_and_any_number_of_entries(share, lost, shape):
     torch.manual_seed(0)
     values = torch.randn(shape).double()
-    out = dropped(values, share)
+    out = byte_dropout(values, share)
     assert (out.shape, out.dtype) == (shape, torch.float64)
     stays = out != 0
     if lost == 256:
@@ -148,7 +148,7 @@ def test_dropout_of_any_share_and_any_number_of_entries(share, lost, shape):
 def test_gradients_pass_where_values_stay_only(share):
     torch.manual_seed(0)
     values = torch.randn(31, 7, requires_grad=True)
-    out = dropped(values, share)
+    out = byte_dropout(values, share)
     out.sum().backward()
     lost = round(256 * share)
     factor = 0 if lost == 256 else 256 / (256 - lost)
@@ -159,7 +159,7 @@ def test_gradients_pass_where_values_stay_only(share):
 def test_the_seed_decides_what_is_lost():
     def draw(seed):
         torch.manual_seed(seed)
-        return dropped(torch.ones(9, 9), 0.5)
+        return byte_dropout(torch.ones(9, 9), 0.5)
 
     assert torch.equal(draw(0), draw(0))
     assert not torch.equal(draw(0), draw(1))

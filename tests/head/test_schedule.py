@@ -7,13 +7,11 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.head import initial_map as closed
-from nobackfill.head import schedule
+from nobackfill.head import fitting, schedule
 from nobackfill.head import validation as heldout
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner
-from nobackfill.head.schedule import Schedule, rounds
-from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.head.schedule import FitConfig, Schedule, rounds
 
 CONFIG = FitConfig(epochs=2, batch_size=16, learning_rate=0.1)
 
@@ -174,14 +172,14 @@ def test_time_counts_from_when_it_is_told(fit, parts, recording, clock, monkeypa
 
 def test_measuring_takes_time_too(fit, parts, recording, clock, monkeypatch, in_place):
     ticking(monkeypatch, clock, 1.0)
-    measure = heldout.asked
+    measure = heldout.new_old_map
 
     def slow(*given):
         clock.seconds += 5.0
         return measure(*given)
 
     config = replace(CONFIG, epochs=9, seconds=12.0)
-    in_place("asked", slow)
+    in_place("new_old_map", slow)
     _, progress, steps = fit(parts, "recording", config)
     assert (steps, len(progress.history)) == (7, 2)  # 4 steps, 5 seconds, 3 steps
 
@@ -205,29 +203,29 @@ def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch, tmp_p
 def test_seconds_count_from_the_beginning_of_a_fit(items, head, clock, monkeypatch):
     data = items()
     ticking(monkeypatch, clock, 1.0)
-    choose = closed.choose_closed_form
+    choose = fitting.choose_closed_form
 
     def slow(*given):
         clock.seconds += 5.0
         return choose(*given)
 
-    monkeypatch.setattr("nobackfill.head.head.choose_closed_form", slow)
+    monkeypatch.setattr("nobackfill.head.fitting.choose_closed_form", slow)
     done = head(seconds=8.0, batch_size=16).fit(data.new, data.old, data.labels)
-    assert "8 seconds were up after 3 of 15 steps" in done.notes_[0]
+    assert "the limit of 8 seconds ended training after 3 of 15 steps" in done.notes_[0]
 
 
 def test_time_that_was_up_before_the_first_step_is_told(items, head):
     data = items()
     done = head(seconds=0.0).fit(data.new, data.old, data.labels)
     assert done.progress_.history == []
-    assert "0 seconds were up after 0 of " in done.notes_[0]
+    assert "the limit of 0 seconds ended training after 0 of " in done.notes_[0]
 
 
 @pytest.mark.parametrize("method", ["independent", "unibct_spr"])
 def test_a_method_that_makes_no_step_of_a_batch_is_not_late(items, head, method):
     data = items()
     done = head(method, seconds=1e6, epochs=8).fit(data.new, data.old, data.labels)
-    assert not [note for note in done.notes_ if "seconds were up" in note]
+    assert not [note for note in done.notes_ if "ended training" in note]
 
 
 def test_batches_without_a_step_are_seen_all_the_same(fit, parts):

@@ -118,7 +118,7 @@ def test_an_earlier_head_is_not_forgotten(files, head):
 def test_a_column_of_that_name_with_something_else_is_told(files, head):
     done = head(epochs=1).fit(*files())
     new, _ = files(columns={"fitted": ["well"] * 90})
-    with pytest.raises(DataError, match="`fitted` to tell by true or false .*'well'.*Rename it"):
+    with pytest.raises(DataError, match="`fitted` must be true .*'well'.*Rename it"):
         done.transform(new)
 
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from nobackfill.errors import DataError
-from nobackfill.head import supervision
+from nobackfill.head import split
+from nobackfill.head.split import hold_out, tightness_of
 from nobackfill.head.supervision import (
     classes_of,
     classes_of_pairs,
-    hold_out,
     notes_on_classes,
-    tightness_of,
 )
 
 
@@ -83,9 +82,9 @@ def test_an_item_that_is_relevant_to_nothing_has_no_class():
 
 def test_unknown_ids_and_lists_that_are_none_are_told():
     ids = np.array(["a", "b"])
-    with pytest.raises(DataError, match="2 have none, the first being 'x', 'y'"):
+    with pytest.raises(DataError, match="2 items of the pairs .* first are 'x', 'y'"):
         classes_of_pairs(ids, {"a": ["x"], "y": ["b"]})
-    with pytest.raises(DataError, match="that of 'a' is a text"):
+    with pytest.raises(DataError, match="those of 'a' are a text"):
         classes_of_pairs(ids, {"a": "b"})
 
 
@@ -133,7 +132,7 @@ def test_where_two_cannot_be_held_out_none_is(classes):
 @pytest.mark.parametrize("block", [7, 1000])
 @pytest.mark.parametrize("precision", [torch.float16, torch.float32, torch.float64])
 def test_tightness_is_the_length_of_the_mean_direction(monkeypatch, block, precision):
-    monkeypatch.setattr(supervision, "BLOCK", block)
+    monkeypatch.setattr(split, "BLOCK", block)
     generator = torch.Generator().manual_seed(0)
     classes = torch.arange(40) % 6 - 1  # every sixth in none
     lengths = torch.arange(1, 41)[:, None]  # which do not matter

@@ -42,7 +42,7 @@ def assess(
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
-    from nobackfill.head.read_files import read_for_fit
+    from nobackfill.head.inputs import read_for_fit
     from nobackfill.report.page import check_page, names_apart
 
     if report is not None:

@@ -42,7 +42,7 @@ def embed(
 
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
-        from nobackfill.head.read_files import modality_of
+        from nobackfill.head.inputs import modality_of
         from nobackfill.vectors import load_vectors
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))

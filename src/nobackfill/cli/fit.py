@@ -64,7 +64,7 @@ def fit(
     from nobackfill.core.device import choose_device
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
-    from nobackfill.head.read_files import read_for_fit
+    from nobackfill.head.inputs import read_for_fit
     from nobackfill.head.storage import check_place
 
     check_place(output, overwrite=overwrite)  # before the fit

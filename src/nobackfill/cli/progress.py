@@ -17,7 +17,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from nobackfill.data.loader import Batch, Batches
-    from nobackfill.head.schedule_progress import Progress as Fitting
+    from nobackfill.head.schedule import Progress as Fitting
     from nobackfill.training.loop import Epoch
 
 DELAY = 2.0  # seconds before the bar of a search appears

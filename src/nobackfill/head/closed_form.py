@@ -1,4 +1,4 @@
-"""Maps from the new space into the old one in closed form: no labels, no training."""
+"""Closed-form maps from the new space into the old one; they need no labels and no training."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.head.examples import Examples
 
-SAME = 1e-12  # variance that is nothing but rounding
-BLOCK = 16_384  # rows that are looked at in one go
+ROUNDING = 1e-12  # largest variance that rounding alone explains
+BLOCK = 16_384  # rows per block
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # of the ridge regressions that a head tries
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class Affine:
     bias: Float[Tensor, " old_dim"]
 
     def to(self, precision: torch.dtype) -> "Affine":
-        """The same map in another precision."""
+        """Converts the map to another precision."""
         return Affine(self.weight.to(precision), self.bias.to(precision))
 
     def __call__(self, new: Float[Tensor, "rows new_dim"]) -> Float[Tensor, "rows old_dim"]:
@@ -37,9 +39,9 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    r"""All that a map in closed form must know of the vectors of both models.
+    r"""Statistics of both models' vectors from which every closed form follows.
 
-    With unit rows less their means, :math:`\tilde N` and :math:`\tilde O`:
+    With centred unit rows, :math:`\tilde N` and :math:`\tilde O`:
 
     Attributes:
         new_mean: :math:`\bar n`.
@@ -55,47 +57,49 @@ class Moments:
 
 
 def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
-    """Adds up what closed forms must know; vectors are looked at once, a part at a time.
+    """Computes the statistics in one pass over blocks of vectors.
 
-    Products are made in single precision (double where the vectors are) about the means of the
-    first part, so that little cancels, and added up in double.
+    Products are computed in single precision (double for double vectors) about the means of the
+    first block, which limits cancellation. Sums are accumulated in double precision.
 
     Args:
-        parts: New vectors of some items with the old vectors of the same, then those of others.
+        parts: Blocks of new vectors, each with the old vectors of the same items.
     """
-    about: list[Tensor] = []
+    centres: list[Tensor] = []
     rows = 0
     for new, old in parts:
         unit = [_unit(side) for side in (new, old)]
-        if not about:
-            about = [part.mean(dim=0).double() for part in unit]
-            sums = [torch.zeros_like(middle) for middle in about]
-            squares = torch.zeros_like(about[1][0])
-            new_new, old_new = about[0].outer(about[0]) * 0, about[1].outer(about[0]) * 0
-        for part, middle, total in zip(unit, about, sums, strict=True):
-            total += part.sub_(middle).sum(dim=0)
+        # The means of the first block are the origin of all sums.
+        if not centres:
+            centres = [part.mean(dim=0).double() for part in unit]
+            sums = [torch.zeros_like(centre) for centre in centres]
+            squares = torch.zeros_like(centres[1][0])
+            new_new, old_new = centres[0].outer(centres[0]) * 0, centres[1].outer(centres[0]) * 0
+        for part, centre, total in zip(unit, centres, sums, strict=True):
+            total += part.sub_(centre).sum(dim=0)
         new_new += unit[0].T @ unit[0]
         old_new += unit[1].T @ unit[0]
         squares += unit[1].square().sum()
         rows += len(new)
     if rows < 2:
-        raise DataError(f"wanted two items or more to fit a map to, but got {rows}.")
+        raise DataError(f"A map needs two items or more, but there are {rows}. Pass more items.")
+    # Move the origin to the means of all rows.
     shift = [total / rows for total in sums]
     new_new -= rows * shift[0].outer(shift[0])
     old_new -= rows * shift[1].outer(shift[0])
     _check_spread("new", new_new.trace(), rows)
     _check_spread("old", squares - rows * shift[1].square().sum(), rows)
-    means = [middle + more for middle, more in zip(about, shift, strict=True)]
+    means = [centre + offset for centre, offset in zip(centres, shift, strict=True)]
     return Moments(means[0], means[1], new_new, old_new)
 
 
-def in_parts(
+def paired_blocks(
     new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "old_rows old_dim"]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """New and old vectors of the same items, some at a time."""
+    """Yields new and old vectors of the same items, block by block."""
     if len(new) != len(old):
         raise DataError(
-            f"wanted a new and an old vector of each item, but got {len(new)} and {len(old)}."
+            f"There are {len(new)} new and {len(old)} old vectors. Pass one of each per item."
         )
     return zip(new.split(BLOCK), old.split(BLOCK), strict=True)
 
@@ -103,13 +107,13 @@ def in_parts(
 def procrustes(
     new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "old_rows old_dim"]
 ) -> Affine:
-    """The rotation that brings new vectors to old ones; see `procrustes_of`.
+    """Fits the rotation of new vectors onto old ones; see `procrustes_of`.
 
     Args:
-        new: New vectors of some items.
+        new: New vectors.
         old: Old vectors of the same items.
     """
-    return procrustes_of(moments(in_parts(new, old))).to(_precision(new))
+    return procrustes_of(moments(paired_blocks(new, old))).to(_precision(new))
 
 
 def ridge(
@@ -118,58 +122,74 @@ def ridge(
     *,
     strength: float = 0.01,
 ) -> Affine:
-    """The linear map with the least squared error, kept small; see `ridge_of`.
+    """Fits a linear map by ridge regression; see `ridge_of`.
 
     Args:
-        new: New vectors of some items.
+        new: New vectors.
         old: Old vectors of the same items.
-        strength: How small it is kept.
+        strength: Strength of the penalty.
     """
-    return ridge_of(moments(in_parts(new, old)), strength=strength).to(_precision(new))
+    return ridge_of(moments(paired_blocks(new, old)), strength=strength).to(_precision(new))
 
 
-def procrustes_of(known: Moments) -> Affine:
-    r"""The rotation (and projection, where dimensions differ) that brings new vectors to old ones.
+def procrustes_of(statistics: Moments) -> Affine:
+    r"""Rotation (and projection, if dimensions differ) of new vectors onto old ones.
 
     .. math::
         R = U V^\top \;\text{with}\; U S V^\top = \tilde O^\top \tilde N, \qquad
         v \mapsto \bar o + s R (v - \bar n), \qquad
         s = \frac{\sum S}{\lVert \tilde N R^\top \rVert^2}
 
-    with unit rows, their means :math:`\bar n, \bar o`, and what is left of them :math:`\tilde N,
-    \tilde O` (centred Procrustes; Schönemann, 1966). Where new vectors are longer, the scale is the
-    best one for what the projection leaves of them.
+    with the means :math:`\bar n, \bar o` of the unit rows and the centred rows :math:`\tilde N,
+    \tilde O` (centred Procrustes; Schönemann, 1966). If the new vectors have more dimensions, the
+    scale is the best one for their projection.
     """
-    left, size, right = torch.linalg.svd(known.old_new, full_matrices=False)
+    left, size, right = torch.linalg.svd(statistics.old_new, full_matrices=False)
     turn = left @ right
-    weight = (size.sum() / (turn @ known.new_new @ turn.T).trace()) * turn
-    return Affine(weight, known.old_mean - weight @ known.new_mean)
+    weight = (size.sum() / (turn @ statistics.new_new @ turn.T).trace()) * turn
+    return Affine(weight, statistics.old_mean - weight @ statistics.new_mean)
 
 
-def ridge_of(known: Moments, *, strength: float = 0.01) -> Affine:
-    r"""The linear map with the least squared error, kept small.
+def ridge_of(statistics: Moments, *, strength: float = 0.01) -> Affine:
+    r"""Linear map with the least penalised squared error.
 
     .. math::
         W = \tilde O^\top \tilde N \left( \tilde N^\top \tilde N + \lambda
         \tfrac{\lVert \tilde N \rVert^2}{d} I \right)^{-1}, \qquad b = \bar o - W \bar n
 
-    with unit rows, centred as in `procrustes_of`, and :math:`d` the new dimension: the strength
-    :math:`\lambda` is in units of the mean variance of a dimension.
+    with rows as in `procrustes_of` and the new dimension :math:`d`. The strength :math:`\lambda`
+    is in units of the mean variance of a dimension.
 
     Args:
-        known: Of the vectors.
+        statistics: Statistics of the vectors.
         strength: :math:`\lambda`.
     """
     if strength <= 0:
-        raise ConfigError(f"wanted a strength above 0, but got {strength}.")
-    spread = known.new_new.clone()
+        raise ConfigError(f"`strength` must be above 0, but it is {strength}.")
+    spread = statistics.new_new.clone()
     spread.diagonal().add_(strength * spread.diagonal().mean())
-    weight = torch.linalg.solve(spread, known.old_new.T).T
-    return Affine(weight, known.old_mean - weight @ known.new_mean)
+    weight = torch.linalg.solve(spread, statistics.old_new.T).T
+    return Affine(weight, statistics.old_mean - weight @ statistics.new_mean)
+
+
+def closed_forms(
+    examples: Examples, *, modality: int | None = None, width: int | None = None
+) -> Iterator[tuple[str, Affine]]:
+    """Yields the name of every closed form with its map.
+
+    Args:
+        examples: Items to fit the maps to.
+        modality: Number of the only modality to fit to; None for all items.
+        width: Number of dimensions of that modality; None for all.
+    """
+    statistics = moments((new[:, :width], old) for new, old in examples.blocks(modality))
+    yield "procrustes", procrustes_of(statistics).to(torch.float32)
+    for strength in STRENGTHS:
+        yield f"ridge {strength:g}", ridge_of(statistics, strength=strength).to(torch.float32)
 
 
 def _precision(vectors: Tensor) -> torch.dtype:
-    """Single, or double where the vectors are."""
+    """Double for double vectors, else single."""
     return torch.promote_types(vectors.dtype, torch.float32)
 
 
@@ -178,9 +198,9 @@ def _unit(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
 
 
 def _check_spread(side: str, total: Tensor, rows: int) -> None:
-    """Refuses vectors that are all the same."""
-    if not total > SAME * rows:  # or NaN
+    """Raises DataError if all vectors are equal."""
+    if not total > ROUNDING * rows:  # or NaN
         raise DataError(
-            f"wanted {side} vectors that differ from each other, but they all point the same way, "
-            f"or hold NaN: no map can be found. Check what embedded them."
+            f"The {side} vectors do not differ from each other, or contain NaN, so no map can be "
+            f"fitted. Check the model that embedded them."
         )

@@ -5,7 +5,7 @@ import json
 from math import sqrt
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,10 @@ from safetensors.numpy import save_file
 
 from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.head import CompatibleHead
 from nobackfill.head.storage import Arrays
+
+if TYPE_CHECKING:
+    from nobackfill.head.head import CompatibleHead
 
 OPSET, IR_VERSION = 17, 8  # of early 2022: most of what runs ONNX today reads these
 TOLERANCE = 1e-5
@@ -22,7 +24,7 @@ TOLERANCE = 1e-5
 Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias, and the module that comes after
 
 
-def to_onnx(head: CompatibleHead, path: Path | str) -> None:
+def to_onnx(head: "CompatibleHead", path: Path | str) -> None:
     """Writes an ONNX file: `new` in, `compatible` out, any number of rows, as `transform` has them.
 
     The file is run before it takes its place; where it differs from the head, there is none.
@@ -41,7 +43,7 @@ def to_onnx(head: CompatibleHead, path: Path | str) -> None:
         check_onnx(runtime, unfinished, head)
 
 
-def onnx_files(head: CompatibleHead, path: Path) -> dict[Path, CompatibleHead]:
+def onnx_files(head: "CompatibleHead", path: Path) -> "dict[Path, CompatibleHead]":
     """What is to be written where: of several modalities one each, such as `head.text.onnx`.
 
     Args:
@@ -56,7 +58,7 @@ def onnx_files(head: CompatibleHead, path: Path) -> dict[Path, CompatibleHead]:
     }
 
 
-def check_single(head: CompatibleHead) -> None:
+def check_single(head: "CompatibleHead") -> None:
     """Refuses a head with several modalities: other formats have one map."""
     if len(head.modalities_) > 1:
         raise ConfigError(
@@ -142,7 +144,7 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
     return model
 
 
-def check_onnx(runtime: Any, path: Path, head: CompatibleHead) -> None:
+def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:
     """Runs the file on random vectors; raises where it differs from the head."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
@@ -159,7 +161,7 @@ def check_onnx(runtime: Any, path: Path, head: CompatibleHead) -> None:
             )
 
 
-def to_sentence_transformers(head: CompatibleHead, folder: Path | str) -> None:
+def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None:
     r"""Writes modules that follow those of a sentence-transformers model.
 
     .. code-block:: python

@@ -1,9 +1,8 @@
-"""Fits a head by a method, stopped where held-out classes say so."""
+"""Fits a network: closed form first, then a method, with early stopping on held-out classes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import cos, isnan, pi
 from time import monotonic
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -11,17 +10,84 @@ from torch import Tensor, nn
 
 from nobackfill.core.config import resolve_options
 from nobackfill.core.seeding import seeded
+from nobackfill.head.closed_form import Affine, closed_forms, moments
 from nobackfill.head.cuda_graph import RecordedStep
 from nobackfill.head.examples import Examples
-from nobackfill.head.multimodal import Network
-from nobackfill.head.schedule import Round, Schedule, rounds
-from nobackfill.head.schedule_progress import Progress
-from nobackfill.head.schedule_settings import FitConfig
-from nobackfill.head.validation import asked, mapped
+from nobackfill.head.network import ExtraDims, HeadNetwork, Network
+from nobackfill.head.schedule import FitConfig, Progress, Round, Schedule, rounds
+from nobackfill.head.validation import (
+    choose_queries,
+    compare_stored,
+    embed_rows,
+    new_old_map,
+    retrieval_map,
+)
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import class_means
+
+DEFAULT_FORM = "ridge 0.001"  # closed form of a fit without held-out classes
+SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)  # lengths of the extra dimensions to choose from
+
+
+def forms_by_modality(network: Network, examples: Examples) -> dict[str, list[Affine]]:
+    """Returns every closed form by name: a list with one map per modality."""
+    forms = [
+        dict(closed_forms(examples, modality=modality, width=width))
+        for modality, width in enumerate(network.widths)
+    ]
+    return {name: [maps[name] for maps in forms] for name in forms[0]}
+
+
+def choose_closed_form(network: Network, examples: Examples, held_out: Examples | None) -> Progress:
+    """Starts the network from the closed form that is best on the held-out classes.
+
+    Without held-out classes it starts from `DEFAULT_FORM`. All modalities use the same form.
+    """
+    progress, forms = Progress(), forms_by_modality(network, examples)
+    for name, affines in forms.items():
+        network.start_from(*affines)
+        progress.closed[name] = float("nan") if held_out is None else new_old_map(network, held_out)
+    progress.start = DEFAULT_FORM
+    if held_out is not None:
+        progress.start = max(progress.closed, key=lambda name: progress.closed[name])
+    network.start_from(*forms[progress.start])
+    return progress
+
+
+def learn(
+    network: Network,
+    examples: Examples,
+    held_out: Examples | None,
+    config: FitConfig,
+    *,
+    begun: float,
+    watch: Callable[[Progress], None],
+) -> tuple[Progress, tuple[str, ...]]:
+    """Starts from a closed form, trains by the method, then compares what to store.
+
+    Returns:
+        Record of the fit, and notes on it.
+    """
+    progress = choose_closed_form(network, examples, held_out)
+    notes: tuple[str, ...] = ()
+    if held_out is not None:
+        steps = fit_network(
+            network,
+            examples,
+            held_out,
+            config=config,
+            progress=progress,
+            begun=begun,
+            watch=watch,
+        )
+        notes = training_notes(progress, steps, config)
+    if config.extra and isinstance(network, HeadNetwork):
+        add_extra(network, examples, held_out, extra=config.extra)
+    if held_out is not None:
+        progress.stored = compare_stored(network, held_out)
+    return progress, notes
 
 
 def fit_network(
@@ -29,78 +95,116 @@ def fit_network(
     examples: Examples,
     held_out: Examples,
     *,
-    method: str,
-    options: Mapping[str, Any],
     config: FitConfig,
     progress: Progress,
     begun: float | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> int:
-    """Trains the network in place; it ends as it was where the held-out classes liked it best.
+    """Trains the network in place and keeps the weights that are best on the held-out classes.
 
     Args:
-        network: Begun in closed form.
-        examples: What to fit on, with classes.
-        held_out: Of other classes.
-        method: A name of `METHODS`.
-        options: Of the method.
-        config: How long and how fast.
-        progress: Is brought up to date after each round.
-        begun: From when on its seconds count, by `time.monotonic`; from now on if not given.
-        watch: Is shown the progress.
+        network: Network that starts from a closed form.
+        examples: Items to fit on, with classes.
+        held_out: Items of other classes.
+        config: Settings of the fit.
+        progress: Record to update after each round.
+        begun: Start of the time limit, by `time.monotonic`; None for now.
+        watch: Callback that receives the progress after each round.
 
     Returns:
-        How many steps were made; 0 where the method had nothing to learn by.
+        Number of steps that updated the network; 0 if the method had no loss to minimise.
     """
     begun = monotonic() if begun is None else begun
-    learner = Learner(network, examples, method, options, config, begun=begun)
+    learner = Learner(network, examples, config, begun=begun)
     progress.planned = learner.schedule.total
-    best, kept = progress.closed[progress.start], weights_of(network)
+    best, best_weights = progress.closed[progress.start], weights_of(network)
     steps, waited = 0, 0
-    for number, one in enumerate(rounds(examples, config)):
-        if learner.schedule.is_over:
+    for number, current in enumerate(rounds(examples, config)):
+        if learner.schedule.done >= 1:
             break
-        made = learner.train(one, number)
-        value = asked(network, held_out)
+        # Train, then measure on the held-out classes.
+        updates = learner.train(current, number)
+        value = new_old_map(network, held_out)
         progress.history.append(value)
         progress.done = learner.schedule.done
-        steps, waited = steps + made, waited + (made > 0)
+        steps, waited = steps + updates, waited + (updates > 0)
+        # Keep the best weights, and stop when they stay the best.
         if value > best:
             best, progress.best, waited = value, number + 1, 0
-            kept = weights_of(network)
+            best_weights = weights_of(network)
         watch(progress)
         if isnan(value) or waited >= config.patience:
             break
     progress.seen, progress.late = learner.schedule.steps, learner.schedule.is_late
-    network.load_state_dict(kept)
+    network.load_state_dict(best_weights)
     network.eval()
     return steps
 
 
-class Learner:
-    """A network in training: its method, its optimizer, and how far it is.
+def add_extra(
+    network: HeadNetwork, examples: Examples, held_out: Examples | None, *, extra: int
+) -> dict[float, float]:
+    """Appends extra dimensions to a fitted network, with the scale that is best when held out.
 
     Args:
-        network: Is trained in place.
-        examples: What to fit on, with classes.
-        method: A name of `METHODS`.
-        options: Of the method.
-        config: How long and how fast.
-        begun: From when on its seconds count, by `time.monotonic`.
+        network: Fitted network; its map into the old space stays as it is.
+        examples: Items that determine the directions.
+        held_out: Items of other classes, on which new vectors search each other; None for a scale
+            of 1.
+        extra: Number of extra dimensions.
+
+    Returns:
+        New/new mAP on the held-out classes of each scale.
+    """
+    module = ExtraDims(examples.new.shape[1], extra).to(examples.old.device)
+    module.start_from(moments(examples.blocks()))
+    values: dict[float, float] = {}
+    if held_out is not None:
+        blocks = [new for new, _ in held_out.blocks()]
+        mapped = torch.cat([embed_rows(network, new) for new in blocks])
+        with torch.no_grad():
+            behind = torch.cat([module(new) for new in blocks])
+        places = choose_queries(held_out)
+        for scale in SCALES:
+            stored = torch.cat([mapped, scale * behind], dim=1)
+            values[scale] = retrieval_map(stored[places], stored, places, held_out)
+        module.scale.fill_(max(values, key=lambda scale: values[scale]))
+    network.extra = module
+    return values
+
+
+def training_notes(progress: Progress, steps: int, config: FitConfig) -> tuple[str, ...]:
+    """Returns a note if training diverged, ran out of time or had nothing to minimise."""
+    if any(isnan(value) for value in progress.history):
+        return (
+            f"training diverged at a learning rate of {config.learning_rate:g} and was stopped",
+        )
+    if progress.late:
+        return (
+            f"the limit of {config.seconds:g} seconds ended training after {progress.seen:,} of "
+            f"{progress.planned:,} steps; the learning rate fell over that time",
+        )
+    if steps == 0 and progress.history:
+        return (
+            f"`{config.method}` had no loss to minimise, so the head is a closed-form map: set "
+            f"`classification` above 0, or choose another method",
+        )
+    return ()
+
+
+class Learner:
+    """A network in training, with its method, optimizer and schedule.
+
+    Args:
+        network: Network to train in place.
+        examples: Items to fit on, with classes.
+        config: Settings of the fit.
+        begun: Start of the time limit, by `time.monotonic`.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        examples: Examples,
-        method: str,
-        options: Mapping[str, Any],
-        config: FitConfig,
-        *,
-        begun: float,
-    ):
+    def __init__(self, network: Network, examples: Examples, config: FitConfig, *, begun: float):
         self.network, self.examples, self.config = network, examples, config
-        self.method = make_method(method, options, examples, config)
+        self.method = make_method(examples, config)
         device = examples.old.device
         records = examples.is_on_gpu and not self.method.data_dependent
         rate = config.learning_rate
@@ -114,16 +218,17 @@ class Learner:
         self.schedule = Schedule(config, len(examples), begun)
         self.recorded = RecordedStep(self.step, config.batch_size, device) if records else None
 
-    def train(self, one: Round, number: int) -> int:
-        """Learns from a round, as far as time goes; returns how many steps were made."""
+    def train(self, current: Round, number: int) -> int:
+        """Trains for a round, or until the time limit; returns the number of updates."""
         with seeded(self.config.seed + number):
-            if one.begins_epoch:
-                start_epoch(self.method, self.network, self.examples, one.epoch, self.config.epochs)
+            if current.begins_epoch:
+                epoch, epochs = current.epoch, self.config.epochs
+                start_epoch(self.method, self.network, self.examples, epoch, epochs)
                 if self.recorded is not None:
                     self.recorded.forget()
             self.network.train()
             steps = 0
-            for places in one.batches:
+            for places in current.batches:
                 if (done := self.schedule.done) >= 1:
                     break
                 self._set_rate(self.config.learning_rate * (1 + cos(pi * done)) / 2)
@@ -138,15 +243,15 @@ class Learner:
     def _set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)  # where a recording reads it
+                group["lr"].fill_(rate)  # in place, where the CUDA graph reads it
             else:
                 group["lr"] = rate
 
     def step(self, places: Int[Tensor, " batch"]) -> bool:
-        """One step on some items; none where the method has nothing to learn by, as at first."""
+        """Makes a step on a batch; returns False if the method has no loss yet."""
         classes = self.examples.classes
         assert classes is not None
-        new = self.network(*self.examples.given(places))
+        new = self.network(*self.examples.network_inputs(places))
         terms = self.method(new, classes[places], items=places)
         weight = {"classification": self.config.classification}
         loss = torch.stack([weight.get(name, 1.0) * value for name, value in terms.items()]).sum()
@@ -159,22 +264,20 @@ class Learner:
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
-    """A copy."""
+    """Returns a copy of the weights."""
     return {name: value.clone() for name, value in network.state_dict().items()}
 
 
-def make_method(
-    name: str, options: Mapping[str, Any], examples: Examples, config: FitConfig
-) -> Method:
-    """A method that knows the old vectors of the examples, and nothing else of the old model."""
+def make_method(examples: Examples, config: FitConfig) -> Method:
+    """Makes a method that gets nothing of the old model but the old vectors of the examples."""
     assert examples.classes is not None
-    number, prototypes = examples.number, None
-    if "prototypes" in METHODS[name].needs:
+    kind, number, prototypes = METHODS[config.method], examples.number, None
+    if "prototypes" in kind.needs:
         prototypes = class_means(examples.old, examples.classes, number)
     old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
-    checked = resolve_options(METHODS[name], options, where="options")
+    options = resolve_options(kind, config.options or {}, where="options")
     with seeded(config.seed + 1):
-        method = METHODS[name](old, number, **checked)
+        method = kind(old, number, **options)
     if isinstance(method, ClassifyingMethod):
         method.classifies = config.classification > 0
     return method.to(examples.new.device)
@@ -183,13 +286,13 @@ def make_method(
 def start_epoch(
     method: Method, network: Network, examples: Examples, epoch: int, epochs: int
 ) -> None:
-    """Tells the method that an epoch begins."""
+    """Starts an epoch of the method, which may request new embeddings or prototypes."""
     classes = examples.classes
     assert classes is not None
 
     def embeddings() -> Float[Tensor, "items old_dim"]:
-        parts = [mapped(network, *examples.given(places)) for places in examples.places()]
-        return torch.cat(parts)
+        blocks = (examples.network_inputs(places) for places in examples.places())
+        return torch.cat([embed_rows(network, *inputs) for inputs in blocks])
 
     method.start_epoch(
         epoch,

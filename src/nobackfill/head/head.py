@@ -1,4 +1,4 @@
-"""CompatibleHead: fitted on two files of vectors, used like any transformer of scikit-learn."""
+"""CompatibleHead, a scikit-learn transformer that is fitted on vectors of two models."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -11,76 +11,77 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import resolve_options, suggest
+from nobackfill.core.config import suggest
 from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.head.fitting import fit_network
-from nobackfill.head.initial_map import choose_closed_form
-from nobackfill.head.inputs import Rows, check_lengths, matched, partner_notes
+from nobackfill.head.export import to_onnx, to_sentence_transformers
+from nobackfill.head.fitting import learn
+from nobackfill.head.inputs import (
+    Rows,
+    check_lengths,
+    match_items,
+    partner_notes,
+    space_fingerprint,
+)
 from nobackfill.head.multimodal import (
     Modality,
-    ModalityNetwork,
-    Network,
-    asked_modalities,
     check_fitted,
     check_padding,
-    make_network,
-    told_modalities,
+    modalities_of_items,
+    modalities_of_rows,
     widths_of,
 )
-from nobackfill.head.network import HeadNetwork
-from nobackfill.head.schedule_progress import Progress
-from nobackfill.head.schedule_settings import FitConfig, check_config, check_method
-from nobackfill.head.seen_items import Marks, marks_of_maps, with_fitted
-from nobackfill.head.split import Parts, check_kind, divide, told_classes
+from nobackfill.head.network import Network, make_network
+from nobackfill.head.save_load import extract_modality, read_head, save_head
+from nobackfill.head.schedule import FitConfig, Progress, check_config
+from nobackfill.head.seen_items import Marks, columns_with_fitted, fit_marks
+from nobackfill.head.split import split_items
 from nobackfill.head.storage import fingerprint
-from nobackfill.head.stored_side import add_extra, compare_stored
-from nobackfill.head.supervision import Pairs
-from nobackfill.head.validation import mapped
-from nobackfill.methods import METHODS
+from nobackfill.head.supervision import Pairs, check_supervision, resolve_classes
+from nobackfill.head.validation import embed_rows
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix
 from nobackfill.vectors.space import Space
 
-BLOCK = 65_536  # rows that are mapped in one go
+BLOCK = 65_536  # rows per block
 
 
 class CompatibleHead:
-    """Maps a new model's vectors so that they search the vectors an old model has stored.
+    """Maps vectors of a new model into the old space, to search vectors of the old model.
 
-    Nothing is needed but both models' vectors of some items and, for more than a map in closed
-    form, what belongs together: labels, pairs, or groups. A part of the classes is held out; the
-    head begins with the closed form that is best on them and is never worse than that there.
+    A fit needs vectors of both models for the same items. For more than a closed-form map it also
+    needs labels, pairs or groups. It holds out a part of the classes, starts from the closed form
+    that is best on them, and keeps nothing that is worse there.
 
     Args:
-        method: What to train by, a name of `nobackfill.METHODS`; not all will do.
-        options: Of the method.
+        method: Name of a method of `nobackfill.METHODS` that needs only old vectors.
+        options: Options of the method.
         hidden: Width of the correction to the linear map; 0 for none.
-        dropout: Of the correction, in training.
-        epochs: At most; it stops when the held-out classes gain no more.
-        batch_size: How many items make a step.
-        learning_rate: Of AdamW.
-        weight_decay: Of AdamW.
-        classification: Weight of the method's classification term, which costs new/old.
-        held_out: The share of classes that is held out.
-        together: How many items of a class come together into a batch. More may pay where there
-            are many thousand classes.
-        extra: How many dimensions to put behind those of the old space, for items that are embedded
-            again: old vectors have zeros there, so that nothing changes against them.
-        seconds: What a fit may take; None for no limit. With one, what comes out depends on how
-            fast the machine is.
-        seed: Of all that is random.
-        device: What to fit on.
+        dropout: Dropout of the correction in training.
+        epochs: Largest number of epochs; training stops when the held-out classes gain no more.
+        batch_size: Number of items per step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        classification: Weight of the method's classification term, which costs new/old mAP.
+        held_out: Share of classes to hold out.
+        together: Number of items of a class that come together into a batch. More than 1 may help
+            with many thousand classes.
+        extra: Number of extra dimensions behind those of the old space, for re-embedded items. Old
+            vectors have zeros there, so scores against them do not change.
+        seconds: Time limit of a fit; None for none. With a limit, the result depends on the speed
+            of the machine.
+        seed: Random seed.
+        device: Device to fit on.
 
     Attributes:
-        network_: The map.
-        progress_: How the fit went.
-        supervision_: What it used: "labels", "pairs", "groups" or "none".
-        space_: Of the vectors that it makes.
-        source_: Fingerprint of the space of the vectors that it maps, if known.
-        notes_: What a reader should know.
-        modalities_: Names of those that have a map each; none where one map is for all.
-        fitted_: Marks of the items that each map was fitted on; none where that is not known.
+        network_: Fitted network.
+        progress_: Record of the fit.
+        supervision_: Kind of supervision: "labels", "pairs", "groups" or "none".
+        space_: Space of the mapped vectors.
+        source_: Fingerprint of the space of the new vectors, if known.
+        notes_: Notes on the fit.
+        modalities_: Names of the modalities with a map each; empty if one map serves all.
+        fitted_: Marks of the items that each map was fitted on; empty if unknown.
 
     Example:
         >>> new, old = torch.randn(60, 8), torch.randn(60, 4)
@@ -100,21 +101,21 @@ class CompatibleHead:
 
     def __init__(
         self,
-        method: str = "cross_supcon",
+        method: str = FitConfig.method,
         *,
         options: dict[str, Any] | None = None,
-        hidden: int = 1024,
-        dropout: float = 0.3,
-        epochs: int = 30,
-        batch_size: int = 512,
-        learning_rate: float = 3e-4,
-        weight_decay: float = 1e-2,
-        classification: float = 0.0,
-        held_out: float = 0.2,
-        together: int = 1,
-        extra: int = 0,
-        seconds: float | None = None,
-        seed: int = 0,
+        hidden: int = FitConfig.hidden,
+        dropout: float = FitConfig.dropout,
+        epochs: int = FitConfig.epochs,
+        batch_size: int = FitConfig.batch_size,
+        learning_rate: float = FitConfig.learning_rate,
+        weight_decay: float = FitConfig.weight_decay,
+        classification: float = FitConfig.classification,
+        held_out: float = FitConfig.held_out,
+        together: int = FitConfig.together,
+        extra: int = FitConfig.extra,
+        seconds: float | None = FitConfig.seconds,
+        seed: int = FitConfig.seed,
         device: str = "cpu",
     ):
         self.method, self.options = method, options
@@ -125,14 +126,14 @@ class CompatibleHead:
         self.seconds, self.seed, self.device = seconds, seed, device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What it was made with, as scikit-learn asks for it."""
-        return {name: getattr(self, name) for name in _parameters()}
+        """Returns the settings by name, as scikit-learn requires."""
+        return {name: getattr(self, name) for name in PARAMETERS}
 
     def set_params(self, **params: Any) -> "CompatibleHead":
-        """Changes what it was made with; raises at a name that it does not know."""
+        """Changes settings; raises ConfigError for an unknown name."""
         for name, value in params.items():
-            if name not in _parameters():
-                raise ConfigError(f"unknown parameter `{name}`. {suggest(name, _parameters())}")
+            if name not in PARAMETERS:
+                raise ConfigError(f"unknown parameter `{name}`. {suggest(name, PARAMETERS)}")
             setattr(self, name, value)
         return self
 
@@ -147,70 +148,83 @@ class CompatibleHead:
         modality: Modality | None = None,
         watch: Callable[[Progress], None] = lambda progress: None,
     ) -> "CompatibleHead":
-        """Fits the map; returns the head itself.
+        """Fits the map and returns the head itself.
 
         Args:
-            new: New vectors. With ids (`Vectors`), they are matched with the old ones by id.
-            old: Old vectors of the same items, in the same order where they have no ids.
-            labels: The class of each item; those of the files where they have any.
-            pairs: In place of labels: of each query what is relevant to it, by id (or row number).
-            groups: In place of labels: what each item is a part of.
-            modality: Of each item, such as "image" or "text"; the column of the files where they
-                have it. Of several, each gets a map of its own.
-            watch: Is told after each epoch how far it is.
+            new: New vectors. Those with ids (`Vectors`) are matched with the old ones by id.
+            old: Old vectors of the same items, in the same order if they have no ids.
+            labels: Class of each item; None for the labels of the files, if they have any.
+            pairs: Relevant items of each query by id (or row number), in place of labels.
+            groups: Group of each item, in place of labels.
+            modality: Modality of each item, such as "image" or "text"; None for the column of the
+                files, if they have it. Each of several modalities gets a map of its own.
+            watch: Callback that receives the progress after each round.
         """
-        begun = monotonic()
-        self._check()
-        kind = check_kind(new, old, labels=labels, pairs=pairs, groups=groups)
-        ids, new_rows, old_rows, told = matched(new, old, use_labels=kind is None)
-        classes, where = told_classes(ids, told, labels=labels, pairs=pairs, groups=groups)
-        names, numbers = told_modalities(new, old, ids, modality)
-        self._check_extra(new_rows.shape[1])
+        begun, config = monotonic(), self._config()
+        check_config(config)
+        kind = check_supervision(new, old, labels=labels, pairs=pairs, groups=groups)
+        # Match the items and resolve their classes and modalities.
+        ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=kind is None)
+        classes, source = resolve_classes(
+            ids, file_labels, labels=labels, pairs=pairs, groups=groups
+        )
+        names, numbers = modalities_of_items(new, old, ids, modality)
+        if self.extra > new_rows.shape[1]:
+            raise ConfigError(
+                f"`extra` must be at most {new_rows.shape[1]}, the dimension of the new vectors, "
+                f"but it is {self.extra}."
+            )
+        # Hold out a part of the classes.
         stored = new_rows
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
-        parts = divide(
+        parts = split_items(
             new_rows,
             old_rows,
             classes,
-            where,
+            source,
             share=self.held_out,
             seed=self.seed,
             modality=numbers,
         )
         check_fitted(names, parts.fitted.modality, extra=self.extra)
-        self.supervision_, self.notes_ = parts.supervision, (*_alone(new, old, ids), *parts.notes)
+        # Fit the network.
         widths, old_dim = widths_of(new_rows, numbers, len(names)), old_rows.shape[1]
         with seeded(self.seed):
             network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
-        self._learn(network.to(self.device), parts, begun, watch)
+        self.progress_, notes = learn(
+            network.to(self.device), parts.fitted, parts.held_out, config, begun=begun, watch=watch
+        )
         self.network_, self.modalities_ = network.eval(), names
-        self.fitted_ = marks_of_maps(new, ids, stored, parts.rows, numbers)
-        self.source_ = _fingerprint(new)
-        self.space_ = self._space(old_dim, parent=_fingerprint(old))
+        # Record what was fitted on what.
+        self.supervision_ = parts.supervision
+        self.notes_ = (*partner_notes(old, new, ids), *parts.notes, *notes)
+        self.fitted_ = fit_marks(new, ids, stored, parts.rows, numbers)
+        self.source_ = space_fingerprint(new)
+        self.space_ = self._space(old_dim, parent=space_fingerprint(old))
         return self
 
     @property
     def stores(self) -> str:
-        """What held-out classes would rather have stored when items are embedded again.
+        """What to store for re-embedded items, by new/new mAP on the held-out classes.
 
-        "mapped" vectors, which old ones may stay beside, or new ones "as they are".
+        It is "mapped", which old vectors may be mixed with, or "as they are" for new vectors.
         """
         self._fitted()
-        found = self.progress_.stored
-        return max(found, key=lambda name: found[name]) if found else "mapped"
+        values = self.progress_.stored
+        return max(values, key=lambda name: values[name]) if values else "mapped"
 
     def transform(self, new: Rows, *, side: str = "query", modality: Modality | None = None) -> Any:
-        """New vectors as they search the old gallery; of the kind that came in.
+        """Maps new vectors into the old space; the result has the type of the input.
 
-        They are of unit length there; `extra` dimensions come behind it. A file of them gets a
-        column `fitted`, where it is known which items the head was fitted on.
+        Mapped vectors have unit length in the old space; `extra` dimensions follow. Vectors get a
+        column `fitted` if it is known which items the head was fitted on.
 
         Args:
             new: Vectors of the new model.
-            side: "query", or "gallery" for what to store when items are embedded again: where
-                `stores` says so, the new vectors as they are.
-            modality: For a head with several, that of all vectors, or of each; the column of the
-                file where it has one.
+            side: "query", or "gallery" for vectors to store for re-embedded items: the new vectors
+                themselves if `stores` is "as they are".
+            modality: Modality of all vectors, or of each, for a head with several; None for the
+                column of the vectors, if they have it.
         """
         if side not in ("query", "gallery"):
             raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
@@ -218,31 +232,32 @@ class CompatibleHead:
         rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
         if rows.shape[1] != network.new_dim:
             raise SpaceMismatch(
-                f"wanted new vectors of {network.new_dim} dimensions, as the head was fitted on, "
-                f"but got {tuple(rows.shape)}. Pass vectors of the same new model."
+                f"The head was fitted on new vectors of {network.new_dim} dimensions, but these "
+                f"have the shape {tuple(rows.shape)}. Pass vectors of the same new model."
             )
         if isinstance(new, Vectors):
             self._check_source(new)
-        numbers = asked_modalities(new, self.modalities_, len(rows), modality)
-        if isinstance(network, ModalityNetwork) and numbers is not None:
+        numbers = modalities_of_rows(new, self.modalities_, len(rows), modality)
+        if numbers is not None:
             check_padding(rows, numbers, network)
         if side == "gallery" and self.stores == "as they are":
             return new
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
         device = next(network.parameters()).device
         check_lengths(rows, ids)
-        assert self.space_.dim is not None  # as of all that is made here
+        # Map block by block.
+        assert self.space_.dim is not None
         out = torch.empty(len(rows), self.space_.dim, device=rows.device)
         for first in range(0, len(rows), BLOCK):
             block = rows[first : first + BLOCK].to(device, torch.float32)
             kinds = None if numbers is None else numbers[first : first + BLOCK].to(device)
-            out[first : first + BLOCK] = mapped(network, block, kinds)
+            out[first : first + BLOCK] = embed_rows(network, block, kinds)
         if isinstance(new, Vectors):
             return Vectors(
                 new.ids,
                 out,
                 new.labels,
-                columns=with_fitted(new, self.fitted_),
+                columns=columns_with_fitted(new, self.fitted_),
                 space=self.space_,
                 compatible_dim=network.old_dim if network.extra else None,
             )
@@ -254,111 +269,56 @@ class CompatibleHead:
         return self.transform(new, modality=options.get("modality") if self.modalities_ else None)
 
     def for_modality(self, name: str) -> "CompatibleHead":
-        """The head of one of several modalities alone, as if it had never had others.
+        """Returns the head of a single modality.
 
-        It takes vectors of that modality's own length, without zeros behind.
+        It takes vectors of that modality's own dimension, without zeros at the end.
         """
-        from nobackfill.head.save_load import one_modality
-
         self._fitted()
-        return one_modality(self, name)
+        return extract_modality(self, name)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes config.json, model.safetensors, space.json and maybe fitted.npy into a folder.
+        """Writes config.json, model.safetensors, space.json and, if known, fitted.npy to a folder.
 
-        Of several modalities, into a folder below for each; see `nobackfill.head.save_load`. A head
-        that was there goes away; a trained run is not touched.
+        Several modalities get a subfolder each; see `nobackfill.head.save_load`. A head in the
+        folder is replaced; a trained run is never touched.
         """
-        from nobackfill.head.save_load import save_head
-
         self._fitted()
         save_head(self, Path(folder))
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, device: str = "cpu") -> "CompatibleHead":
-        """Reads what `save_pretrained` wrote."""
-        from nobackfill.head.save_load import read_head
-
+        """Reads a head that `save_pretrained` wrote."""
         return read_head(Path(folder), cls, device=device)
 
     def to_onnx(self, path: Path | str) -> None:
-        """Writes an ONNX file that does the same; see `nobackfill.head.export.to_onnx`."""
-        from nobackfill.head.export import to_onnx
-
+        """Writes the head as an ONNX file; see `nobackfill.head.export.to_onnx`."""
         to_onnx(self, path)
 
     def to_sentence_transformers(self, folder: Path | str) -> None:
-        """Writes modules; see `nobackfill.head.export.to_sentence_transformers`."""
-        from nobackfill.head.export import to_sentence_transformers
-
+        """Writes the head as modules; see `nobackfill.head.export.to_sentence_transformers`."""
         to_sentence_transformers(self, folder)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The weights by name, as arrays."""
+        """Returns the weights by name, as arrays."""
         state = self._fitted().state_dict()
         return {name: t.detach().cpu().contiguous().numpy() for name, t in state.items()}
 
     def _fitted(self) -> Network:
         if not hasattr(self, "network_"):
-            raise DataError("wanted a fitted head, but this one is not. Call `fit` first.")
+            raise DataError("This head is not fitted. Call `fit` first.")
         return self.network_
 
     def _check_source(self, new: Vectors) -> None:
-        """Refuses vectors of another model than the head was fitted on."""
+        """Raises SpaceMismatch for vectors of another model than the head was fitted on."""
         if self.source_ and new.space and new.space.fingerprint != self.source_:
             raise SpaceMismatch(
-                f"wanted vectors of the space {self.source_}, as the head was fitted on, but these "
-                f"are of {new.space.fingerprint}. Embed with the same new model, or fit a head for "
-                f"this one."
+                f"The head was fitted on vectors of the space {self.source_}, but these are of "
+                f"{new.space.fingerprint}. Embed with the same new model, or fit a head for this "
+                f"one."
             )
-
-    def _check(self) -> None:
-        """Refuses settings that make no sense."""
-        check_method(self.method)
-        resolve_options(METHODS[self.method], self.options or {}, where="options")
-        check_config(self._config())
-        if self.hidden < 0 or not 0 <= self.dropout < 1 or not 0 < self.held_out < 1:
-            raise ConfigError(
-                f"wanted `hidden` of 0 or more, `dropout` from 0 to below 1 and `held_out` between "
-                f"0 and 1, but got {self.hidden}, {self.dropout} and {self.held_out}."
-            )
-        if self.extra < 0:
-            raise ConfigError(f"wanted `extra` of 0 or more, but got {self.extra}.")
-
-    def _check_extra(self, new_dim: int) -> None:
-        """Refuses more dimensions behind the old ones than the new vectors have."""
-        if self.extra > new_dim:
-            raise ConfigError(
-                f"wanted at most as many `extra` dimensions as the new vectors have, "
-                f"{new_dim}, but got {self.extra}."
-            )
-
-    def _learn(
-        self, network: Network, parts: Parts, begun: float, watch: Callable[[Progress], None]
-    ) -> None:
-        """Begins with a closed form, goes on by the method, then sees what is best stored."""
-        examples, held_out = parts.fitted, parts.held_out
-        self.progress_ = choose_closed_form(network, examples, held_out)
-        if held_out is not None:
-            steps = fit_network(
-                network,
-                examples,
-                held_out,
-                method=self.method,
-                options=self.options or {},
-                config=self._config(),
-                progress=self.progress_,
-                begun=begun,
-                watch=watch,
-            )
-            self.notes_ += self._how_it_ended(steps)
-        if self.extra and isinstance(network, HeadNetwork):
-            add_extra(network, examples, held_out, extra=self.extra)
-        if held_out is not None:
-            self.progress_.stored = compare_stored(network, held_out)
 
     def _space(self, old_dim: int, *, parent: str | None) -> Space:
-        """The space of the vectors that the fitted head makes."""
+        """Returns the space of the mapped vectors."""
         return Space(
             dim=old_dim + self.extra,
             weights=fingerprint(self.arrays()),
@@ -368,53 +328,10 @@ class CompatibleHead:
             method=self.method if self.progress_.best else self.progress_.start,
         )
 
-    def _how_it_ended(self, steps: int) -> tuple[str, ...]:
-        """What is worth a note after training."""
-        progress = self.progress_
-        if any(value != value for value in progress.history):
-            return (
-                f"training diverged at a learning rate of {self.learning_rate:g} and was stopped",
-            )
-        if progress.late:
-            return (
-                f"its {self.seconds:g} seconds were up after {progress.seen:,} of "
-                f"{progress.planned:,} steps; the learning rate fell in that time",
-            )
-        if steps == 0 and progress.history:
-            return (
-                f"`{self.method}` had nothing to learn by, so this is a map in closed form: give "
-                f"`classification` a weight, or choose another method",
-            )
-        return ()
-
     def _config(self) -> FitConfig:
-        return FitConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            classification=self.classification,
-            together=self.together,
-            seconds=self.seconds,
-            seed=self.seed,
-        )
+        settings = self.get_params()
+        settings.pop("device")
+        return FitConfig(**settings)
 
 
-def _fingerprint(rows: Rows) -> str | None:
-    """Of the space of some vectors, if known."""
-    space = rows.space if isinstance(rows, Vectors) else None
-    return space.fingerprint if space else None
-
-
-def _alone(new: Rows, old: Rows, ids: NDArray[Any]) -> tuple[str, ...]:
-    """Notes on items that only one of two files has."""
-    if isinstance(new, Vectors) and isinstance(old, Vectors):
-        return partner_notes(old, new, ids)
-    return ()
-
-
-def _parameters() -> list[str]:
-    return [name for name in inspect.signature(CompatibleHead).parameters if name != "self"]
-
-
-__all__ = ["CompatibleHead", "check_method", "matched"]
+PARAMETERS = tuple(inspect.signature(CompatibleHead).parameters)

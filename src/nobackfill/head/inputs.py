@@ -1,5 +1,9 @@
-"""What a head is given: vectors of both models, row by row or by id."""
+"""Inputs of a fit: vectors of both models from arrays or files, matched by row or by id."""
 
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,29 +11,32 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import DataError
+from nobackfill.core.config import suggest
+from nobackfill.data.ground_truth import read_ground_truth
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.file_columns import check_agreement, columns_of, rows_of
-from nobackfill.vectors import Vectors
+from nobackfill.vectors import Vectors, load_vectors
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
 
 Rows = Vectors | Tensor | NDArray[Any]
 
-SHORTEST = 1e-12  # shorter ones are not made unit
+MODALITY = "modality"  # column of modalities
+SHORTEST = 1e-12  # vectors of this length or less cannot be normalized
 
 
-def matched(
+def match_items(
     new: Rows, old: Rows, *, use_labels: bool = True
 ) -> tuple[NDArray[Any], Float[Tensor, "items new_dim"], Float[Tensor, "items old_dim"], Any]:
-    """Ids, new and old vectors of the items that both have, and the labels that a file tells.
+    """Returns ids, new vectors, old vectors and labels of the items that both sides have.
 
-    In the order of the old file, and as they are stored: not copied where both files have the same
-    items in the same order.
+    The order is that of the old file. Vectors are not copied if both files have the same items in
+    the same order.
 
     Args:
         new: New vectors.
         old: Old vectors.
-        use_labels: Whether to look for labels, which must be the same in both files.
+        use_labels: Whether to read the files' labels, which must agree.
     """
     if isinstance(new, Vectors) and isinstance(old, Vectors):
         ids = common_ids(new, old)
@@ -39,14 +46,14 @@ def matched(
             labels = columns_of((old, new), ids).get("label")
         sides = rows_of(new, ids), rows_of(old, ids)
     elif isinstance(new, Vectors) or isinstance(old, Vectors):
-        raise DataError("wanted both sides with ids, or both without. Pass two Vectors, or arrays.")
+        raise DataError("Only one side has ids. Pass two Vectors, or two arrays.")
     else:
         sides, labels = (as_matrix(new), as_matrix(old)), None
         ids = np.arange(len(sides[0]))
         if len(sides[0]) != len(sides[1]):
             raise DataError(
-                f"wanted a new and an old vector of each item, but got {tuple(sides[0].shape)} "
-                f"and {tuple(sides[1].shape)}. Pass rows of the same items, or Vectors with ids."
+                f"New and old vectors have different numbers of rows: {tuple(sides[0].shape)} and "
+                f"{tuple(sides[1].shape)}. Pass rows of the same items, or Vectors with ids."
             )
     for side in sides:
         check_lengths(side, ids)
@@ -54,73 +61,211 @@ def matched(
 
 
 def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
-    """The ids that both have, in the order of the old ones."""
+    """Returns the ids that both files have, in the order of the old file."""
     if new.ids.dtype.kind != old.ids.dtype.kind:
         raise DataError(
-            f"wanted ids of one kind, but the old file names items like {old.ids[0].item()!r} and "
-            f"the new like {new.ids[0].item()!r}. Write the same ids into both files."
+            f"The files have different types of ids: {old.ids[0].item()!r} in the old file, "
+            f"{new.ids[0].item()!r} in the new one. Write the same ids into both files."
         )
     ids: NDArray[Any] = old.ids[is_in(old.ids, new.ids)]
     if len(ids) == 0:
         raise DataError(
-            f"wanted items that both files have, but none of {len(old)} old and {len(new)} new "
-            f"ones is in both. Check that they name their items alike."
+            f"The files have no item in common: none of {len(old)} old and {len(new)} new ids is "
+            f"in both. Check that both files use the same ids."
         )
     return ids
 
 
 def partner_notes(
-    old: Vectors, new: Vectors, ids: NDArray[Any], *, only_training: bool = False
+    old: Rows, new: Rows, ids: NDArray[Any], *, only_training: bool = False
 ) -> tuple[str, ...]:
-    """How many items of each file the other lacks, and the first of them.
+    """Returns a note for each file with items that the other file lacks.
 
     Args:
         old: Old vectors.
         new: New vectors.
-        ids: Of the items that both have.
-        only_training: Whether items that the column `split` of their file puts elsewhere would
-            have taken no part in any case.
+        ids: Ids of the items in both.
+        only_training: Whether to count training items only, if a file has a column `split`.
 
     Example:
         >>> import torch
         >>> old, new = Vectors(["a", "b", "c"], torch.eye(3)), Vectors(["b"], torch.ones(1, 2))
         >>> partner_notes(old, new, common_ids(new, old))
-        ("2 of 3 items of the old file are not in the new one and take no part (first: 'a', 'c')",)
+        ("2 of 3 items of the old file are not in the new one and are not used (first: 'a', 'c')",)
     """
-    notes = []
+    notes: list[str] = []
+    if not (isinstance(old, Vectors) and isinstance(new, Vectors)):
+        return ()
     for file, name, other in ((old, "old", "new"), (new, "new", "old")):
-        among, split = file.ids, file.columns.get("split")
+        file_ids, split = file.ids, file.columns.get("split")
         if only_training and split is not None and (split == "train").any():
-            among = among[split == "train"]
-        if len(alone := among[~is_in(among, ids)]):
-            first = ", ".join(map(repr, alone[:3].tolist()))
+            file_ids = file_ids[split == "train"]
+        if len(unmatched := file_ids[~is_in(file_ids, ids)]):
+            first = ", ".join(map(repr, unmatched[:3].tolist()))
             notes.append(
-                f"{len(alone):,} of {len(among):,} items of the {name} file are not in the {other} "
-                f"one and take no part (first: {first})"
+                f"{len(unmatched):,} of {len(file_ids):,} items of the {name} file are not in the "
+                f"{other} one and are not used (first: {first})"
             )
     return tuple(notes)
 
 
+def space_fingerprint(rows: Rows) -> str | None:
+    """Returns the fingerprint of the vectors' space, if known."""
+    space = rows.space if isinstance(rows, Vectors) else None
+    return space.fingerprint if space else None
+
+
 def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
-    """Refuses vectors that a head cannot map: in single precision, each must have a direction."""
+    """Raises DataError for vectors that cannot be normalized in single precision."""
     for first, block in blocks(vectors):
         length = block.float().norm(dim=1)
         if (bad := ~length.isfinite() | (length <= SHORTEST)).any():
-            check_rows(vectors, ids)  # says it better where a number is at fault
+            check_rows(vectors, ids)  # raises a more specific error for zeros and NaN
             row = first + int(bad.nonzero()[0])
             raise DataError(
-                f"wanted vectors whose length float32 can tell, but that of id "
-                f"{ids[row].item()!r} (row {row}) is {vectors[row].double().norm().item():g}. "
-                f"Scale them, or drop it."
+                f"The length of a vector is out of the range of float32: id {ids[row].item()!r} "
+                f"(row {row}) has {vectors[row].double().norm().item():g}. Scale the vectors, or "
+                f"drop it."
             )
 
 
-def check_order(new: Rows, old: Rows, kind: str) -> None:
-    """Refuses a list beside two files that name their items in different orders: whose is it?"""
+def check_order(new: Rows, old: Rows, name: str) -> None:
+    """Raises DataError if a list comes with two files whose items or order differ."""
     ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]
     if len(ids) == 2 and not np.array_equal(ids[0], ids[1]):
         raise DataError(
-            f"wanted {kind} in the order of the items, but the new and the old vectors have other "
-            f"items, or another order. Put them into the Vectors, or `select` the same rows of "
-            f"both."
+            f"The order of {name} is ambiguous: new and old vectors have different items, or a "
+            f"different order. Put {name} into the Vectors, or `select` the same rows of both."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class FitInputs:
+    """Arguments of `CompatibleHead.fit`, read from files.
+
+    Attributes:
+        new: New vectors of the items to fit on.
+        old: Old vectors of the same items, in the same order.
+        labels: Class of each item; None with other supervision or none.
+        groups: Group of each item; None with other supervision or none.
+        pairs: Relevant items of each query; None with other supervision or none.
+        modality: Modality of each item, if a column was requested.
+        notes: Notes on the files.
+    """
+
+    new: Vectors
+    old: Vectors
+    labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+    pairs: Mapping[str, Sequence[str]] | None = None
+    modality: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_for_fit(
+    old: Path,
+    new: Path,
+    *,
+    label: str = "label",
+    pairs: Path | None = None,
+    group: str | None = None,
+    modality: str | None = None,
+    only_training: bool = True,
+) -> FitInputs:
+    """Reads two files of vectors and the supervision of a fit.
+
+    If a file has the column `split`, only training items are used, and only pairs between them. A
+    used column must agree where both files have it.
+
+    Args:
+        old: File of old vectors.
+        new: File of new vectors.
+        label: Column of classes; the default column may be missing.
+        pairs: File of lines such as `{"query": "a", "relevant": ["b"]}`, or a table with the
+            columns `query` and `relevant`.
+        group: Column of groups in place of labels.
+        modality: Column of modalities; the column `modality` may be missing.
+        only_training: Whether to leave out items of other splits.
+    """
+    if pairs is not None and group is not None:
+        raise ConfigError("--pairs and --group exclude each other. Pass one kind of supervision.")
+    if label != "label" and (pairs is not None or group is not None):
+        other = "--pairs" if group is None else "--group"
+        raise ConfigError(f"--label and {other} exclude each other. Pass one kind of supervision.")
+    # Match the items of both files, and keep those of the training split.
+    files = load_vectors(old), load_vectors(new)
+    check_rows_match((old, new), files)
+    ids = all_ids = common_ids(files[1], files[0])
+    notes = partner_notes(*files, ids, only_training=only_training)
+    columns = columns_of(files, ids)
+    if only_training and "split" in columns and (columns["split"] == "train").any():
+        ids = ids[columns["split"] == "train"]
+        columns = columns_of(files, ids)
+    old_side, new_side = (_selected(file, ids) for file in files)
+    named = {"the old file": files[0], "the new file": files[1]}
+    # Read modalities.
+    kinds = None
+    if modality is not None and (modality in columns or modality != MODALITY):
+        kinds = _column(modality, columns)
+        check_agreement(modality, named, ids)
+    # Read supervision.
+    supervision: dict[str, Any] = {}
+    column = group or label
+    if pairs is not None:
+        other_ids = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
+        supervision["pairs"] = drop_pairs(read_ground_truth(pairs).relevant, other_ids)
+    elif column in columns or group is not None or label != "label":
+        supervision["labels" if group is None else "groups"] = _column(column, columns)
+        check_agreement(column, named, all_ids)
+    return FitInputs(new_side, old_side, modality=kinds, notes=notes, **supervision)
+
+
+def check_rows_match(paths: Sequence[Path], files: Sequence[Vectors]) -> None:
+    """Raises DataError if files without ids, such as .npy, have different numbers of rows."""
+    bare = [path for path in paths if path.suffix.lower() == ".npy"]
+    rows = [len(file) for file in files]
+    by_row = all(np.array_equal(file.ids, np.arange(len(file))) for file in files)
+    if bare and by_row and rows[0] != rows[1]:
+        raise DataError(
+            f"The files have {rows[0]:,} old and {rows[1]:,} new rows, and items without ids are "
+            f"matched by row in {' and '.join(str(path) for path in bare)}: a missing row would "
+            f"match all later ones wrongly. Embed the same items with both models, or write files "
+            f"with ids (.npz, .parquet)."
+        )
+
+
+def modality_of(file: Vectors, column: str) -> NDArray[Any] | None:
+    """Returns a column of modalities; None for `modality`, which a head reads by itself."""
+    return None if column == MODALITY else _column(column, file.columns, "the file")
+
+
+def drop_pairs(
+    pairs: Mapping[str, Sequence[str]], items: AbstractSet[str]
+) -> dict[str, Sequence[str]]:
+    """Returns the pairs without those of the items.
+
+    Example:
+        >>> drop_pairs({"a": ["b", "c"], "c": ["d"]}, {"c"})
+        {'a': ['b']}
+    """
+    return {
+        query: [item for item in relevant if item not in items]
+        for query, relevant in pairs.items()
+        if query not in items
+    }
+
+
+def _column(
+    name: str, columns: Mapping[str, NDArray[Any]], where: str = "either file"
+) -> NDArray[Any]:
+    if name not in columns:
+        raise ConfigError(f"no column `{name}` in {where}. {suggest(name, columns)}")
+    return columns[name]
+
+
+def _selected(file: Vectors, ids: NDArray[Any]) -> Vectors:
+    """Returns the items with these ids, in their order; the file itself if nothing changes."""
+    if np.array_equal(file.ids, ids):
+        return file
+    row = {item: place for place, item in enumerate(file.ids.tolist())}
+    return file.select(np.array([row[item] for item in ids.tolist()], dtype=np.int64))

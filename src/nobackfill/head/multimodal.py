@@ -1,238 +1,155 @@
-"""A map for each modality, such as images and texts: each vector goes through that of its own."""
+"""Heads with a map for each modality, such as images and texts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import check_agreement, columns_of
-from nobackfill.head.closed_form import Affine
-from nobackfill.head.inputs import Rows, check_order
-from nobackfill.head.network import HeadNetwork
+from nobackfill.head.inputs import MODALITY, Rows, check_order
+from nobackfill.head.network import Network
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import blocks
 
-COLUMN = "modality"
-FEWEST = 2  # items of a modality that a map can be fitted to
+FEWEST = 2  # smallest number of items of a modality that a map can be fitted to
 
-Modality = str | int | Sequence[Any] | Tensor | NDArray[Any]  # of all items, or of each
-
-
-class ModalityNetwork(nn.Module):
-    r"""New vectors of several modalities in, vectors of one old space out.
-
-    .. math::
-        h(v_i) = h_{m_i}(v_i)
-
-    with the modality :math:`m_i` of each item and a network :math:`h_m` for each modality. It sees
-    as many of the first dimensions as its modality has; behind them are zeros.
-
-    Args:
-        networks: One for each modality, in the order of their numbers; all into the same space.
-    """
-
-    extra = None  # dimensions behind the old ones are for heads of one modality
-
-    def __init__(self, networks: Sequence[HeadNetwork]):
-        super().__init__()
-        self.networks = nn.ModuleList(networks)
-
-    @property
-    def parts(self) -> list[HeadNetwork]:
-        """The networks, by the numbers of their modalities."""
-        return [one for one in self.networks if isinstance(one, HeadNetwork)]
-
-    @property
-    def widths(self) -> list[int]:
-        """How many dimensions each modality has."""
-        return [one.new_dim for one in self.parts]
-
-    @property
-    def new_dim(self) -> int:
-        """Of what comes in."""
-        return max(self.widths)
-
-    @property
-    def old_dim(self) -> int:
-        """Of what goes out."""
-        return self.parts[0].old_dim
-
-    def start_from(self, *affines: Affine) -> None:
-        """Takes over maps in closed form, one for each modality."""
-        for network, affine in zip(self.parts, affines, strict=True):
-            network.start_from(affine)
-
-    def forward(
-        self, new: Float[Tensor, "rows new_dim"], modality: Int[Tensor, " rows"]
-    ) -> Float[Tensor, "rows old_dim"]:
-        """Maps vectors of any length; what comes out is not of unit length."""
-        rows = [(modality == number).nonzero().flatten() for number in range(len(self.networks))]
-        parts = [
-            network(new[some, : network.new_dim])
-            for network, some in zip(self.parts, rows, strict=True)
-            if len(some)
-        ]
-        return torch.cat(parts)[torch.cat(rows).argsort()]
-
-    def embed(
-        self, new: Float[Tensor, "rows new_dim"], modality: Int[Tensor, " rows"]
-    ) -> Float[Tensor, "rows old_dim"]:
-        """Vectors as they are stored and ask: of unit length in the old space."""
-        return nn.functional.normalize(self(new, modality), dim=1)
+Modality = str | int | Sequence[Any] | Tensor | NDArray[Any]  # one for all items, or one for each
 
 
-Network = HeadNetwork | ModalityNetwork
-
-
-def make_network(widths: Sequence[int], old_dim: int, *, hidden: int, dropout: float) -> Network:
-    """A network; where there are several widths, one for each modality.
-
-    Args:
-        widths: How many dimensions the new vectors of each modality have.
-        old_dim: Of what goes out.
-        hidden: Width of the correction.
-        dropout: Of the correction.
-    """
-    made = [HeadNetwork(width, old_dim, hidden=hidden, dropout=dropout) for width in widths]
-    return made[0] if len(made) == 1 else ModalityNetwork(made)
-
-
-def told_modalities(
+def modalities_of_items(
     new: Rows, old: Rows, ids: NDArray[Any], modality: Modality | None
 ) -> tuple[tuple[str, ...], Int[Tensor, " items"] | None]:
-    """The names of the modalities and the number of each item's; nothing where all are of one.
+    """Returns the names of the modalities and each item's number; nothing for a single modality.
 
     Args:
-        new: New vectors, maybe with a column `modality`.
-        old: Old vectors, likewise; both must say the same.
-        ids: Of the items that both have.
-        modality: In place of the column.
+        new: New vectors, with an optional column `modality`.
+        old: Old vectors, with an optional column `modality`; both columns must agree.
+        ids: Ids of the items in both.
+        modality: Modalities in place of the column.
     """
     values: Any = modality
     if modality is not None:
-        check_order(new, old, COLUMN)
+        check_order(new, old, MODALITY)
     elif isinstance(new, Vectors) and isinstance(old, Vectors):
-        check_agreement(COLUMN, {"the old file": old, "the new file": new}, ids)
-        values = columns_of((old, new), ids).get(COLUMN)
+        check_agreement(MODALITY, {"the old file": old, "the new file": new}, ids)
+        values = columns_of((old, new), ids).get(MODALITY)
     if values is None:
         return (), None
-    told = as_names(values, len(ids))
-    names, numbers = np.unique(told, return_inverse=True)
+    names, numbers = np.unique(as_names(values, len(ids)), return_inverse=True)
     if len(names) == 1:
         return (), None
-    check_names(names.tolist())
+    check_modality_names(names.tolist())
     return tuple(names.tolist()), torch.from_numpy(numbers.astype(np.int64))
 
 
-def asked_modalities(
+def modalities_of_rows(
     new: Rows, names: Sequence[str], rows: int, modality: Modality | None
 ) -> Int[Tensor, " rows"] | None:
-    """The number of each row's modality; None for a head with one map, which fits all rows.
+    """Returns the number of each row's modality; None for a head with a single map.
 
     Args:
-        new: What is to be mapped, maybe with a column `modality`.
-        names: Of the modalities that the head knows.
-        rows: How many vectors there are.
-        modality: In place of the column: that of all rows, or of each.
+        new: Vectors to map, with an optional column `modality`.
+        names: Names of the head's modalities.
+        rows: Number of vectors.
+        modality: Modality of all rows, or of each, in place of the column.
     """
-    values: Any = modality
     if not names and modality is not None:
         raise ConfigError(
-            f"wanted no `{COLUMN}`, as this head has one map for all vectors. Leave it out, or fit "
-            f"a head on items of several modalities."
+            f"This head has one map for all vectors and takes no `{MODALITY}`. Leave it out, or "
+            f"fit a head on items of several modalities."
         )
     if not names:
         return None
+    values: Any = modality
     if values is None and isinstance(new, Vectors):
-        values = new.columns.get(COLUMN)
+        values = new.columns.get(MODALITY)
     if values is None and len(names) == 1:
         return None
     if values is None:
         raise ConfigError(
-            f"wanted to know the modality of each vector, as this head has a map each for "
-            f"{', '.join(names)}, but nothing tells it. Pass Vectors with a column `{COLUMN}`, or "
-            f"`{COLUMN}=`."
+            f"This head has a map for each of {', '.join(names)}, but the modality of the vectors "
+            f"is unknown. Pass Vectors with a column `{MODALITY}`, or `{MODALITY}=`."
         )
-    told = as_names(values, rows)
-    if unknown := sorted(set(told.tolist()) - set(names)):
+    row_names = as_names(values, rows).tolist()
+    if unknown := sorted(set(row_names) - set(names)):
         raise ConfigError(
-            f"wanted vectors of {' or '.join(names)}, as the head was fitted on, but got some of "
-            f"{', '.join(map(repr, unknown[:3]))}. Drop them, or fit a head on these, too."
+            f"This head maps vectors of {' or '.join(names)}, but there are vectors of "
+            f"{', '.join(map(repr, unknown[:3]))}. Drop them, or fit a head on these modalities."
         )
     if len(names) == 1:
         return None
     number = {name: place for place, name in enumerate(names)}
-    return torch.tensor([number[name] for name in told.tolist()])
+    return torch.tensor([number[name] for name in row_names])
 
 
-def as_names(values: Modality, wanted: int) -> NDArray[Any]:
-    """Modalities of any kind as text, one for each item.
+def as_names(values: Modality, items: int) -> NDArray[Any]:
+    """Returns modalities of any type as text, one for each item.
 
     Example:
         >>> as_names("text", 2)
         array(['text', 'text'], dtype='<U4')
     """
     if isinstance(values, str | int):
-        values = [values] * wanted
-    listed = values.tolist() if isinstance(values, Tensor | np.ndarray) else list(values)
-    if len(listed) != wanted:
+        values = [values] * items
+    names = values.tolist() if isinstance(values, Tensor | np.ndarray) else list(values)
+    if len(names) != items:
         raise DataError(
-            f"wanted one modality for each of {wanted} items, but got {len(listed)}. Check that "
-            f"they are about these items."
+            f"There are {len(names)} modalities for {items} items. Pass one for each item."
         )
-    missing = [row for row, one in enumerate(listed) if one is None or one != one]
+    missing = [row for row, name in enumerate(names) if name is None or name != name]
     if missing:
         raise DataError(
-            f"wanted a modality for each item, but {len(missing)} of {wanted} are missing, the "
-            f"first being that of row {missing[0]}. Give these items one, or leave them out."
+            f"The modalities of {len(missing)} of {items} items are missing, the first in row "
+            f"{missing[0]}. Add them, or drop these items."
         )
-    return np.array([str(one) for one in listed])
+    return np.array([str(name) for name in names])
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Refuses modalities that cannot name a folder, or that many systems take for the same."""
-    odd = [name for name in names if not re.fullmatch(r"\w[\w -]*", name)]
-    if odd or len({name.casefold() for name in names}) < len(names):
+def check_modality_names(names: Sequence[str]) -> None:
+    """Raises DataError for names that are no folder names, or differ only in case."""
+    invalid = [name for name in names if not re.fullmatch(r"\w[\w -]*", name)]
+    if invalid or len({name.casefold() for name in names}) < len(names):
         raise DataError(
-            f"wanted modalities with names such as image and text, of which each can name a "
-            f"folder, but got {', '.join(map(repr, odd or names))}. Write them in letters and "
-            f"digits, and always alike."
+            f"Each modality names a folder, but these names cannot: "
+            f"{', '.join(map(repr, invalid or names))}. Use letters and digits, in consistent "
+            f"upper or lower case, such as image and text."
         )
 
 
 def widths_of(
     new: Float[Tensor, "items new_dim"], modality: Int[Tensor, " items"] | None, number: int
 ) -> list[int]:
-    """How many dimensions the vectors of each modality have: all, or less the zeros behind.
+    """Returns the dimension of each modality's vectors, without the zeros at their end.
 
-    The longest have all, whatever is in them.
+    The widest modality has all dimensions, even if some are zero.
 
     Args:
-        new: Vectors, those of shorter modalities with zeros behind.
-        modality: The number of each item's; where it is None, vectors have all dimensions.
-        number: How many modalities there are.
+        new: Vectors; those of narrower modalities end in zeros.
+        modality: Number of each item's modality; None for a single one with all dimensions.
+        number: Number of modalities.
     """
     if modality is None:
         return [new.shape[1]]
     used = torch.zeros(number, new.shape[1], dtype=torch.bool)
     for first, block in blocks(new):
-        of_block = modality[first : first + len(block)]
-        for one in range(number):
-            used[one] |= (block[(of_block == one).to(block.device)] != 0).any(dim=0).cpu()
-    widths = [int(some.nonzero().max()) + 1 for some in used]
+        block_modality = modality[first : first + len(block)]
+        for code in range(number):
+            used[code] |= (block[(block_modality == code).to(block.device)] != 0).any(dim=0).cpu()
+    widths = [int(dimensions.nonzero().max()) + 1 for dimensions in used]
     return [new.shape[1] if width == max(widths) else width for width in widths]
 
 
 def check_padding(
-    rows: Float[Tensor, "rows new_dim"], modality: Int[Tensor, " rows"], network: ModalityNetwork
+    rows: Float[Tensor, "rows new_dim"], modality: Int[Tensor, " rows"], network: Network
 ) -> None:
-    """Refuses vectors that are longer than those of their modality were: none is cut unasked."""
+    """Raises SpaceMismatch for vectors with values beyond the dimensions of their modality."""
     if min(network.widths) == network.new_dim:
         return
     width = torch.tensor(network.widths)[modality]
@@ -242,32 +159,93 @@ def check_padding(
         if wrong.any():
             row = int(wrong.nonzero()[0])
             raise SpaceMismatch(
-                f"wanted zeros behind the {int(width[first + row])} dimensions that vectors of "
-                f"this modality had when the head was fitted, but row {first + row} has other "
-                f"numbers there. Check its modality, and pass vectors of the same new model."
+                f"Row {first + row} must be zero behind the {int(width[first + row])} dimensions "
+                f"of its modality, but it is not. Check its modality, and pass vectors of the "
+                f"model that the head was fitted on."
             )
 
 
 def check_fitted(
     names: Sequence[str], modality: Int[Tensor, " items"] | None, *, extra: int
 ) -> None:
-    """Refuses modalities of which too little is fitted on, and settings for one modality alone.
+    """Checks that a head of several modalities has no extra dimensions and enough items of each.
 
     Args:
-        names: Of the modalities.
-        modality: The number of each item's that is fitted on.
-        extra: How many dimensions are asked for behind those of the old space.
+        names: Names of the modalities.
+        modality: Number of each fitted item's modality.
+        extra: Number of extra dimensions.
     """
     if modality is None:
         return
     if extra:
         raise ConfigError(
-            f"wanted `extra=0` with several modalities, as new vectors of {' and '.join(names)} "
-            f"have no directions in common, but got {extra}. Leave it out, or fit a head for each."
+            f"`extra` must be 0 with several modalities, but it is {extra}: new vectors of "
+            f"{' and '.join(names)} have no common directions. Leave it out, or fit a head for "
+            f"each."
         )
     for name, count in zip(names, modality.bincount(minlength=len(names)).tolist(), strict=True):
         if count < FEWEST:
             raise DataError(
-                f"wanted {FEWEST} items or more of each modality to fit a map to, but of {name!r} "
-                f"there are {count}. Add some, or leave this modality out."
+                f"A map needs {FEWEST} items or more, but there are {count} of {name!r}. Add "
+                f"items, or leave this modality out."
             )
+
+
+def stack_modalities(parts: Mapping[str, Vectors]) -> Vectors:
+    """Stacks vectors of several modalities into one matrix, with a column `modality`.
+
+    Shorter vectors are padded with zeros, which keeps lengths and cosines within a modality; a head
+    removes the zeros again. Labels and columns are kept if all parts have them. The space is kept
+    if all parts have the same.
+
+    Args:
+        parts: Vectors by the name of their modality; ids must differ between modalities.
+
+    Example:
+        >>> images, texts = Vectors(["a"], torch.ones(1, 3)), Vectors(["b"], torch.ones(1, 2))
+        >>> both = stack_modalities({"image": images, "text": texts})
+        >>> both.vectors.tolist(), both.columns["modality"].tolist()
+        ([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], ['image', 'text'])
+    """
+    if not parts:
+        raise ConfigError("There are no vectors to stack. Pass vectors of one modality or more.")
+    # Check ids.
+    files = list(parts.values())
+    for name in ("id", "label"):
+        check_column_types(name, parts)
+    ids = np.concatenate([file.ids for file in files])
+    unique, count = np.unique(ids, return_counts=True)
+    if (count > 1).any():
+        raise DataError(
+            f"{int((count > 1).sum())} ids occur in two modalities, the first is "
+            f"{unique[count > 1][0].item()!r}. Write the modality into them: `image 7` and "
+            f"`text 7`."
+        )
+    # Keep what all parts have.
+    shared = [name for name in files[0].columns if all(name in file.columns for file in files)]
+    for name in shared:
+        check_column_types(name, parts)
+    columns = {name: np.concatenate([file.columns[name] for file in files]) for name in shared}
+    labels = [file.labels for file in files if file.labels is not None]
+    spaces, width = {file.space for file in files}, max(file.dim for file in files)
+    return Vectors(
+        ids,
+        torch.cat([F.pad(file.vectors, (0, width - file.dim)) for file in files]),
+        np.concatenate(labels) if len(labels) == len(files) else None,
+        columns={**columns, MODALITY: np.repeat(list(parts), [len(file) for file in files])},
+        space=spaces.pop() if len(spaces) == 1 else None,
+    )
+
+
+def check_column_types(name: str, parts: Mapping[str, Vectors]) -> None:
+    """Raises DataError if a column is text in one part and numbers in another."""
+    modality_of_type: dict[str, str] = {}
+    for modality, file in parts.items():
+        values = {"id": file.ids, "label": file.labels}.get(name, file.columns.get(name))
+        if values is not None:
+            modality_of_type.setdefault(values.dtype.kind, modality)
+    if len(modality_of_type) > 1:
+        raise DataError(
+            f"`{name}` has different types in {' and '.join(map(repr, modality_of_type.values()))}."
+            f" Write it as text everywhere, or as whole numbers."
+        )

@@ -1,17 +1,16 @@
-"""A head on disk: one folder, or with several modalities one below it for each."""
+"""Saves and loads heads: one folder, or a subfolder for each of several modalities."""
 
 from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.head import CompatibleHead
-from nobackfill.head.multimodal import ModalityNetwork
-from nobackfill.head.network import HeadNetwork
-from nobackfill.head.schedule_progress import Progress
+from nobackfill.head.network import HeadNetwork, ModalityNetwork
+from nobackfill.head.schedule import Progress
 from nobackfill.head.storage import (
     Joint,
     Stored,
@@ -24,22 +23,25 @@ from nobackfill.head.storage import (
     write_joint,
 )
 
+if TYPE_CHECKING:
+    from nobackfill.head.head import CompatibleHead
 
-def save_head(head: CompatibleHead, folder: Path) -> None:
-    """Writes config.json, model.safetensors, space.json and maybe fitted.npy into a folder.
 
-    Of several modalities these into a folder for each, and last a config.json that names them. A
-    head that was there goes away; anything else is refused.
+def save_head(head: "CompatibleHead", folder: Path) -> None:
+    """Writes config.json, model.safetensors, space.json and, if known, fitted.npy into a folder.
+
+    Several modalities get a subfolder each, and last a config.json with their names. A head in the
+    folder is replaced; a folder with anything else is an error.
 
     Args:
-        head: A fitted one.
-        folder: Is made where there is none.
+        head: Fitted head.
+        folder: Folder to write; created if missing.
     """
     check_place(folder, overwrite=True)
     clear(folder)
     if isinstance(head.network_, ModalityNetwork):
         for name in head.modalities_:
-            save_head(one_modality(head, name), folder / name)
+            save_head(extract_modality(head, name), folder / name)
         write_joint(folder, Joint(head.modalities_, head.source_, head.space_))
         return
     arrays = head.arrays()
@@ -60,45 +62,45 @@ def save_head(head: CompatibleHead, folder: Path) -> None:
     write_folder(folder, Stored(config, arrays, head.space_, fitted))
 
 
-def read_head(folder: Path, kind: type[CompatibleHead], *, device: str) -> CompatibleHead:
-    """Reads what `save_head` wrote.
+def read_head(folder: Path, kind: "type[CompatibleHead]", *, device: str) -> "CompatibleHead":
+    """Reads a head that `save_head` wrote.
 
     Args:
-        folder: Of a head, with one modality or several.
-        kind: What to make of it.
-        device: Where its weights go.
+        folder: Folder of a head, with one modality or several.
+        kind: Class of the head.
+        device: Device of the weights.
     """
     joint = read_joint(folder)
     if joint is None:
         return _read_one(folder, kind, device=device)
     heads = [_read_one(folder / name, kind, device=device) for name in joint.names]
-    networks = [one.network_ for one in heads if isinstance(one.network_, HeadNetwork)]
+    networks = [part.network_ for part in heads if isinstance(part.network_, HeadNetwork)]
     head = heads[0]
     head.network_ = ModalityNetwork(networks).eval()
     head.modalities_, head.source_, head.space_ = joint.names, joint.source, joint.space
-    known = [one.fitted_ for one in heads]
-    head.fitted_ = tuple(marks for (marks,) in known) if all(known) else ()
+    fitted = [part.fitted_ for part in heads]
+    head.fitted_ = tuple(marks for (marks,) in fitted) if all(fitted) else ()
     if head.space_.weights != fingerprint(head.arrays()):
         raise DataError(
-            f"wanted the weights that {folder / 'config.json'} tells of, but those in the folders "
-            f"below are others: the files of two heads were mixed. Fit it again."
+            f"The weights in the subfolders do not belong to {folder / 'config.json'}: the files "
+            f"of two heads were mixed. Fit the head again."
         )
     return head
 
 
-def _read_one(folder: Path, kind: type[CompatibleHead], *, device: str) -> CompatibleHead:
+def _read_one(folder: Path, kind: "type[CompatibleHead]", *, device: str) -> "CompatibleHead":
     stored = read_folder(folder)
     config = stored.config
     try:
         head = kind(**{**config["parameters"], "device": device})
-        known = config["progress"]
-        closed = {name: _number(value) for name, value in known["closed"].items()}
-        history = [_number(value) for value in known["history"]]
-        head.progress_ = Progress(**{**known, "closed": closed, "history": history})
+        record = config["progress"]
+        closed = {name: _number(value) for name, value in record["closed"].items()}
+        history = [_number(value) for value in record["history"]]
+        head.progress_ = Progress(**{**record, "closed": closed, "history": history})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"wanted to know how a head was made, but {folder / 'config.json'} tells it "
-            f"in another way ({error}). Upgrade nobackfill, or fit it again."
+            f"The settings in {folder / 'config.json'} are not those of a head ({error}). Upgrade "
+            f"nobackfill, or fit the head again."
         ) from None
     network = HeadNetwork(
         config["new_dim"],
@@ -122,26 +124,26 @@ def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def one_modality(head: CompatibleHead, name: str) -> CompatibleHead:
-    """The head of one of the modalities alone, which shares its weights.
+def extract_modality(head: "CompatibleHead", name: str) -> "CompatibleHead":
+    """Returns the head of a single modality; it shares the weights.
 
     Args:
-        head: A fitted one.
-        name: Of the modality.
+        head: Fitted head.
+        name: Name of the modality.
     """
     network = head.network_
     if name not in head.modalities_:
-        known = suggest(name, head.modalities_) if head.modalities_ else "It tells none apart."
-        raise ConfigError(f"unknown modality `{name}` of this head. {known}")
+        hint = suggest(name, head.modalities_) if head.modalities_ else "It has one map for all."
+        raise ConfigError(f"unknown modality `{name}` of this head. {hint}")
     if not isinstance(network, ModalityNetwork):
         return head
-    one = CompatibleHead(**head.get_params())
+    part = type(head)(**head.get_params())
     place = head.modalities_.index(name)
-    one.network_ = network.parts[place]
-    one.modalities_, one.notes_ = (name,), head.notes_
-    one.fitted_ = head.fitted_[place : place + 1]
-    one.progress_, one.supervision_ = deepcopy(head.progress_), head.supervision_
-    whole = one.network_.new_dim == network.new_dim
-    one.source_ = head.source_ if whole else None  # of longer vectors
-    one.space_ = replace(head.space_, weights=fingerprint(one.arrays()))
-    return one
+    part.network_ = network.parts[place]
+    part.modalities_, part.notes_ = (name,), head.notes_
+    part.fitted_ = head.fitted_[place : place + 1]
+    part.progress_, part.supervision_ = deepcopy(head.progress_), head.supervision_
+    whole = part.network_.new_dim == network.new_dim
+    part.source_ = head.source_ if whole else None  # it is of longer vectors
+    part.space_ = replace(head.space_, weights=fingerprint(part.arrays()))
+    return part

@@ -1,28 +1,95 @@
-"""The steps of a fit: in rounds, after each of which held-out classes are asked; and its time."""
+"""Settings, schedule and progress of a fit."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from time import monotonic
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nobackfill.head.examples import Examples, drawn
-from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.core.config import resolve_options, suggest
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
+from nobackfill.errors import ConfigError
+from nobackfill.head.examples import Examples, shuffle_by_class
+from nobackfill.methods import METHODS
 
-ROUND = 200  # steps at most until held-out classes are asked again
+ROUND = 200  # largest number of steps between two measurements on held-out classes
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Settings of a fit with their defaults; `CompatibleHead` documents them.
+
+    The learning rate falls to 0 along half a cosine, over the epochs or the time limit. Training
+    stops after `patience` rounds without improvement.
+    """
+
+    method: str = DEFAULT_HEAD_METHOD
+    options: Mapping[str, Any] | None = None
+    hidden: int = 1024
+    dropout: float = 0.3
+    epochs: int = 30
+    batch_size: int = 512
+    learning_rate: float = 3e-4
+    weight_decay: float = 1e-2
+    classification: float = 0.0
+    held_out: float = 0.2
+    together: int = 1
+    extra: int = 0
+    patience: int = 6
+    seconds: float | None = None
+    seed: int = 0
+
+
+def check_config(config: FitConfig) -> None:
+    """Raises ConfigError if the method, its options or a setting cannot be used."""
+    check_method(config.method)
+    resolve_options(METHODS[config.method], config.options or {}, where="options")
+    least = {"batch_size": 1, "together": 1}
+    finite = ("epochs", "batch_size", "learning_rate", "weight_decay", "classification", "together")
+    for name in (*finite, "hidden", "extra", "seconds"):
+        value, smallest = getattr(config, name), least.get(name, 0)
+        if value is not None and not (smallest <= value and (value < inf or name not in finite)):
+            raise ConfigError(f"`{name}` must be {smallest} or more, but it is {value}.")
+    if not 0 <= config.dropout < 1:
+        raise ConfigError(f"`dropout` must be from 0 to below 1, but it is {config.dropout}.")
+    if not 0 < config.held_out < 1:
+        raise ConfigError(f"`held_out` must be between 0 and 1, but it is {config.held_out}.")
+
+
+def check_method(name: str) -> None:
+    """Raises ConfigError unless a head can be fitted by the method.
+
+    A usable method needs nothing of the old model but its vectors, allows any new dimension and
+    has no query map of its own.
+    """
+    usable = [
+        method
+        for method, kind in METHODS.items()
+        if kind.needs <= {"prototypes", "embeddings"}
+        and not kind.same_kind
+        and not kind.maps_queries
+    ]
+    if name not in METHODS:
+        raise ConfigError(f"unknown method `{name}`. {suggest(name, usable)}")
+    if name not in usable:
+        raise ConfigError(
+            f"A head cannot be fitted by `{name}`: it needs more than old vectors, a fixed "
+            f"dimension, or a query map of its own. Choose one of {', '.join(usable)}."
+        )
 
 
 @dataclass(frozen=True)
 class Round:
-    """What is learned from before the held-out classes are asked again.
+    """Steps between two measurements on the held-out classes.
 
     Attributes:
-        epoch: Which one it is in.
-        begins_epoch: Whether it is its first.
-        batches: Places of the items of each step.
+        epoch: Number of its epoch.
+        begins_epoch: Whether it is the first round of its epoch.
+        batches: Positions of the items of each step.
     """
 
     epoch: int
@@ -31,11 +98,12 @@ class Round:
 
 
 def rounds(examples: Examples, config: FitConfig) -> Iterator[Round]:
-    """Every epoch, each item once in it; long ones in even parts of at most `ROUND` steps."""
+    """Yields the rounds of all epochs; an epoch has even rounds of at most `ROUND` steps."""
     assert examples.classes is not None
     generator = torch.Generator().manual_seed(config.seed)
     for epoch in range(config.epochs):
-        batches = drawn(examples.classes, config.together, generator).split(config.batch_size)
+        order = shuffle_by_class(examples.classes, config.together, generator)
+        batches = order.split(config.batch_size)
         parts = ceil(len(batches) / ROUND)
         ends = [len(batches) * part // parts for part in range(parts + 1)]
         for first, last in pairwise(ends):
@@ -43,12 +111,12 @@ def rounds(examples: Examples, config: FitConfig) -> Iterator[Round]:
 
 
 class Schedule:
-    """How far a fit is, by its steps or by its time, whichever is further.
+    """Progress of a fit by steps or by time, whichever is further.
 
     Args:
-        config: How long it may go on.
-        items: How many there are.
-        begun: When it began, by `time.monotonic`.
+        config: Settings of the fit.
+        items: Number of items.
+        begun: Start time, by `time.monotonic`.
     """
 
     def __init__(self, config: FitConfig, items: int, begun: float):
@@ -58,20 +126,44 @@ class Schedule:
 
     @property
     def done(self) -> float:
-        """The share that is behind."""
-        return min(1.0, max(self.steps / max(self.total, 1), self._time_behind()))
+        """Completed share."""
+        return min(1.0, max(self.steps / max(self.total, 1), self._time_share()))
 
     @property
     def is_late(self) -> bool:
-        """Whether time is up and steps are left."""
-        return self._time_behind() >= 1 and self.steps < self.total
+        """Whether the time limit was reached before the last step."""
+        return self._time_share() >= 1 and self.steps < self.total
 
-    def _time_behind(self) -> float:
+    def _time_share(self) -> float:
         if self.seconds is None:
             return 0.0
         return (monotonic() - self.begun) / self.seconds if self.seconds else 1.0
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no step is left."""
-        return self.done >= 1
+
+@dataclass
+class Progress:
+    """Record of a fit.
+
+    Attributes:
+        closed: New/old mAP of each closed form on the held-out classes; NaN without such classes.
+        start: Name of the closed form that training started from.
+        history: New/old mAP on the held-out classes after each round. A round is an epoch, or a
+            part of a long epoch.
+        best: Number of the round that was kept; 0 for the closed form.
+        planned: Number of steps without a limit of time or patience.
+        seen: Number of steps that were made.
+        late: Whether the time limit ended training.
+        done: Completed share of the training, by steps or by time.
+        stored: New/new mAP on the held-out classes of each way to store re-embedded items; see
+            `compare_stored`.
+    """
+
+    closed: dict[str, float] = field(default_factory=dict)
+    start: str = ""
+    history: list[float] = field(default_factory=list)
+    best: int = 0
+    planned: int = 0
+    seen: int = 0
+    late: bool = False
+    done: float = 0.0
+    stored: dict[str, float] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Marks of the items that a head was fitted on, by which it knows them again.
+"""Marks that identify the items a head was fitted on.
 
-A mark is 64 bits of a digest: ids cannot be read from it, only compared with. Each item has two,
-of its id and of its new vector. Ids may merely count the rows of a file, and vectors may be made
-again with other last digits: the one helps where the other does not.
+A mark is 64 bits of a digest, from which ids cannot be read. Each item has two: one of its id and
+one of its new vector. The vector helps if ids merely count rows, and the id helps if vectors are
+computed again with small differences.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,75 +20,73 @@ from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
 from nobackfill.vectors.matrix import blocks
 
-BYTES = 8  # of a mark
+BYTES = 8  # size of a mark
 
 Marks = NDArray[np.uint64]
 
 
-def marks_of_maps(
+def fit_marks(
     new: Rows,
     ids: NDArray[Any],
     vectors: Float[Tensor, "items new_dim"],
-    rows: Int[Tensor, " some"],
+    rows: Int[Tensor, " used"],
     modality: Int[Tensor, " items"] | None,
 ) -> tuple[Marks, ...]:
-    """Marks of the items that each map was fitted on; none where items have no ids.
+    """Returns the marks of the items that each map was fitted on; none without ids.
 
     Args:
-        new: What the head is fitted on.
-        ids: Of the items that both models have embedded.
-        vectors: Their new vectors.
-        rows: Of those that take part.
-        modality: The number of each item's, if they are of several: each has a map of its own.
+        new: New vectors that the head is fitted on.
+        ids: Ids of the items of both models.
+        vectors: New vectors of these items.
+        rows: Rows of the items that were used.
+        modality: Number of each item's modality, if there are several.
     """
     if not isinstance(new, Vectors):
         return ()
-    taking_part = np.sort(rows.cpu().numpy())
+    used = np.sort(rows.cpu().numpy())
     marks = np.stack([id_marks(ids), vector_marks(vectors)])
     if modality is None:
-        return (np.unique(marks[:, taking_part]),)
+        return (np.unique(marks[:, used]),)
     kinds = modality.numpy()
-    return tuple(
-        np.unique(marks[:, taking_part[kinds[taking_part] == kind]]) for kind in np.unique(kinds)
-    )
+    return tuple(np.unique(marks[:, used[kinds[used] == kind]]) for kind in np.unique(kinds))
 
 
 def id_marks(ids: NDArray[Any]) -> Marks:
-    """The mark of each id."""
+    """Returns the mark of each id."""
     return _digests((str(item).encode(errors="surrogatepass") for item in ids.tolist()), b"id")
 
 
 def vector_marks(vectors: Float[Tensor, "rows dim"]) -> Marks:
-    """The mark of each vector in single precision, whatever zeros stand behind it.
+    """Returns the mark of each vector in single precision; zeros at its end do not count.
 
     Example:
         >>> import torch
         >>> bool((vector_marks(torch.eye(2)) == vector_marks(torch.eye(2, 3))).all())
         True
     """
-    found = []
+    marks = []
     for _, block in blocks(vectors):
         rows = block.cpu().float().numpy().astype("<f4")
-        found.append(_digests((row.tobytes().rstrip(b"\0") for row in rows), b"vector"))
-    return np.concatenate(found)
+        marks.append(_digests((row.tobytes().rstrip(b"\0") for row in rows), b"vector"))
+    return np.concatenate(marks)
 
 
-def known_again(file: Vectors, marks: Iterable[Marks]) -> NDArray[np.bool_]:
-    """Which items of a file have one of some marks: of their vector or, where it names, their id.
+def seen_rows(file: Vectors, marks: Iterable[Marks]) -> NDArray[np.bool_]:
+    """Returns which items a head was fitted on, by their vectors or by ids that do not count rows.
 
     Args:
         file: New vectors.
-        marks: Of each map of a head.
+        marks: Marks of each map of the head.
     """
-    known = np.concatenate(list(marks))
-    found: NDArray[np.bool_] = np.isin(vector_marks(file.vectors), known)
+    fitted = np.concatenate(list(marks))
+    seen: NDArray[np.bool_] = np.isin(vector_marks(file.vectors), fitted)
     if not counts_rows(file.ids):
-        found |= np.isin(id_marks(file.ids), known)
-    return found
+        seen |= np.isin(id_marks(file.ids), fitted)
+    return seen
 
 
 def counts_rows(ids: NDArray[Any]) -> bool:
-    """Whether ids are whole numbers that follow one another: another file may have the same.
+    """Returns whether ids are consecutive whole numbers, which another file may have too.
 
     Example:
         >>> counts_rows(np.array([3, 4, 5])), counts_rows(np.array([3, 5, 9]))
@@ -97,29 +95,28 @@ def counts_rows(ids: NDArray[Any]) -> bool:
     return ids.dtype.kind == "i" and bool((np.diff(ids) == 1).all())
 
 
-def with_fitted(file: Vectors, marks: tuple[Marks, ...]) -> Mapping[str, NDArray[Any]]:
-    """The columns of a file, and one that tells which items a head was fitted on, if known.
+def columns_with_fitted(file: Vectors, marks: tuple[Marks, ...]) -> Mapping[str, NDArray[Any]]:
+    """Returns the columns of a file with `fitted`: whether a head was fitted on the item.
 
-    What an earlier head was fitted on stays marked.
+    Items that an earlier head was fitted on stay marked.
 
     Args:
-        file: New vectors that a head maps.
-        marks: Of each of its maps; none where it is not known what they were fitted on.
+        file: New vectors that the head maps.
+        marks: Marks of each map of the head; empty if unknown.
     """
     if not marks:
         return file.columns
     before = file.columns.get(FITTED)
     if before is not None and before.dtype.kind != "b":
         raise DataError(
-            f"wanted the column `{FITTED}` to tell by true or false which items a head was fitted "
-            f"on, but the new vectors have one of {before.dtype}, beginning with "
-            f"{before[:3].tolist()}. Rename it."
+            f"The column `{FITTED}` must be true for items that a head was fitted on, else false, "
+            f"but it is of {before.dtype} and starts with {before[:3].tolist()}. Rename it."
         )
-    found = known_again(file, marks)
-    return {**file.columns, FITTED: found if before is None else found | before}
+    seen = seen_rows(file, marks)
+    return {**file.columns, FITTED: seen if before is None else seen | before}
 
 
 def _digests(texts: Iterable[bytes], kind: bytes) -> Marks:
-    """The mark of each text; the same text has another as another kind of thing."""
+    """Returns the mark of each text; `kind` separates marks of ids and of vectors."""
     joined = b"".join(blake2b(text, digest_size=BYTES, person=kind).digest() for text in texts)
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64)

@@ -1,38 +1,32 @@
-"""What a head is fitted on and what is held out, by what belongs together."""
+"""Divides the items of a fit into fitted and held-out classes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate, pairwise
+from math import ceil
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.examples import Examples
-from nobackfill.head.inputs import Rows, check_order
-from nobackfill.head.supervision import (
-    Pairs,
-    classes_of,
-    classes_of_pairs,
-    hold_out,
-    notes_on_classes,
-    tightness_of,
-)
+from nobackfill.head.supervision import notes_on_classes
 
-FEWEST_CLASSES = 10  # with fewer, none can be held out
+FEWEST_CLASSES = 10  # with fewer classes, none is held out
+LOOSE = 2 / 3  # share of the classes, the loosest ones, that may be held out
+BLOCK = 65_536  # rows per block
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The items of a fit.
+class FitSplit:
+    """Fitted and held-out items of a fit.
 
     Attributes:
-        fitted: What to fit on.
-        held_out: Of other classes; None where no class can be held out.
-        supervision: What was used to part them: "labels", "pairs", "groups" or "none".
-        notes: What a reader should know.
+        fitted: Items to fit on.
+        held_out: Items of other classes; None if no class can be held out.
+        supervision: Kind of supervision: "labels", "pairs", "groups" or "none".
+        notes: Notes on the classes.
     """
 
     fitted: Examples
@@ -42,50 +36,13 @@ class Parts:
 
     @property
     def rows(self) -> Int[Tensor, " items"]:
-        """Of all that take part: also of the held-out ones, which choose where to stop."""
-        parts = [one.rows for one in (self.fitted, self.held_out) if one is not None]
-        told = [rows for rows in parts if rows is not None]
-        return torch.cat(told) if told else torch.arange(len(self.fitted.new))
+        """Rows of all used items, also of held-out ones, which determine when to stop."""
+        parts = [part.rows for part in (self.fitted, self.held_out) if part is not None]
+        rows = [part_rows for part_rows in parts if part_rows is not None]
+        return torch.cat(rows) if rows else torch.arange(len(self.fitted.new))
 
 
-def check_kind(new: Rows, old: Rows, *, labels: Any, pairs: Any, groups: Any) -> str | None:
-    """The kind of supervision that is given, if any; refuses two, or one that is in no order."""
-    listed = {"labels": labels, "pairs": pairs, "groups": groups}
-    given = [name for name, one in listed.items() if one is not None]
-    if len(given) > 1:
-        raise ConfigError(f"wanted one kind of supervision, but got {' and '.join(given)}.")
-    if given and given != ["pairs"]:
-        check_order(new, old, given[0])
-    return given[0] if given else None
-
-
-def told_classes(
-    ids: NDArray[Any], told: Any, *, labels: Any, pairs: Pairs | None, groups: Any
-) -> tuple[Int[Tensor, " items"] | None, str]:
-    """The class of each item, and where that comes from.
-
-    Args:
-        ids: Of the items.
-        told: The labels of a file, used where nothing else is given.
-        labels: One for each item.
-        pairs: Of each query what is relevant to it.
-        groups: One for each item.
-    """
-    if pairs is not None:
-        return classes_of_pairs(ids, pairs), "pairs"
-    values, kind = (groups, "groups") if groups is not None else (labels, "labels")
-    values = told if values is None else values
-    values = values.cpu() if isinstance(values, Tensor) else values
-    if values is None:
-        return None, "none"
-    if len(values) != len(ids):
-        raise DataError(
-            f"wanted one of the {kind} for each of {len(ids)} items, but got {len(values)}."
-        )
-    return classes_of(np.asarray(values).tolist()), kind
-
-
-def divide(
+def split_items(
     new: Float[Tensor, "items new_dim"],
     old: Float[Tensor, "items old_dim"],
     classes: Int[Tensor, " items"] | None,
@@ -94,36 +51,115 @@ def divide(
     share: float,
     seed: int,
     modality: Int[Tensor, " items"] | None = None,
-) -> Parts:
-    """What to fit on, and what is held out; where no class can be, closed forms alone.
+) -> FitSplit:
+    """Divides items into fitted and held-out ones; without enough classes, none is held out.
 
     Args:
         new: New vectors.
         old: Old vectors of the same items, on the same device.
-        classes: Theirs, if known; -1 for an item that is in none.
-        supervision: Where these come from.
-        share: Of the classes that are held out.
-        seed: Of the choice.
-        modality: The number of each item's, if they are of several.
+        classes: Class of each item, if known; -1 for an item without a class.
+        supervision: Source of the classes.
+        share: Share of the classes to hold out.
+        seed: Random seed.
+        modality: Number of each item's modality, if there are several.
     """
     modality = None if modality is None else modality.to(old.device)
     if classes is None:
-        note = "no supervision was used: this is a map in closed form"
-        return Parts(Examples(new, old, None, modality=modality), None, "none", (note,))
-    fitted, looked_at = hold_out(classes, share, seed=seed, tightness=tightness_of(old, classes))
-    count = classes[classes >= 0].unique(return_counts=True)[1]
-    if len(count) < FEWEST_CLASSES or len(looked_at) == 0:
+        note = "no supervision was used: the head is a closed-form map"
+        return FitSplit(Examples(new, old, None, modality=modality), None, "none", (note,))
+    fitted, held_out = hold_out(classes, share, seed=seed, tightness=tightness_of(old, classes))
+    number = len(classes[classes >= 0].unique())
+    if number < FEWEST_CLASSES or len(held_out) == 0:
         note = (
-            f"no supervision was used: {len(count)} classes, {int((count > 1).sum())} of them "
-            f"with more than one item, are too few to hold some out, so this is a map in "
-            f"closed form"
+            f"no supervision was used: {number} classes, {len(repeated_classes(classes))} of them "
+            f"with more than one item, are too few to hold some out, so the head is a closed-form "
+            f"map"
         )
-        return Parts(Examples(new, old, None, modality=modality), None, "none", (note,))
+        return FitSplit(Examples(new, old, None, modality=modality), None, "none", (note,))
+    # Renumber the classes of each part from 0 on.
     parts = []
-    for rows in (fitted, looked_at):
-        renumbered = classes[rows].unique(return_inverse=True)[1].to(old.device)
-        chosen = rows.to(old.device)
-        kinds = None if modality is None else modality[chosen]
-        parts.append(Examples(new, old[chosen], renumbered, rows=chosen, modality=kinds))
+    for rows in (fitted, held_out):
+        numbers = classes[rows].unique(return_inverse=True)[1].to(old.device)
+        rows = rows.to(old.device)
+        kinds = None if modality is None else modality[rows]
+        parts.append(Examples(new, old[rows], numbers, rows=rows, modality=kinds))
     notes = notes_on_classes(classes) if supervision == "pairs" else ()
-    return Parts(parts[0], parts[1], supervision, notes)
+    return FitSplit(parts[0], parts[1], supervision, notes)
+
+
+def hold_out(
+    classes: Int[Tensor, " items"],
+    share: float,
+    *,
+    seed: int,
+    tightness: Float[Tensor, " classes"] | None = None,
+) -> tuple[Int[Tensor, " fitted"], Int[Tensor, " held_out"]]:
+    """Returns the rows of the classes to fit on, and those of a share of the classes to hold out.
+
+    Classes of a single item are not held out, because such an item has nothing to find. Items
+    without a class (-1) are in neither part. At least two classes are held out, because every
+    result is right among items of one class, and at least two are fitted on. If that is impossible,
+    none is held out.
+
+    With `tightness`, the tightest third is never held out: the old model may have been trained on
+    these classes. Imitating the old model is best on them, but not on unseen ones.
+
+    Args:
+        classes: Class of each item.
+        share: Share of the classes with two items or more to hold out.
+        seed: Random seed.
+        tightness: Tightness of each class in the old space.
+    """
+    candidates = repeated = repeated_classes(classes)
+    if tightness is not None:
+        number = max(ceil(len(repeated) * LOOSE), 2)
+        loosest = tightness[repeated].argsort(stable=True)[:number]
+        candidates = repeated[loosest.sort().values]
+    total = len(classes[classes >= 0].unique())
+    number = min(max(round(share * len(repeated)), 2), total - 2, len(candidates))
+    number = 0 if number < 2 or len(repeated) < 2 else number
+    (chosen,) = draw_classes(candidates, [number], seed=seed)
+    is_held_out = torch.isin(classes, chosen)
+    return ((classes >= 0) & ~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
+
+
+def repeated_classes(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
+    """Returns the classes with two items or more, ascending; -1 marks items without a class.
+
+    Example:
+        >>> repeated_classes(torch.tensor([2, 0, 2, -1, -1, 1, 0]))
+        tensor([0, 2])
+    """
+    numbers, count = classes[classes >= 0].unique(return_counts=True)
+    repeated: Tensor = numbers[count > 1]
+    return repeated
+
+
+def draw_classes(
+    classes: Int[Tensor, " classes"], counts: Sequence[int], *, seed: int
+) -> list[Int[Tensor, " part"]]:
+    """Shuffles classes and cuts them into parts of these counts; the rest is left out."""
+    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
+    return [order[start:end] for start, end in pairwise([0, *accumulate(counts)])]
+
+
+def tightness_of(
+    old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]
+) -> Float[Tensor, " classes"]:
+    r"""Returns the tightness of each class: the length of the mean of its unit vectors.
+
+    .. math::
+        t_c = \Big\lVert \frac{1}{n_c} \sum_{i : y_i = c} \frac{o_i}{\lVert o_i \rVert} \Big\rVert
+
+    Args:
+        old: Vectors.
+        classes: Class of each vector; -1 for none.
+    """
+    number = int(classes.max()) + 1
+    sums = torch.zeros(number, old.shape[1], device=old.device)
+    for rows in (classes >= 0).nonzero().flatten().split(BLOCK):
+        unit = F.normalize(old[rows.to(old.device)].float(), dim=1)
+        sums.index_add_(0, classes[rows].to(old.device), unit)
+    count = classes[classes >= 0].bincount(minlength=number).clamp(min=1)
+    length: Tensor = sums.norm(dim=1).cpu() / count
+    return length

@@ -1,61 +1,93 @@
-"""What belongs together: classes from labels, from pairs, or from groups."""
+"""Classes of items from labels, groups or pairs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import DataError
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.head.inputs import Rows, check_order
 
-Pairs = Mapping[Any, Sequence[Any]]  # of each query, what is relevant to it
-LOOSE = 2 / 3  # of the classes, those whose vectors lie farthest apart, may be held out
-BLOCK = 65_536  # rows that are looked at in one go
-LARGE = 0.1  # of all linked items: a class that holds more of them is worth a note
+Pairs = Mapping[Any, Sequence[Any]]  # relevant items of each query
+LARGE = 0.1  # share of all linked items above which a class is worth a note
+
+
+def check_supervision(new: Rows, old: Rows, *, labels: Any, pairs: Any, groups: Any) -> str | None:
+    """Returns the kind of supervision, if any; raises for two kinds, or an ambiguous order."""
+    values = {"labels": labels, "pairs": pairs, "groups": groups}
+    kinds = [kind for kind, value in values.items() if value is not None]
+    if len(kinds) > 1:
+        raise ConfigError(f"Pass one kind of supervision, not {' and '.join(kinds)}.")
+    if kinds and kinds != ["pairs"]:
+        check_order(new, old, kinds[0])
+    return kinds[0] if kinds else None
+
+
+def resolve_classes(
+    ids: NDArray[Any], file_labels: Any, *, labels: Any, pairs: Pairs | None, groups: Any
+) -> tuple[Int[Tensor, " items"] | None, str]:
+    """Returns the class of each item, if known, and the kind of supervision.
+
+    Args:
+        ids: Ids of the items.
+        file_labels: Labels of a file, used if there is no other supervision.
+        labels: Label of each item.
+        pairs: Relevant items of each query.
+        groups: Group of each item.
+    """
+    if pairs is not None:
+        return classes_of_pairs(ids, pairs), "pairs"
+    values, kind = (groups, "groups") if groups is not None else (labels, "labels")
+    values = file_labels if values is None else values
+    values = values.cpu() if isinstance(values, Tensor) else values
+    if values is None:
+        return None, "none"
+    if len(values) != len(ids):
+        raise DataError(f"There are {len(values)} {kind} for {len(ids)} items. Pass one for each.")
+    return classes_of(np.asarray(values).tolist()), kind
 
 
 def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:
-    """Labels or groups of any kind as numbers from 0 on, in the order of their values.
+    """Numbers labels or groups of any type from 0 on, in the order of their values.
 
     Example:
         >>> classes_of(["b", "a", "b"])
         tensor([1, 0, 1])
     """
-    known = np.asarray(list(values))
-    if known.ndim != 1:
+    labels = np.asarray(list(values))
+    if labels.ndim != 1:
         raise DataError(
-            f"wanted one class for each item, but got an array of the shape {known.shape}. Pass a "
-            f"single column."
+            f"Classes must be a single column, but they are an array of the shape {labels.shape}."
         )
-    missing = np.array([one is None or one != one for one in known.tolist()], dtype=bool)
+    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
     if missing.any():
         raise DataError(
-            f"wanted a class for each item, but {int(missing.sum())} of {len(known)} are missing, "
-            f"the first being that of row {int(np.flatnonzero(missing)[0])}. Give each such item a "
-            f"class of its own, or leave it out."
+            f"The classes of {int(missing.sum())} of {len(labels)} items are missing, the first in "
+            f"row {int(np.flatnonzero(missing)[0])}. Give each of these items a class of its own, "
+            f"or drop it."
         )
-    return torch.from_numpy(np.unique(known, return_inverse=True)[1].astype(np.int64))
+    return torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64))
 
 
 def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
-    """What is linked by pairs, directly or through others, as one class; -1 for what is in none.
+    """Numbers the connected components of the pairs; items in no pair get -1.
 
     Args:
-        ids: Of the items.
-        pairs: Of each query the items that are relevant to it.
+        ids: Ids of the items.
+        pairs: Relevant items of each query.
 
     Example:
         >>> classes_of_pairs(np.array(["q", "a", "b", "c"]), {"q": ["a", "b"]})
         tensor([ 0,  0,  0, -1])
     """
-    if alone := [query for query, relevant in pairs.items() if isinstance(relevant, str)]:
+    # Check the pairs.
+    if texts := [query for query, relevant in pairs.items() if isinstance(relevant, str)]:
         raise DataError(
-            f"wanted a list of what is relevant to each query, but that of {alone[0]!r} is a text. "
+            f"The relevant items of a query must be a list, but those of {texts[0]!r} are a text. "
             f"Write a list with one entry."
         )
     row = {str(item): place for place, item in enumerate(ids.tolist())}
@@ -67,15 +99,16 @@ def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
     ]
     if unknown:
         raise DataError(
-            f"wanted pairs of items that have vectors, but {len(unknown)} have none, the first "
-            f"being {', '.join(map(repr, unknown[:3]))}. Embed them, or leave their pairs out."
+            f"{len(unknown)} items of the pairs have no vector, the first are "
+            f"{', '.join(map(repr, unknown[:3]))}. Embed them, or drop their pairs."
         )
-    above = list(range(len(ids)))  # of each item another of its class; itself at the top
+    # Join linked items by union-find.
+    parent = list(range(len(ids)))
 
-    def top(place: int) -> int:
-        while above[place] != place:
-            above[place] = above[above[place]]
-            place = above[place]
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
         return place
 
     linked = np.zeros(len(ids), dtype=bool)
@@ -84,18 +117,19 @@ def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
         for item in relevant:
             other = row[str(item)]
             linked[[first, other]] = True
-            above[top(other)] = top(first)
-    tops = np.array([top(place) for place in range(len(ids))])
+            parent[root(other)] = root(first)
+    # Number the components of linked items.
+    roots = np.array([root(place) for place in range(len(ids))])
     classes = np.full(len(ids), -1, dtype=np.int64)
-    classes[linked] = np.unique(tops[linked], return_inverse=True)[1]
+    classes[linked] = np.unique(roots[linked], return_inverse=True)[1]
     return torch.from_numpy(classes)
 
 
 def notes_on_classes(classes: Int[Tensor, " items"]) -> tuple[str, ...]:
-    """What a reader should know of classes made of pairs: whether one holds very much.
+    """Returns a note if one class from pairs contains very many items.
 
     Args:
-        classes: The class of each item; -1 for what is in no pair.
+        classes: Class of each item; -1 for items in no pair.
 
     Example:
         >>> notes_on_classes(torch.arange(40) % 20)
@@ -106,65 +140,6 @@ def notes_on_classes(classes: Int[Tensor, " items"]) -> tuple[str, ...]:
     if largest <= LARGE * len(linked):
         return ()
     return (
-        f"{largest:,} of {len(linked):,} items in pairs are linked into one class: an item "
-        f"that is relevant to many queries links them all, and what is measured on classes held "
-        f"out then says little",
+        f"{largest:,} of {len(linked):,} items in pairs are linked into one class: an item that is "
+        f"relevant to many queries links them all, so results on held-out classes mean little",
     )
-
-
-def hold_out(
-    classes: Int[Tensor, " items"],
-    share: float,
-    *,
-    seed: int,
-    tightness: Float[Tensor, " classes"] | None = None,
-) -> tuple[Int[Tensor, " fitted"], Int[Tensor, " held_out"]]:
-    """Rows of the classes to fit on, and of a share of the classes to look at only.
-
-    Classes of a single item are not held out: they have nothing to find. Items of no class (-1)
-    are in neither. Two classes at least are held out, as in one alone whatever is found is right,
-    and two are left to fit on; where that cannot be, none is held out.
-
-    Where it is told how tight classes are, the tightest third is not held out: maybe the old model
-    was trained on them. There, to imitate it is best; in what will be searched it is not.
-
-    Args:
-        classes: The class of each item.
-        share: Of the classes with two items or more.
-        seed: Of the choice.
-        tightness: Of each class in the old space.
-    """
-    known, count = classes[classes >= 0].unique(return_counts=True)
-    many = known[count > 1]
-    open_to_choice = many
-    if tightness is not None:
-        loosest = tightness[many].argsort(stable=True)[: max(ceil(len(many) * LOOSE), 2)]
-        open_to_choice = many[loosest.sort().values]
-    generator = torch.Generator().manual_seed(seed)
-    wanted = min(max(round(share * len(many)), 2), len(known) - 2, len(open_to_choice))
-    wanted = 0 if wanted < 2 or len(many) < 2 else wanted
-    order = torch.randperm(len(open_to_choice), generator=generator)
-    held_out = torch.isin(classes, open_to_choice[order[:wanted]])
-    return ((classes >= 0) & ~held_out).nonzero().flatten(), held_out.nonzero().flatten()
-
-
-def tightness_of(
-    old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]
-) -> Float[Tensor, " classes"]:
-    r"""How near the vectors of each class are to each other: the length of their mean.
-
-    .. math::
-        t_c = \Big\lVert \frac{1}{n_c} \sum_{i : y_i = c} \frac{o_i}{\lVert o_i \rVert} \Big\rVert
-
-    Args:
-        old: Vectors.
-        classes: Theirs; -1 for what is in none.
-    """
-    number = int(classes.max()) + 1
-    sums = torch.zeros(number, old.shape[1], device=old.device)
-    for some in (classes >= 0).nonzero().flatten().split(BLOCK):
-        unit = F.normalize(old[some.to(old.device)].float(), dim=1)
-        sums.index_add_(0, classes[some].to(old.device), unit)
-    count = classes[classes >= 0].bincount(minlength=number).clamp(min=1)
-    length: Tensor = sums.norm(dim=1).cpu() / count
-    return length

@@ -1,129 +1,117 @@
-"""What held-out classes say of a network: how well its queries find their like."""
+"""Measures a network on held-out classes."""
 
 from itertools import product
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.evaluation.metrics import retrieval
 from nobackfill.head.examples import Examples
-from nobackfill.head.multimodal import Network
+from nobackfill.head.network import Network
 
-QUERIES = 2000  # that are asked, of each modality
+QUERIES = 2000  # largest number of queries per modality
 
 
 @torch.no_grad()
-def mapped(
+def embed_rows(
     network: Network,
     new: Float[Tensor, "rows new_dim"],
     modality: Int[Tensor, " rows"] | None = None,
     *,
     block: int = 65_536,
 ) -> Float[Tensor, "rows dim"]:
-    """What the network makes of vectors, some rows at a time; without dropout."""
+    """Embeds vectors block by block, without dropout."""
     was_training = network.training
     network.eval()
-    given = (new,) if modality is None else (new, modality)
     parts = [
-        network.embed(*some) for some in zip(*(one.split(block) for one in given), strict=True)
+        network.embed(
+            new[first : first + block],
+            None if modality is None else modality[first : first + block],
+        )
+        for first in range(0, len(new), block)
     ]
     network.train(was_training)
     return torch.cat(parts)
 
 
-def asked(network: Network, held_out: Examples) -> float:
-    """New/old mAP of the network on the held-out classes; NaN where training has diverged."""
-    places = asking(held_out)
-    query = mapped(network, *held_out.given(places))
-    return cross_map(query, places, held_out) if query.isfinite().all() else float("nan")
+def new_old_map(network: Network, held_out: Examples) -> float:
+    """Returns the new/old mAP on the held-out classes; NaN if training has diverged."""
+    places = choose_queries(held_out)
+    query = embed_rows(network, *held_out.network_inputs(places))
+    if not query.isfinite().all():
+        return float("nan")
+    return retrieval_map(query, held_out.old.float(), places, held_out)
 
 
-def asking(held_out: Examples) -> Int[Tensor, " query"]:
-    """The places of the items that ask: all, or some thousand of a modality, evenly chosen."""
-    if held_out.modality is None:
-        return evenly(torch.arange(len(held_out), device=held_out.old.device))
-    codes = held_out.modality
-    chosen = [evenly((codes == one).nonzero().flatten()) for one in codes.unique()]
-    return torch.cat(chosen).sort().values
+def compare_stored(network: Network, held_out: Examples) -> dict[str, float]:
+    """Compares two ways to store re-embedded items by new/new mAP on the held-out classes.
 
-
-def evenly(places: Int[Tensor, " some"]) -> Int[Tensor, " query"]:
-    """All places, or `QUERIES` of them, evenly chosen."""
-    number = len(places)
-    if number <= QUERIES:
-        return places
-    return places[torch.arange(QUERIES, device=places.device) * number // QUERIES]
-
-
-def cross_map(
-    query: Float[Tensor, "query old_dim"], places: Int[Tensor, " query"], held_out: Examples
-) -> float:
-    """The mAP of mapped new vectors on the old ones, each item asking for the others.
-
-    Args:
-        query: The mapped vectors of the items that ask.
-        places: Theirs among all.
-        held_out: All.
+    Returns:
+        mAP of "mapped" vectors, and of new vectors "as they are".
     """
-    return searched(query, held_out.old.float(), places, held_out)
+    places = choose_queries(held_out)
+    new = torch.cat([new for new, _ in held_out.blocks()])
+    vectors = {
+        "mapped": embed_rows(network, new, held_out.modality),
+        "as they are": F.normalize(new, dim=1),
+    }
+    return {
+        name: retrieval_map(stored[places], stored, places, held_out)
+        for name, stored in vectors.items()
+    }
 
 
-def searched(
+def choose_queries(held_out: Examples) -> Int[Tensor, " query"]:
+    """Returns the positions of the query items: at most `QUERIES` of a modality, evenly spaced."""
+    queries, numbers = [], held_out.modality_numbers
+    for number in numbers.unique():
+        places = (numbers == number).nonzero().flatten()
+        if len(places) > QUERIES:
+            even = torch.arange(QUERIES, device=places.device) * len(places) // QUERIES
+            places = places[even]
+        queries.append(places)
+    return torch.cat(queries).sort().values
+
+
+def retrieval_map(
     query: Float[Tensor, "query dim"],
     gallery: Float[Tensor, "items dim"],
     places: Int[Tensor, " query"],
     held_out: Examples,
 ) -> float:
-    r"""The mAP of some items' queries on all items but themselves.
+    r"""Returns the mAP of queries over all other items.
 
-    Of several modalities, the mean over directions, as the gap between them would rule one search:
+    With several modalities it is the mean over directions, because the gap between modalities
+    would dominate a joint search:
 
     .. math::
         \frac{1}{|D|} \sum_{(a, b) \in D} \mathrm{mAP}_{a \to b}
 
-    where queries of the modality `a` search items of `b` alone, and :math:`D` are all such pairs
-    in which some query can find something, the same modality twice among them.
+    Queries of the modality `a` search items of `b` alone. :math:`D` contains every pair, also
+    :math:`a = b`, in which a query has something to find.
 
     Args:
-        query: The vectors of the items that ask.
-        gallery: What is searched: the vectors of all items.
-        places: Of the items that ask among all.
-        held_out: All.
+        query: Vectors of the query items.
+        gallery: Vectors of all items.
+        places: Positions of the query items.
+        held_out: All items.
     """
-    if held_out.modality is None:
-        everywhere = torch.arange(len(gallery), device=places.device)
-        return one_way(query, gallery, places, everywhere, held_out)
-    asks, found = held_out.modality[places], []
-    for one, other in product(asks.unique(), held_out.modality.unique()):
-        some, rows = asks == one, (held_out.modality == other).nonzero().flatten()
-        found.append(one_way(query[some], gallery[rows], places[some], rows, held_out))
-    return torch.tensor(found, dtype=torch.float64).nanmean().item()
-
-
-def one_way(
-    query: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "searched dim"],
-    places: Int[Tensor, " query"],
-    rows: Int[Tensor, " searched"],
-    held_out: Examples,
-) -> float:
-    """The mAP of some items' queries on others, never themselves; NaN if none can find any.
-
-    Args:
-        query: The vectors of the items that ask.
-        gallery: Those of the items that are searched.
-        places: Of the items that ask among all.
-        rows: The places of those that are searched.
-        held_out: All.
-    """
-    assert held_out.classes is not None
-    own = {row: place for place, row in enumerate(rows.tolist())}
-    found = retrieval(
-        query,
-        gallery,
-        held_out.classes[places].cpu(),
-        held_out.classes[rows].cpu(),
-        ignored=[[own[place]] if place in own else [] for place in places.tolist()],
-    )
-    return found.mean_average_precision
+    classes, modality, values = held_out.classes, held_out.modality_numbers, []
+    assert classes is not None
+    for source, target in product(modality[places].unique(), modality.unique()):
+        is_query, rows = modality[places] == source, (modality == target).nonzero().flatten()
+        query_places = places[is_query]
+        # An item must not find itself.
+        row_of = {place: row for row, place in enumerate(rows.tolist())}
+        own_rows = [[row_of[place]] if place in row_of else [] for place in query_places.tolist()]
+        result = retrieval(
+            query[is_query],
+            gallery[rows],
+            classes[query_places].cpu(),
+            classes[rows].cpu(),
+            ignored=own_rows,
+        )
+        values.append(result.mean_average_precision)
+    return torch.tensor(values, dtype=torch.float64).nanmean().item()

@@ -14,7 +14,7 @@ from nobackfill.errors import ConfigError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
 from nobackfill.head.closed_form import procrustes, ridge
-from nobackfill.head.schedule_settings import check_method
+from nobackfill.head.schedule import check_method
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors

@@ -10,11 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.core.seeding import seeded
-from nobackfill.head.examples import Examples, drawn
+from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.head.fitting import Learner
 from nobackfill.head.network import HeadNetwork
-from nobackfill.head.schedule import Round
-from nobackfill.head.schedule_settings import FitConfig
+from nobackfill.head.schedule import FitConfig, Round
 from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
@@ -53,7 +52,7 @@ def _make(
     new = new + torch.randn(items, new_dim, generator=generator)
     old = torch.randn(classes, old_dim, generator=generator)[labels]
     old = old + torch.randn(items, old_dim, generator=generator)
-    order = drawn(labels, 1, generator)
+    order = shuffle_by_class(labels, 1, generator)
     there = Examples(new.to(device), old.to(device), labels.to(device))
     config = FitConfig(epochs=ENDLESS, batch_size=batch)
     learner = _learner(there, config, device)
@@ -69,7 +68,7 @@ def _trained(learner: Learner, one: Round) -> None:
 def _learner(examples: Examples, config: FitConfig, device: torch.device) -> Learner:
     with seeded(0):
         network = HeadNetwork(examples.new.shape[1], examples.old.shape[1]).to(device)
-    return Learner(network, examples, DEFAULT_HEAD_METHOD, {}, config, begun=monotonic())
+    return Learner(network, examples, config, begun=monotonic())
 
 
 def _naive_epoch(

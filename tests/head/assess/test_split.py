@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
-from nobackfill.head.assess.split import divide, items_of, three_parts, training_items
+from nobackfill.head.assess.split import divide, items_of, split_for_assessment, training_items
 
 LABELS = np.arange(400) % 50
 
@@ -83,11 +83,11 @@ def test_the_parts_hold_the_vectors_and_classes_of_their_rows(monkeypatch):
     monkeypatch.setattr("nobackfill.head.assess.split.QUERIES", 20)
     items = items_of(a_file(0, 4), a_file(1, 6))
     rows = divide(items.classes, None, seed=3)
-    parts = three_parts(items, None, seed=3)
+    parts = split_for_assessment(items, None, seed=3)
     assert torch.equal(parts.fitted.new, items.new[rows[0]])
     assert torch.equal(parts.fitted.old, items.old[rows[0]])
     assert torch.equal(parts.fitted.classes, items.classes[rows[0]])
-    for part, some in zip((parts.chosen_on, parts.tested_on), rows[1:], strict=True):
+    for part, some in zip((parts.validation, parts.test), rows[1:], strict=True):
         torch.testing.assert_close(part.new, F.normalize(items.new[some], dim=1))
         torch.testing.assert_close(part.old, F.normalize(items.old[some], dim=1))
         own = items.classes[some]

@@ -1,4 +1,4 @@
-"""How crowded the old space is, and what the paper would advise for that."""
+"""Crowding of the old space, and the method that the paper favours for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from torch import Tensor
 from nobackfill.methods.prototypes import class_means
 from nobackfill.ops.nearest import nearest, rows_per_block
 
-CROWDED = 0.6  # the cosine from which on ODPP moves class means apart
-MANY = 5000  # classes, from which on the paper's ODPP is ahead of its NDPP
-SHOWN = 3  # pairs of classes
+CROWDED = 0.6  # cosine above which ODPP moves class means apart
+MANY = 5000  # number of classes from which the paper's ODPP is ahead of its NDPP
+SHOWN = 3  # number of closest pairs
 
 
 @dataclass(frozen=True)
 class Crowding:
-    """How crowded the old class means are.
+    """Crowding of the old class means.
 
     Attributes:
-        classes: How many there are.
-        near: The share of classes with another at a cosine above 0.6.
-        pairs: How many pairs of classes are at such a cosine.
-        nearest: The mean cosine of a class to its nearest other.
-        closest: The pairs of classes that are closest, by name, and their cosine.
+        classes: Number of classes.
+        near: Share of classes with another at a cosine above 0.6.
+        pairs: Number of pairs of classes at a cosine above 0.6.
+        nearest: Mean cosine of a class to its nearest other class.
+        closest: Names and cosine of the closest pairs of classes.
     """
 
     classes: int
@@ -39,13 +39,7 @@ class Crowding:
 def crowding_of(
     old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"], names: NDArray[Any]
 ) -> Crowding:
-    """How near class means are to each other.
-
-    Args:
-        old: Old vectors.
-        classes: Theirs, from 0 on.
-        names: What to call each class.
-    """
+    """Measures how close class means are; `names` are those of the classes from 0 on."""
     number = int(classes.max()) + 1
     means = class_means(F.normalize(old, dim=1), classes, number)
     places, cosine = nearest(means, means, 1, exclude_self=True)
@@ -59,35 +53,33 @@ def crowding_of(
 
 
 def pairs_above(means: Float[Tensor, "classes dim"], threshold: float) -> int:
-    """How many pairs of unit vectors have a cosine above a threshold; in blocks."""
-    found = sum(
+    """Counts the pairs of unit vectors with a cosine above a threshold, block by block."""
+    number = sum(
         int((block @ means.T > threshold).sum()) - int((block.square().sum(1) > threshold).sum())
         for block in means.split(rows_per_block(4 * len(means)))
     )
-    return found // 2
+    return number // 2
 
 
 def _closest(
     places: Int[Tensor, " classes"], cosine: Float[Tensor, " classes"], names: NDArray[Any]
 ) -> list[tuple[str, str, float]]:
-    """The nearest pairs, each once."""
-    found: dict[frozenset[int], float] = {}
+    """Returns the closest pairs, each once."""
+    pairs: dict[frozenset[int], float] = {}
     for place in cosine.argsort(descending=True).tolist():
-        found.setdefault(frozenset((place, int(places[place]))), cosine[place].item())
-        if len(found) == SHOWN:
+        pairs.setdefault(frozenset((place, int(places[place]))), cosine[place].item())
+        if len(pairs) == SHOWN:
             break
-    return [(str(names[min(pair)]), str(names[max(pair)]), value) for pair, value in found.items()]
+    return [(str(names[min(pair)]), str(names[max(pair)]), value) for pair, value in pairs.items()]
 
 
 def advice(crowding: Crowding) -> str:
-    """What the paper would advise, and what it rests on."""
+    """Returns the method that the paper favours for such a crowded space, and why."""
     favoured = "odpp" if crowding.classes >= MANY else "ndpp"
-    closest = "; ".join(
-        f"{one} and {other} ({value:.2f})" for one, other, value in crowding.closest
-    )
+    closest = "; ".join(f"{a} and {b} ({cosine:.2f})" for a, b, cosine in crowding.closest)
     return (
         f"{crowding.classes:,} classes, {100 * crowding.near:.0f} % of them with another at a "
-        f"cosine above {CROWDED} ({crowding.pairs:,} pairs), the closest being {closest}: the "
-        f"paper would choose {favoured} (few classes: ndpp, many: odpp); what was measured here "
-        f"are the rows above"
+        f"cosine above {CROWDED} ({crowding.pairs:,} pairs; closest: {closest}): the paper would "
+        f"choose {favoured} (ndpp for few classes, odpp for many); this advice was not measured "
+        f"on your vectors"
     )

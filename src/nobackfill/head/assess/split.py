@@ -1,4 +1,4 @@
-"""Who takes part in an assessment, and which classes are fitted on, chosen on and tested on."""
+"""Items of an assessment, and the classes to fit on, to choose on and to test on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,32 +13,33 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
-from nobackfill.head.head import matched
-from nobackfill.head.supervision import Pairs, classes_of, classes_of_pairs, notes_on_classes
+from nobackfill.head.inputs import match_items
+from nobackfill.head.split import draw_classes, repeated_classes
+from nobackfill.head.supervision import Pairs, notes_on_classes, resolve_classes
 from nobackfill.vectors import Vectors
 
-QUERIES = 3000  # that ask, of each part
-FEWEST_CLASSES = 30  # to fit on some, choose on others and test on the rest
+QUERIES = 3000  # largest number of queries per part
+FEWEST_CLASSES = 30  # smallest number of classes that can be divided into three parts
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What both models have embedded, and what of it belongs together.
+    """Items of both models, with their classes.
 
     Attributes:
-        ids: Of the items.
-        new: Their new vectors.
-        old: Their old vectors.
-        classes: Their classes.
-        labels: Their labels; None where pairs tell what belongs together.
-        notes: What a reader should know.
+        ids: Ids.
+        new: New vectors.
+        old: Old vectors.
+        classes: Classes.
+        names: Names from which those of the classes are taken: labels, or ids for pairs.
+        notes: Notes on the classes.
     """
 
     ids: NDArray[Any]
     new: Float[Tensor, "items new_dim"]
     old: Float[Tensor, "items old_dim"]
     classes: Int[Tensor, " items"]
-    labels: NDArray[Any] | None
+    names: NDArray[Any]
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -46,25 +47,25 @@ class Items:
 
     @property
     def class_names(self) -> NDArray[Any]:
-        """What to call each class: its label, or what made of pairs has none, one of its items."""
+        """Name of each class: that of its first item."""
         first = np.unique(self.classes.numpy(), return_index=True)[1]
-        return (self.ids if self.labels is None else self.labels)[first].astype(np.str_)
+        return self.names[first].astype(np.str_)
 
 
-class Fitted(NamedTuple):
-    """Items to fit on: their new and old vectors, and their classes."""
+class FittedItems(NamedTuple):
+    """New vectors, old vectors and classes of the items to fit on."""
 
     new: Float[Tensor, "items new_dim"]
     old: Float[Tensor, "items old_dim"]
     classes: Int[Tensor, " items"]
 
 
-class ThreeParts(NamedTuple):
+class AssessmentSplit(NamedTuple):
     """Items of different classes: to fit on, to choose on and to test on."""
 
-    fitted: Fitted
-    chosen_on: Part
-    tested_on: Part
+    fitted: FittedItems
+    validation: Part
+    test: Part
 
 
 def items_of(
@@ -74,58 +75,58 @@ def items_of(
     labels: Sequence[Any] | NDArray[Any] | None = None,
     pairs: Pairs | None = None,
 ) -> Items:
-    """The items that both files have, with their classes; those in no pair are left out.
+    """Returns the items of both files with their classes, without items that are in no pair.
 
     Args:
         old: Vectors of the old model.
-        new: Vectors of the new one.
-        labels: An entry per item that both have; those of the files where they are not given.
-        pairs: In place of labels: of each query what is relevant to it, by id.
+        new: Vectors of the new model.
+        labels: Label of each item that both files have; None for the labels of the files.
+        pairs: Relevant items of each query by id, in place of labels.
     """
-    ids, new_rows, old_rows, told = matched(new, old, use_labels=labels is None and pairs is None)
-    if pairs is None:
-        values = told if labels is None else np.asarray(labels)
-        return Items(
-            ids, new_rows.float(), old_rows.float(), told_classes(values, len(ids)), values
+    use_labels = labels is None and pairs is None
+    ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=use_labels)
+    classes, kind = resolve_classes(ids, file_labels, labels=labels, pairs=pairs, groups=None)
+    if classes is None:
+        raise DataError(
+            f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
+            f"groups, or pass pairs."
         )
-    classes = classes_of_pairs(ids, pairs)
+    if kind != "pairs":
+        names = np.asarray(file_labels if labels is None else labels)
+        return Items(ids, new_rows.float(), old_rows.float(), classes, names)
     linked = classes >= 0
+    linked_ids = ids[linked.numpy()]
     return Items(
-        ids[linked.numpy()],
+        linked_ids,
         new_rows[linked].float(),
         old_rows[linked].float(),
         classes[linked],
-        None,
-        notes=(*_left_out_notes(classes), *notes_on_classes(classes)),
+        linked_ids,
+        notes=(*_unlinked_notes(classes), *notes_on_classes(classes)),
     )
 
 
-def three_parts(
+def split_for_assessment(
     items: Items, is_training: Bool[Tensor, " items"] | None, *, seed: int
-) -> ThreeParts:
-    """Items to fit on, to choose on and to test on; see `divide`."""
-    fitted, *asking = divide(items.classes, is_training, seed=seed)
-    chosen_on, tested_on = (
-        make_part(items.new[rows], items.old[rows], _renumbered(items.classes[rows]), most=QUERIES)
-        for rows in asking
-    )
-    seen = Fitted(items.new[fitted], items.old[fitted], items.classes[fitted])
-    return ThreeParts(seen, chosen_on, tested_on)
-
-
-def told_classes(values: NDArray[Any] | None, items: int) -> Int[Tensor, " items"]:
-    """The class of each item by its label; raises where some have none."""
-    if values is None or len(values) != items:
-        raise DataError(
-            f"wanted to know what belongs together, but got "
-            f"{'no labels' if values is None else f'{len(values)} labels'} for {items} items. Add "
-            f"a column `label`, name a column of groups, or pass pairs."
+) -> AssessmentSplit:
+    """Divides items as `divide` does."""
+    fitted, *searched = divide(items.classes, is_training, seed=seed)
+    validation, test = (
+        make_part(
+            items.new[rows],
+            items.old[rows],
+            items.classes[rows].unique(return_inverse=True)[1],
+            most=QUERIES,
         )
-    return classes_of(values.tolist())
+        for rows in searched
+    )
+    return AssessmentSplit(
+        FittedItems(items.new[fitted], items.old[fitted], items.classes[fitted]), validation, test
+    )
 
 
 def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, " items"] | None:
-    """Which items the files say are to fit on (column `split`); None where they do not say."""
+    """Returns which items are training items by the column `split`; None if it separates none."""
     split = columns_of(files, ids).get("split")
     if split is None or not (split == "train").any() or (split == "train").all():
         return None
@@ -134,60 +135,43 @@ def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, 
 
 def divide(
     classes: Int[Tensor, " items"], is_training: Bool[Tensor, " items"] | None, *, seed: int
-) -> list[Int[Tensor, " some"]]:
-    """Rows to fit on, to choose on and to test on, of different classes.
+) -> list[Int[Tensor, " rows"]]:
+    """Returns rows to fit on, to choose on and to test on, of different classes.
 
-    Where the items to fit on are told, the classes of all others are halved. Else three fifths of
-    the classes are to fit on, a fifth to choose on, and a fifth to test on. Only classes of two
-    items or more are looked at: others have nothing to find.
+    With training items, all of them are to fit on and the other classes are halved. Without, three
+    fifths of the classes are to fit on, a fifth to choose on and a fifth to test on. Classes of a
+    single item are left out: it has nothing to find.
     """
-    generator = torch.Generator().manual_seed(seed)
     if is_training is not None:
-        rest = _of_two_or_more(classes[~is_training])
+        rest = repeated_classes(classes[~is_training])
         rest = rest[~torch.isin(rest, classes[is_training])]
-        order = rest[torch.randperm(len(rest), generator=generator)]
-        shares = [order[: len(order) // 2], order[len(order) // 2 :]]
-        fitted = [classes[is_training].unique()]
+        number, fitted = len(rest), [classes[is_training].unique()]
+        parts = draw_classes(rest, [number // 2, number - number // 2], seed=seed)
     else:
-        many = _of_two_or_more(classes)
-        order = many[torch.randperm(len(many), generator=generator)]
-        ends = [0, 3 * len(order) // 5, 4 * len(order) // 5, len(order)]
-        fitted = [order[: ends[1]]]
-        shares = [order[ends[1] : ends[2]], order[ends[2] :]]
-    if len(order) < FEWEST_CLASSES:
+        repeated, fitted = repeated_classes(classes), []
+        number = len(repeated)
+        first, second = 3 * number // 5, 4 * number // 5
+        parts = draw_classes(repeated, [first, second - first, number - second], seed=seed)
+    if number < FEWEST_CLASSES:
         raise DataError(
-            f"wanted at least {FEWEST_CLASSES} classes of two items or more, to fit on some and "
-            f"test on others, but there are {len(order)}. Bring items of more classes."
+            f"An assessment needs at least {FEWEST_CLASSES} classes of two items or more, to fit "
+            f"on some and test on others, but there are {number}. Add items of more classes."
         )
-    return [torch.isin(classes, some).nonzero().flatten() for some in (*fitted, *shares)]
+    return [torch.isin(classes, part).nonzero().flatten() for part in (*fitted, *parts)]
 
 
-def _of_two_or_more(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
-    known, count = classes.unique(return_counts=True)
-    many: Tensor = known[count > 1]
-    return many
-
-
-def _renumbered(classes: Int[Tensor, " items"]) -> Int[Tensor, " items"]:
-    numbers: Tensor = classes.unique(return_inverse=True)[1]
-    return numbers
-
-
-def _left_out_notes(classes: Int[Tensor, " items"]) -> list[str]:
-    """How many items are in no pair."""
-    if (alone := int((classes < 0).sum())) == 0:
+def _unlinked_notes(classes: Int[Tensor, " items"]) -> list[str]:
+    """Returns a note on the number of items that are in no pair."""
+    if (unlinked := int((classes < 0).sum())) == 0:
         return []
-    return [
-        f"{alone:,} of {len(classes):,} items are in no pair and take part in nothing: they are "
-        f"neither fitted on, nor asked, nor searched"
-    ]
+    return [f"{unlinked:,} of {len(classes):,} items are in no pair and are not used"]
 
 
 def split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
-    """Whether test classes may have been seen by the models themselves."""
+    """Returns a note if the models may have been trained on the test classes."""
     if is_training is not None:
         return []
     return [
-        "no column `split` tells which classes the models were trained on: if the new model has "
-        "seen the test classes, this is too good to be true"
+        "no column `split` names the classes that the models were trained on: if the new model was "
+        "trained on the test classes, these results are too good to be true"
     ]

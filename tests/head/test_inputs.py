@@ -7,7 +7,7 @@ import pytest
 
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.read_files import read_for_fit
+from nobackfill.head.inputs import read_for_fit
 
 
 @pytest.fixture

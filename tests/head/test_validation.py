@@ -9,8 +9,8 @@ import torch
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.examples import Examples
-from nobackfill.head.initial_map import choose_closed_form
-from nobackfill.head.stored_side import compare_stored
+from nobackfill.head.fitting import choose_closed_form
+from nobackfill.head.validation import compare_stored
 from nobackfill.vectors.space import Space
 
 
