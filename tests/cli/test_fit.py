@@ -226,7 +226,7 @@ def test_extra_dimensions_from_fit_to_evaluate(fit, command, files, tmp_path):
 def test_time_that_is_up_is_told(fit):
     code, out, _ = fit("--seconds", "1e-9", "--epochs", "50")
     assert code == 0
-    assert "Note: its 1e-09 seconds were up after 0 of 50 steps" in out
+    assert "Note: the limit of 1e-09 seconds ended training after 0 of 50 steps" in out
 
 
 def test_labels_that_are_not_used_may_disagree(fit, files, tmp_path):
@@ -304,7 +304,7 @@ def test_a_head_refuses_vectors_of_another_model(fit, command, files, tmp_path):
         "embed", tmp_path / "head", files / "old.parquet", "-o", tmp_path / "out.parquet"
     )
     assert code == 2
-    assert "wanted new vectors of 6 dimensions" in err
+    assert "fitted on new vectors of 6 dimensions" in err
 
 
 def test_a_head_refuses_vectors_of_another_space(fit, command, files, tmp_path):
@@ -382,7 +382,7 @@ def test_items_without_a_partner_are_told(fit, files, tmp_path):
     new = nb.load_vectors(files / "new.parquet")
     new.select(np.arange(24, 240)).save(tmp_path / "few.parquet")
     note = (
-        "12 of 120 items of the old file are not in the new one and take no part (first: 0, 1, 2)"
+        "12 of 120 items of the old file are not in the new one and are not used (first: 0, 1, 2)"
     )
     code, out, _ = fit("--new", tmp_path / "few.parquet")
     assert code == 0

@@ -250,12 +250,12 @@ def test_a_map_in_another_precision_is_the_same_map():
 @pytest.mark.parametrize(
     ("new", "old", "says"),
     [
-        (torch.randn(3, 2), torch.randn(4, 2), "of each item, but got 3 and 4"),
+        (torch.randn(3, 2), torch.randn(4, 2), "3 new and 4 old vectors"),
         (torch.randn(1, 2), torch.randn(1, 2), "two items or more"),
         (torch.ones(5, 2), torch.randn(5, 2), "differ from each other"),
         (torch.arange(1.0, 6)[:, None] * torch.randn(3), torch.randn(5, 2), "differ from each"),
         (torch.full((5, 2), torch.nan), torch.randn(5, 2), "NaN"),
-        (torch.randn(5, 2), torch.ones(5, 3), "wanted old vectors that differ"),
+        (torch.randn(5, 2), torch.ones(5, 3), "The old vectors do not differ"),
     ],
 )
 def test_what_cannot_be_fitted_is_told(fit, new, old, says):

@@ -345,7 +345,7 @@ def test_without_supervision_it_is_a_map_in_closed_form_and_says_so(items, head)
     closed = ridge(data.new, data.old, strength=1e-3)
     torch.testing.assert_close(done.transform(data.new), closed(data.new))
     assert done.supervision_ == "none"
-    assert done.notes_ == ("no supervision was used: this is a map in closed form",)
+    assert done.notes_ == ("no supervision was used: the head is a closed-form map",)
     assert done.progress_.history == []
 
 
@@ -415,33 +415,36 @@ WRONG = {
     "zero": (lambda d: (d.new, with_row(d.old, 0.0), d.labels), "id 5 .* only zeros"),
     "too long for float32": (
         lambda d: (with_row(d.new.double(), 1e300), d.old, d.labels),
-        r"length float32 can tell, .* \(row 5\)",
+        r"out of the range of float32: .* \(row 5\)",
     ),
     "of no length that float32 can tell": (
         lambda d: (with_row(d.new, 1e25), d.old, d.labels),
-        r"length float32 can tell, .* \(row 5\) is 2.8.*e\+25",
+        r"out of the range of float32: .* \(row 5\) has 2.8.*e\+25",
     ),
-    "too short": (lambda d: (with_row(d.new, 1e-20), d.old, d.labels), "length float32 can tell"),
-    "fewer old": (lambda d: (d.new, d.old[:80], d.labels), r"got \(90, 8\) and \(80, 6\)"),
-    "fewer labels": (lambda d: (d.new, d.old, d.labels[:80]), "each of 90 items, but got 80"),
+    "too short": (
+        lambda d: (with_row(d.new, 1e-20), d.old, d.labels),
+        "out of the range of float32",
+    ),
+    "fewer old": (lambda d: (d.new, d.old[:80], d.labels), r"rows: \(90, 8\) and \(80, 6\)"),
+    "fewer labels": (lambda d: (d.new, d.old, d.labels[:80]), "80 labels for 90 items"),
     "a label missing": (
         lambda d: (d.new, d.old, [None, *d.labels.tolist()[1:]]),
-        "1 of 90 are missing",
+        "1 of 90 items are missing",
     ),
     "one vector": (lambda d: (d.new[0], d.old, d.labels), "shape"),
     "whole numbers": (lambda d: (d.new.long(), d.old, d.labels), "float32"),
-    "ids on one side": (lambda d: (as_vectors(d, "new"), d.old, d.labels), "both sides with ids"),
+    "ids on one side": (lambda d: (as_vectors(d, "new"), d.old, d.labels), "Only one side has ids"),
     "other ids": (
         lambda d: (nb.Vectors(np.arange(90).astype(str), d.new), as_vectors(d, "old"), None),
         "none of 90 old and 90 new",
     ),
     "ids of another kind": (
         lambda d: (nb.Vectors(np.arange(90), d.new), as_vectors(d, "old"), None),
-        "ids of one kind.*'item 0'.* 0",
+        "different types of ids: 'item 0'.* 0",
     ),
     "labels beside another order": (
         lambda d: (as_vectors(d, "new", np.arange(90)[::-1]), as_vectors(d, "old"), d.labels),
-        "wanted labels in the order of the items",
+        "The order of labels is ambiguous",
     ),
     "one item": (lambda d: (d.new[:1], d.old[:1], None), "two items or more"),
     "all alike": (lambda d: (torch.ones(90, 8), d.old, None), "differ from each other"),
@@ -470,16 +473,16 @@ def test_one_kind_of_supervision_is_enough(items, head):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"method": "bct"}, "`bct` needs more.*cross_supcon"),
+        ({"method": "bct"}, "fitted by `bct`.*cross_supcon"),
         ({"method": "cross_supkon"}, "Did you mean `cross_supcon`"),
         ({"options": {"temperatur": 1.0}}, "Did you mean `temperature`"),
-        ({"hidden": -1}, "`hidden` of 0 or more"),
+        ({"hidden": -1}, "`hidden` must be 0 or more"),
         ({"dropout": 1.0}, "`dropout`"),
         ({"held_out": 0.0}, "`held_out`"),
         ({"held_out": 1.0}, "`held_out`"),
-        ({"batch_size": 0}, "`batch_size` of 1 or more"),
-        ({"together": 0}, "`together` of 1 or more"),
-        ({"extra": -1}, "`extra` of 0 or more"),
+        ({"batch_size": 0}, "`batch_size` must be 1 or more"),
+        ({"together": 0}, "`together` must be 1 or more"),
+        ({"extra": -1}, "`extra` must be 0 or more"),
     ],
 )
 def test_settings_are_looked_at_before_any_work(items, settings, says):

@@ -153,7 +153,7 @@ def test_one_kind_of_supervision_is_enough(tmp_path, given, says):
 def test_files_of_other_items_are_told(save, tmp_path):
     old, _, data = save()
     for ids, says in (
-        (np.arange(90), "ids of one kind"),
+        (np.arange(90), "different types of ids"),
         (np.arange(90).astype(str), "none of 90"),
     ):
         nb.Vectors(ids, data.new).save(tmp_path / "other.parquet")
@@ -165,14 +165,14 @@ def test_items_without_a_partner_are_told(save):
     old, new, data = save(new_rows=np.arange(10, 90))
     notes = read_for_fit(old, new).notes
     assert notes == (
-        "10 of 90 items of the old file are not in the new one and take no part "
+        "10 of 90 items of the old file are not in the new one and are not used "
         "(first: 'item 0', 'item 1', 'item 2')",
     )
     nb.Vectors([*data.ids[:80], "x", "y"], data.new[:82]).save(new)
     first, second = read_for_fit(old, new).notes
     assert first.startswith("10 of 90 items of the old file")
     assert second == (
-        "2 of 82 items of the new file are not in the old one and take no part (first: 'x', 'y')"
+        "2 of 82 items of the new file are not in the old one and are not used (first: 'x', 'y')"
     )
     save()
     assert read_for_fit(old, new).notes == ()
@@ -213,11 +213,11 @@ def test_rows_without_ids_must_be_as_many(items, tmp_path, rows):
     data = items(per_class=7)
     np.save(tmp_path / "old.npy", data.old[:90].numpy())
     np.save(tmp_path / "new.npy", data.new[:rows].numpy())
-    says = rf"old\.npy and .*new\.npy, but there are 90 old and {rows} new rows: .*files with ids"
+    says = rf"90 old and {rows} new rows, .* in \S*old\.npy and \S*new\.npy: .*files with ids"
     with pytest.raises(DataError, match=says):
         read_for_fit(tmp_path / "old.npy", tmp_path / "new.npy")
     nb.Vectors(np.arange(rows), data.new[:rows]).save(tmp_path / "counted.npz")
-    with pytest.raises(DataError, match=r"only its row tells an item in \S+old\.npy, but there"):
+    with pytest.raises(DataError, match=r"matched by row in \S+old\.npy: a missing row"):
         read_for_fit(tmp_path / "old.npy", tmp_path / "counted.npz")
     named = nb.Vectors(np.arange(rows)[::2], data.new[:rows:2])  # by the rows of the other
     named.save(tmp_path / "named.npz")

@@ -22,6 +22,7 @@ from nobackfill.head.export import onnx_files
 from nobackfill.head.fitting import choose_closed_form, forms_by_modality
 from nobackfill.head.inputs import modality_of, read_for_fit
 from nobackfill.head.network import ModalityNetwork, make_network
+from nobackfill.head.split import split_items
 from nobackfill.head.validation import (
     choose_queries,
     compare_stored,
@@ -534,12 +535,12 @@ def test_modalities_that_disagree_are_refused(pictures, head):
 
 
 WRONG = {
-    "too few": (lambda names: names[:80], "each of 90 items, but got 80"),
-    "one missing": (lambda names: [None, *names[1:].tolist()], "1 of 90 are missing"),
-    "NaN": (lambda names: [*names[1:].tolist(), float("nan")], "that of row 89"),
+    "too few": (lambda names: names[:80], "80 modalities for 90 items"),
+    "one missing": (lambda names: [None, *names[1:].tolist()], "1 of 90 items are missing"),
+    "NaN": (lambda names: [*names[1:].tolist(), float("nan")], "in row 89"),
     "a path": (lambda names: np.where(names == "text", "../text", names), "'../text'"),
-    "alike": (lambda names: np.where(np.arange(90) < 9, "Text", names), "always alike"),
-    "a single text": (lambda names: ["text"] + ["image"] * 89, "of 'text' there are"),
+    "alike": (lambda names: np.where(np.arange(90) < 9, "Text", names), "consistent upper"),
+    "a single text": (lambda names: ["text"] + ["image"] * 89, "of 'text'. Add items"),
 }
 
 

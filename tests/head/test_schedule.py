@@ -34,10 +34,10 @@ def test_shares_by_steps(clock, settings, items, total):
     clock.seconds = 1e9  # time says nothing without a limit
     for step in range(total):
         assert schedule.done == pytest.approx(step / total)
-        assert not schedule.is_over
+        assert schedule.done < 1
         schedule.steps += 1
     assert schedule.done == 1
-    assert schedule.is_over
+    assert schedule.done >= 1
 
 
 def test_shares_by_time_or_by_steps_whichever_is_further(clock):
@@ -46,10 +46,10 @@ def test_shares_by_time_or_by_steps_whichever_is_further(clock):
     for seconds, steps in ((100, 0), (105, 0), (105, 1), (105, 3), (118, 3), (120, 3), (150, 3)):
         clock.seconds, schedule.steps = float(seconds), steps
         shares.append(schedule.done)
-        assert schedule.is_over == (seconds >= 120)
+        assert (schedule.done >= 1) == (seconds >= 120)
     assert shares == pytest.approx([0, 0.25, 0.25, 0.75, 0.9, 1, 1])
     clock.seconds, schedule.steps = 101.0, 4
-    assert schedule.is_over  # all steps were made in time
+    assert schedule.done >= 1  # all steps were made in time
 
 
 def test_late_is_what_has_steps_left_when_time_is_up(clock):
@@ -64,9 +64,9 @@ def test_late_is_what_has_steps_left_when_time_is_up(clock):
 
 
 def test_without_seconds_left_nothing_is_begun(clock):
-    assert Schedule(FitConfig(seconds=0.0), 32, begun=0.0).is_over
-    assert not Schedule(FitConfig(seconds=float("inf")), 32, begun=-1e9).is_over
-    assert not Schedule(FitConfig(epochs=0), 32, begun=0.0).is_over
+    assert Schedule(FitConfig(seconds=0.0), 32, begun=0.0).done >= 1
+    assert Schedule(FitConfig(seconds=float("inf")), 32, begun=-1e9).done < 1
+    assert Schedule(FitConfig(epochs=0), 32, begun=0.0).done < 1
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 7, 100])
@@ -190,7 +190,8 @@ def test_a_head_whose_time_was_up_says_so(items, head, clock, monkeypatch, tmp_p
     settings = {"batch_size": 16, "epochs": 40}
     done = head(seconds=8.0, **settings).fit(data.new, data.old, data.labels)
     assert done.notes_ == (
-        "its 8 seconds were up after 8 of 200 steps; the learning rate fell in that time",
+        "the limit of 8 seconds ended training after 8 of 200 steps; the learning rate fell "
+        "over that time",
     )
     clock.seconds = 0.0
     done.save_pretrained(tmp_path)

@@ -27,8 +27,8 @@ def test_equal_values_are_one_class(values):
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ([1.0, float("nan"), 2.0], "1 of 3 are missing, the first being that of row 1"),
-        (["a", None], "1 of 2 are missing"),
+        ([1.0, float("nan"), 2.0], "1 of 3 items are missing, the first in row 1"),
+        (["a", None], "1 of 2 items are missing"),
         ([[1, 2], [3, 4]], r"shape \(2, 2\)"),
     ],
 )

@@ -43,7 +43,7 @@ from nobackfill.vectors import Vectors
 
 Map = Callable[[Tensor], Tensor]  # from new vectors to vectors of the old space
 Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
-Precision = Float[np.ndarray, " queries"]
+Precision = NDArray[np.floating[Any]]  # average precision of each query
 Answer = Literal[
     "upgrade with head",
     "two-stage",
