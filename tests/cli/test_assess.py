@@ -61,7 +61,7 @@ def test_pairs_from_a_file_do_what_python_does(assess, files):
 def test_a_person_is_told_who_takes_no_part(assess, files, tmp_path):
     page = tmp_path / "page.html"
     out = assess("--pairs", files / "pairs.csv", "--report", page)[1]
-    assert "Note: 8 of 320 items are in no pair and take part in nothing" in out
+    assert "Note: 8 of 320 items are in no pair and are not used" in out
     assert "8 of 320 items are in no pair" in page.read_text()
 
 
