@@ -79,7 +79,7 @@ def advice(crowding: Crowding) -> str:
     closest = "; ".join(f"{a} and {b} ({cosine:.2f})" for a, b, cosine in crowding.closest)
     return (
         f"{crowding.classes:,} classes, {100 * crowding.near:.0f} % of them with another at a "
-        f"cosine above {CROWDED} ({crowding.pairs:,} pairs), closest: {closest}. The paper would "
+        f"cosine above {CROWDED} ({crowding.pairs:,} pairs), closest: {closest}; the paper would "
         f"choose {favoured} (ndpp for few classes, odpp for many); the rows above show what was "
         f"measured here"
     )
