@@ -57,8 +57,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
         ):
             reason = getattr(error, "strerror", None) or "the disk is full"
             raise DataError(
-                f"Cannot write {path}: {reason}. The previous file is unchanged. Free some disk "
-                f"space, or choose another path."
+                f"Cannot write {path}: {reason}. The previous file is unchanged. Make room on "
+                f"the disk, or choose another path."
             ) from error
         raise
 

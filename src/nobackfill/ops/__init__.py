@@ -1,1 +1,1 @@
-"""Tensor operations: products, exact nearest neighbours, ranks, k-means."""
+"""Tensor operations: inner products, exact nearest neighbours, ranks, k-means."""

@@ -1,16 +1,16 @@
-r"""Products of single precision on tensor cores: each number as the sum of three of bfloat16.
+r"""Float32 products on bfloat16 tensor cores: each number is the sum of three bfloat16 numbers.
 
-A float32 has 24 bits, a bfloat16 has 8: :math:`x = h + m + l` holds all of them. Of the nine
-products of two such sums, three are smaller than the rounding of a float32 and are left out. The
+A float32 has 24 significant bits, a bfloat16 has 8: :math:`x = h + m + l` is exact. Three of the
+nine products of two such sums are smaller than the rounding of a float32 and are left out. The
 other six, the smallest first, are *one* product of matrices six times as wide:
 
 .. math::
     x^\top y \approx
     (l_x, h_x, m_x, m_x, h_x, h_x)^\top (h_y, l_y, m_y, h_y, m_y, h_y)
 
-Tensor cores multiply bfloat16 exactly and add up in float32, though they cut off what does not fit
-where others round: up to some hundred dimensions the result is as near to the true value as a
-product of float32 is, at 2,048 its error is 2.6 times as large (benchmarks/SPEED.md).
+Tensor cores multiply bfloat16 exactly and sum in float32, but truncate instead of rounding. Up to a
+few hundred dimensions the result is as accurate as a float32 product; at 2,048 its error is 2.6
+times as large (benchmarks/SPEED.md).
 """
 
 from functools import cache
@@ -19,12 +19,12 @@ import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
 
-PIECE = 8  # numbers: pieces begin where tensor cores can load them, 16 bytes
-QUERY = (2, 0, 1, 1, 0, 0)  # 0 is the highest third
+PIECE = 8  # numbers, 16 bytes: the alignment of tensor cores
+QUERY = (2, 0, 1, 1, 0, 0)  # 0 is the highest part
 GALLERY = (0, 2, 1, 0, 1, 0)
-LEAST_ROWS = 256  # of the other side; for fewer, making the sides costs more than they bring
+LEAST_ROWS = 256  # queries; for fewer, splitting costs more than it saves
 LEAST_PRODUCTS = 2**30  # multiplications
-MOST_MEMORY = 8  # a side takes one part in so many of a GPU's, at most
+MOST_MEMORY = 8  # a split gallery takes at most 1/8 of the GPU's memory
 
 
 def thirds(
@@ -32,7 +32,7 @@ def thirds(
 ) -> tuple[
     BFloat16[Tensor, "rows dim"], BFloat16[Tensor, "rows dim"], BFloat16[Tensor, "rows dim"]
 ]:
-    """Three numbers whose sum is `x`, the largest first: each takes 8 bits of what is left.
+    """Splits `x` into three bfloat16 numbers that sum to it, the largest first.
 
     Example:
         >>> high, middle, low = thirds(torch.tensor([[0.1]]))
@@ -46,31 +46,24 @@ def thirds(
 
 
 def query_side(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows six_times"]:
-    """The left side of the product above."""
+    """Returns the left factor of the product above."""
     return _side(x, QUERY)
 
 
 def gallery_side(
-    x: Float[Tensor, "rows dim"], more: int = 0
-) -> BFloat16[Tensor, "rows_and_more six_times"]:
-    """The right side of the product above; its first three pieces are all thirds.
+    x: Float[Tensor, "rows dim"], padding: int = 0
+) -> BFloat16[Tensor, "rows_and_padding six_times"]:
+    """Returns the right factor of the product above, followed by `padding` rows of zeros."""
+    return _side(x, GALLERY, padding)
 
-    Args:
-        x: One row each.
-        more: Rows of zeros after the last one.
+
+def is_worthwhile(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
+    """Whether the product of `rows` queries with a gallery is faster and safe this way.
+
+    It is so only on a GPU, for float32 whose products the user did not allow to be rounded, and
+    if there is enough memory for the split gallery.
     """
-    return _side(x, GALLERY, more)
-
-
-def pay(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
-    """Whether `rows` of queries times a gallery are faster and safe this way.
-
-    Only on a GPU, only for single precision that the user did not give up (torch's own setting of
-    the precision of products), and only where there is room for a side.
-    """
-    if not sums_in_float32(gallery) or gallery.dtype != torch.float32:
-        return False
-    if torch_rounds():
+    if not sums_in_float32(gallery) or gallery.dtype != torch.float32 or torch_rounds():
         return False
     number, dim = gallery.shape
     memory = torch.cuda.get_device_properties(gallery.device).total_memory
@@ -79,9 +72,9 @@ def pay(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
 
 
 def sums_in_float32(x: Tensor) -> bool:
-    """Whether products of bfloat16 can be summed in float32 where `x` is.
+    """Whether the device of `x` sums products of bfloat16 in float32.
 
-    GPUs that have tensor cores for them can, those of NVIDIA since Ampere; torch can since 2.8.
+    NVIDIA GPUs do since Ampere; torch supports it since 2.8.
     """
     return x.is_cuda and _sums_in_float32_on(x.device)
 
@@ -93,9 +86,9 @@ def _sums_in_float32_on(gpu: torch.device) -> bool:
 
 
 def torch_rounds() -> bool:
-    """Whether torch may multiply float32 on a GPU with fewer bits, as its user told it.
+    """Whether the user allowed torch to round the factors of float32 products on a GPU.
 
-    Newer ones refuse to answer the older question once the newer setting was used.
+    Reads the newer setting of torch if there is one: once it was used, reading the older one fails.
     """
     setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
     if setting is None:
@@ -103,11 +96,11 @@ def torch_rounds() -> bool:
     return bool(setting == "tf32")
 
 
-def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], more: int = 0) -> Tensor:
+def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], padding: int = 0) -> Tensor:
     rows, dim = x.shape
     width = dim + -dim % PIECE
-    out = x.new_zeros(rows + more, 6, width, dtype=torch.bfloat16)
-    pieces = thirds(x)
-    for place, third in enumerate(order):
-        out[:rows, place, :dim] = pieces[third]
+    out = x.new_zeros(rows + padding, 6, width, dtype=torch.bfloat16)
+    parts = thirds(x)
+    for place, part in enumerate(order):
+        out[:rows, place, :dim] = parts[part]
     return out.flatten(1)

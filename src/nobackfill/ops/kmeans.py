@@ -1,4 +1,4 @@
-"""A product quantiser: each part of a vector has its own few hundred centroids."""
+"""Product quantisation: k-means centroids for each part of a vector."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from torch import Tensor
 from nobackfill.errors import ConfigError
 from nobackfill.ops.nearest import rows_per_block
 
-MOST_ROWS_PER_CENTROID = 256  # beyond that k-means learns nothing new, only slower
+MOST_ROWS_PER_CENTROID = 256  # more rows make k-means slower, but not better
 
 
 def train_codebooks(
@@ -21,19 +21,19 @@ def train_codebooks(
     engine: str = "torch",
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "parts centroids part_dim"]:
-    """Finds the centroids of each part of the vectors by k-means, the best of a few starts.
+    """Finds the centroids of each part of the vectors by k-means, the best of several starts.
 
-    All parts are clustered at once, in blocks of rows. A centroid that loses all its rows stays
-    where it was (faiss puts it elsewhere, and only there the engines differ).
+    All parts are clustered together, in blocks of rows. A centroid without rows keeps its position
+    (faiss moves it; the engines differ only in this).
 
     Args:
-        vectors: What to learn from; a sample is taken of more than 256 rows per centroid.
-        parts: Into how many equal parts a vector is cut.
-        centroids: Of each part; fewer where there are fewer rows.
-        iterations: Of k-means.
-        starts: How often to begin, each time from other rows; the tightest result is kept.
-        engine: "torch", or "faiss" where that is installed: the same steps from the same starts.
-        generator: Draws the sample and the starts, on the CPU.
+        vectors: Training vectors; more than 256 rows per centroid are sampled.
+        parts: Number of equal parts of a vector.
+        centroids: Number of centroids of each part, at most the number of rows.
+        iterations: Number of iterations of k-means.
+        starts: Number of random starts; the result with the smallest error is kept.
+        engine: "torch", or "faiss" if it is installed: the same steps from the same starts.
+        generator: Random generator of the sample and the starts, on the CPU.
 
     Example:
         >>> line = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
@@ -43,29 +43,29 @@ def train_codebooks(
     rows, dim = vectors.shape
     if parts < 1 or dim % parts:
         raise ConfigError(
-            f"wanted a number of parts that divides the {dim} dimensions of the old vectors, but "
-            f"got {parts}. Try {largest_split(dim, 32)}."
+            f"The number of parts is {parts}, but must be one that divides the {dim} dimensions of "
+            f"the old vectors. Try {largest_split(dim, 32)}."
         )
     if min(centroids, starts) < 1 or iterations < 0:
         raise ConfigError(
-            f"wanted at least one centroid and one start, and no negative iterations, but got "
-            f"{centroids}, {starts} and {iterations}."
+            f"There are {centroids} centroids, {starts} starts and {iterations} iterations. Pass "
+            f"at least one centroid and one start, and no negative iterations."
         )
     if engine not in ("torch", "faiss"):
-        raise ConfigError(f'wanted the engine "torch" or "faiss", but got {engine!r}.')
+        raise ConfigError(f'engine must be "torch" or "faiss", not {engine!r}.')
+    # Draw a sample, and split it into parts.
     centroids = min(centroids, rows)
     most = centroids * MOST_ROWS_PER_CENTROID
     if rows > most:
         vectors = vectors[torch.randperm(rows, generator=generator)[:most].to(vectors.device)]
     split = vectors.unflatten(1, (parts, -1)).transpose(0, 1)  # (parts, rows, part_dim)
+    # Cluster from several starts, and keep the best of each part.
+    cluster = by_torch if engine == "torch" else by_faiss
     results = []
     for _ in range(starts):
         first = torch.randperm(len(vectors), generator=generator)[:centroids]
-        start = split[:, first.to(vectors.device)]
-        cluster = by_torch if engine == "torch" else by_faiss
-        results.append(cluster(split, start, iterations=iterations))
-    errors = torch.stack([error for _, error in results])  # (starts, parts)
-    best = errors.argmin(dim=0)
+        results.append(cluster(split, split[:, first.to(vectors.device)], iterations=iterations))
+    best = torch.stack([error for _, error in results]).argmin(dim=0)  # (parts)
     books = torch.stack([book for book, _ in results])  # (starts, parts, centroids, part_dim)
     return books[best, torch.arange(parts, device=best.device)]
 
@@ -76,7 +76,7 @@ def by_torch(
     *,
     iterations: int,
 ) -> tuple[Float[Tensor, "parts centroids part_dim"], Float[Tensor, " parts"]]:
-    """Lloyd's iterations for every part at once, and the squared distance that is left."""
+    """Runs Lloyd's iterations for all parts, and returns centroids and sums of squared distances."""
     parts, rows, part_dim = split.shape
     book = start.clone()
     block = rows_per_block(parts * book.shape[1] * split.element_size())
@@ -97,7 +97,7 @@ def assign(
     *,
     block: int,
 ) -> tuple[Int[Tensor, "parts rows"], Float[Tensor, " parts"]]:
-    """The nearest centroid of every row, and the sum of squared distances to them.
+    """Returns the nearest centroid of every row, and the sums of squared distances to them.
 
     Example:
         >>> rows, book = torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[5.0], [1.0]]])
@@ -119,13 +119,13 @@ def by_faiss(
     *,
     iterations: int,
 ) -> tuple[Float[Tensor, "parts centroids part_dim"], Float[Tensor, " parts"]]:
-    """The same by faiss, part by part, from the same starts."""
+    """Does the same as `by_torch` with faiss, part by part."""
     try:
         import faiss
     except ImportError:
         raise ConfigError(
-            'wanted faiss for engine="faiss", but it is not installed. Leave the engine at '
-            '"torch", which takes the same steps, or install faiss-cpu.'
+            'engine="faiss" requires faiss, which is not installed. Leave the engine at "torch", '
+            "which takes the same steps, or install faiss-cpu."
         ) from None
     books, errors = [], []
     for rows, first in zip(split.cpu().float(), start.cpu().float(), strict=True):
@@ -144,7 +144,7 @@ def by_faiss(
 
 
 def largest_split(dim: int, most: int) -> int:
-    """Into how many parts of at least two dimensions a vector can be cut, but no more than `most`.
+    """Returns the largest number of equal parts with at least two dimensions, at most `most`.
 
     Example:
         >>> largest_split(256, 32), largest_split(6, 32), largest_split(7, 32)
@@ -153,20 +153,20 @@ def largest_split(dim: int, most: int) -> int:
     return next(parts for parts in range(min(most, max(dim // 2, 1)), 0, -1) if dim % parts == 0)
 
 
-def likeness_to_centroids(
+def centroid_log_shares(
     vectors: Float[Tensor, "rows dim"],
     books: Float[Tensor, "parts centroids part_dim"],
     *,
     sharpness: float,
 ) -> Float[Tensor, "rows parts centroids"]:
-    r"""For each part of a vector, the log share of each centroid.
+    r"""Returns the log share of each centroid, for each part of a vector.
 
     .. math::
         \log \mathrm{softmax}_k \bigl(s \cos(v_j, a_{jk})\bigr)
 
     Example:
         >>> books = torch.eye(2)[None]
-        >>> likeness_to_centroids(torch.tensor([[3.0, 3.0]]), books, sharpness=10.0).exp()
+        >>> centroid_log_shares(torch.tensor([[3.0, 3.0]]), books, sharpness=10.0).exp()
         tensor([[[0.5000, 0.5000]]])
     """
     parts = F.normalize(vectors.unflatten(1, (len(books), -1)), dim=-1)

@@ -1,7 +1,8 @@
-"""Inner products of all pairs, in the precision that is asked for."""
+"""Inner products of all pairs of queries and gallery rows, in a chosen precision."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +10,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
-from nobackfill.ops.bf16x3 import gallery_side, pay, query_side, sums_in_float32, torch_rounds
+from nobackfill.ops.bf16x3 import (
+    gallery_side,
+    is_worthwhile,
+    query_side,
+    sums_in_float32,
+    torch_rounds,
+)
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-ALIGNED = 16  # numbers: 64 bytes of single precision, a line of the cache
-WIDE = 1024  # numbers; rows from here on may end in unused ones, at most 15
+ALIGNED = 16  # numbers: 64 bytes of float32, a cache line
+WIDE = 1024  # numbers; longer rows are padded to a multiple of `ALIGNED`
 
 
 @contextmanager
-def matrix_products(precision: str) -> Iterator[None]:
-    """For a while, GPUs may take 10 bits for matrix products, if that is asked for.
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Within the block, GPUs may use TF32 for matrix products if `precision` is "tf32".
 
-    The older setting of torch sets the newer ones too, and all tell the same meanwhile; newer ones
-    are put back as they were.
+    torch's older setting also changes the newer ones, which are restored afterwards.
     """
     if precision != "tf32" or torch_rounds():
         yield
@@ -49,20 +55,37 @@ def inner_products(
     r"""Writes :math:`q_i^\top g_j` into `out`, and returns it.
 
     Args:
-        query: One row each.
-        gallery: One row each.
-        out: In at least single precision.
-        precision: In which factors are multiplied; sums are always in that of `out`. "float32" as
-            they come; "tf32" with 10 bits after the point where a GPU can, "bfloat16" with 7.
+        query: One row per query.
+        gallery: One row per gallery item.
+        out: Result, in at least float32.
+        precision: Precision of the factors; sums have that of `out`. "float32" leaves them
+            unchanged; "tf32" keeps 10 bits of the mantissa on GPUs that support it, "bfloat16" 7.
     """
     if precision == "bfloat16":
         return half_products(query.bfloat16(), gallery.bfloat16(), out)
-    with matrix_products(precision):
-        parts = parts_for(gallery)
-        if len(parts) == 1:  # as it is: cuts cost time, too
-            return torch.mm(query, gallery.T, out=out)
-        for part in parts:
-            torch.mm(query, gallery[part].T, out=out[:, part])
+    with matmul_precision(precision):
+        return _multiply(query, gallery, out, parts_for(gallery))
+
+
+def half_products(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery dim"],
+    out: Float[Tensor, "query gallery"],
+) -> Float[Tensor, "query gallery"]:
+    """Inner products of half-precision factors, summed in the precision of `out`."""
+    if out.dtype != torch.float32 or not sums_in_float32(query):
+        return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
+    return _multiply(query, gallery, out, aligned_parts(len(gallery)), out_dtype=out.dtype)
+
+
+def _multiply(
+    query: Tensor, gallery: Tensor, out: Tensor, parts: list[slice], **options: Any
+) -> Tensor:
+    """Multiplies with each part of the gallery; a single part without the cost of slicing."""
+    if len(parts) == 1:
+        return torch.mm(query, gallery.T, out=out, **options)
+    for part in parts:
+        torch.mm(query, gallery[part].T, out=out[:, part], **options)
     return out
 
 
@@ -74,41 +97,41 @@ def products_with(
     *,
     unit: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """Inner products with a gallery that is met block by block, by `rows` queries in all.
+    """Prepares a gallery once for inner products with blocks of queries.
 
-    The gallery is prepared once. On a GPU, float32 products run on tensor cores, see
-    `nobackfill.ops.bf16x3`; rows of zeros pad the gallery to a multiple of 16. Where TF32 is
-    allowed, unit vectors are multiplied in float16, which keeps as many bits as TF32 (10) in half
-    the memory. Values below 6e-5 lose up to 3e-8 each.
+    On a GPU, float32 products run on tensor cores, see `nobackfill.ops.bf16x3`; rows of zeros pad
+    the gallery to a multiple of 16. If TF32 is allowed, unit vectors are multiplied in float16,
+    which keeps as many bits as TF32 (10) in half the memory. Values below 6e-5 lose up to 3e-8
+    each.
 
     Args:
-        gallery: One row each.
-        block: The most queries that come at a time.
-        rows: How many come in all.
-        precision: See `inner_products`.
-        unit: Whether all vectors, queries too, are of unit length.
+        gallery: One row per gallery item.
+        block: Largest number of queries in a block.
+        rows: Number of queries in all blocks together.
+        precision: Precision of the factors, see `inner_products`.
+        unit: Whether all vectors, including the queries, have unit length.
 
     Returns:
-        A function from at most `block` queries to their products. These share one buffer, which is
-        yours until you ask for the next.
+        A function from at most `block` queries to their products. All calls share one buffer: the
+        products are valid until the next call.
     """
     number = len(gallery)
     block = min(block, rows)
     half = _half_for(gallery, precision, unit=unit)
     if half is not None:
         side = gallery.to(half)
-        if number % ALIGNED:  # what need not be filled up is not copied
+        if number % ALIGNED:  # padding copies
             side = F.pad(side, (0, 0, 0, -number % ALIGNED))
-    elif precision == "float32" and pay(rows, gallery):
+    elif precision == "float32" and is_worthwhile(rows, gallery):
         side = gallery_side(gallery, -number % ALIGNED)
     else:
-        room = room_for_products(gallery, block, number)
-        return lambda query: inner_products(query, gallery, room[: len(query)], precision)
+        buffer = empty_products(gallery, block, number)
+        return lambda query: inner_products(query, gallery, buffer[: len(query)], precision)
     out = gallery.new_empty(block, len(side))
 
     def products(query: Tensor) -> Tensor:
-        halves = query_side(query) if half is None else query.to(half)
-        return half_products(halves, side, out[: len(query)])[:, :number]
+        factors = query_side(query) if half is None else query.to(half)
+        return half_products(factors, side, out[: len(query)])[:, :number]
 
     return products
 
@@ -116,7 +139,7 @@ def products_with(
 def _half_for(
     gallery: Float[Tensor, "gallery dim"], precision: str, *, unit: bool
 ) -> torch.dtype | None:
-    """In which half precision a gallery is to be multiplied, if in any."""
+    """Returns the half precision in which to multiply a gallery, or None."""
     if not sums_in_float32(gallery):
         return None
     if precision == "bfloat16":
@@ -125,51 +148,32 @@ def _half_for(
     return torch.float16 if rounded and unit and gallery.dtype == torch.float32 else None
 
 
-def half_products(
-    query: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "gallery dim"],
-    out: Float[Tensor, "query gallery"],
-) -> Float[Tensor, "query gallery"]:
-    """Inner products of numbers of half precision, summed in the precision of `out`."""
-    if out.dtype != torch.float32 or not sums_in_float32(query):
-        return inner_products(query.to(out.dtype), gallery.to(out.dtype), out)
-    parts = aligned_parts(len(gallery))
-    if len(parts) == 1:
-        return torch.mm(query, gallery.T, out_dtype=out.dtype, out=out)
-    for part in parts:
-        torch.mm(query, gallery[part].T, out_dtype=out.dtype, out=out[:, part])
-    return out
-
-
 def sums_of_rows(
     weight: Float[Tensor, "rows columns"],
     values: Float[Tensor, "columns dim"],
     out: Float[Tensor, "rows dim"],
-    *,
-    fresh: bool = False,
 ) -> Float[Tensor, "rows dim"]:
-    r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, or writes it there, if `fresh`; returns `out`."""
-    parts, kept = parts_for(values), 0 if fresh else 1
+    r"""Adds :math:`\sum_j w_{ij} v_j` to `out`, and returns it."""
+    parts = parts_for(values)
     if len(parts) == 1:
-        return out.addmm_(weight, values, beta=kept)
+        return out.addmm_(weight, values)
     for part in parts:
-        out.addmm_(weight[:, part], values[part], beta=kept)
-        kept = 1
+        out.addmm_(weight[:, part], values[part])
     return out
 
 
 def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:
-    """Those of `aligned_parts` where a GPU uses tensor cores: for all but float32 without TF32."""
+    """Returns `aligned_parts` on GPUs that use tensor cores: all but float32 without TF32."""
     if gallery.is_cuda and (gallery.dtype != torch.float32 or torch_rounds()):
         return aligned_parts(len(gallery))
     return [slice(0, len(gallery))]
 
 
 def aligned_parts(columns: int) -> list[slice]:
-    """A multiple of 16 columns and the rest, where they are many; else all.
+    """Splits many columns into a multiple of 16 and the rest.
 
-    GPUs have their fastest kernels for tensor cores for such numbers alone: of 24,393 columns,
-    24,384 and then 9 take them less than half the time.
+    GPUs have their fastest tensor-core kernels for such numbers only: 24,393 columns take less
+    than half the time as 24,384 and 9.
     """
     whole = columns - columns % ALIGNED
     if columns < WIDE or whole == columns:
@@ -177,21 +181,19 @@ def aligned_parts(columns: int) -> list[slice]:
     return [slice(0, whole), slice(whole, columns)]
 
 
-def room_for_products(
+def empty_products(
     query: Float[Tensor, "query dim"], rows: int, columns: int
 ) -> Float[Tensor, "rows columns"]:
-    """An empty result for `inner_products`, each row of it starting at a line of the cache.
+    """Returns an empty result for `inner_products` whose rows start at cache lines.
 
-    CPUs write products up to 1.7 times as fast into such rows as into rows that start anywhere, as
-    they do where the number of columns is odd; GPUs have their fastest kernels for such rows alone.
+    CPUs write such rows up to 1.7 times as fast as unaligned ones; GPUs have their fastest kernels
+    for such rows only.
     """
     unused = -columns % ALIGNED if columns >= WIDE else 0
     return query.new_empty(rows, columns + unused)[:, :columns]
 
 
 def check_precision(precision: str) -> None:
-    """Refuses what is no name of a precision."""
+    """Raises if a precision has an unknown name."""
     if precision not in PRECISIONS:
-        raise ConfigError(
-            f"wanted precision to be one of {', '.join(PRECISIONS)}, but got {precision!r}."
-        )
+        raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}.")

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours in blocks, on CPU and GPU: the truth for all that is faster."""
+"""Exact nearest neighbours, computed in blocks on CPU or GPU."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.ops.matmul import ALIGNED, check_precision, products_with
 
-BLOCK_BYTES = 64 * 2**20  # of scores held at once, whatever the gallery's size
-GPU_BLOCK_BYTES = 4 * 2**30  # the same on a GPU, which small blocks leave idle, at most
-CACHE_BYTES = 3 * 2**19  # of scores looked through at once, which stay in the cache of a core
-FEWEST_GROUPS = 512  # of a row's scores, see `floor_of_best`
-SMALLEST_GROUP = 4  # scores; with fewer, groups do not pay
-LONG_ROW = 65_536  # scores; from here on threads gain more than they cost
+BLOCK_BYTES = 64 * 2**20  # of scores in a block on the CPU
+GPU_BLOCK_BYTES = 4 * 2**30  # of scores in a block on a GPU, at most
+CACHE_BYTES = 3 * 2**19  # of scores that stay in the cache of a core
+FEWEST_GROUPS = 512  # groups of a row's scores, see `floor_of_best`
+SMALLEST_GROUP = 4  # scores per group; smaller groups save no time
+LONG_ROW = 65_536  # scores; threads save time for rows from this length on
 
-Block = tuple[int, Float[Tensor, "rows gallery"]]  # its first row, and its scores
+Block = tuple[int, Float[Tensor, "rows gallery"]]  # number of the first row, and the scores
 
 
 def nearest(
@@ -31,30 +31,29 @@ def nearest(
     precision: str = "float32",
     block: int | None = None,
 ) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
-    r"""Finds for each query the `k` gallery rows with the largest inner product, best first.
+    r"""Finds for each query the `k` gallery rows with the largest inner products, best first.
 
     .. math::
         \mathrm{score}_{ij} = q_i^\top g_j
 
-    The search is exact: every score is computed, `block` rows of them at a time. Rows of equal
-    score come in the order of the gallery, also where the cut at `k` falls between them. Scores
-    are equal if their floats are; two copies of one vector may differ in the last bit.
+    The search is exact: it computes every score, in blocks of queries. Rows of equal score come in
+    the order of the gallery, also at the cut after `k`. Scores are equal if their floats are; two
+    copies of one vector may differ in the last bit.
 
     Args:
-        query: One row per query. Vectors of unit length make the score a cosine.
-        gallery: What is searched, on the same device. Half precision is computed in float32.
-        k: How many to find. Where there are fewer, all of them are returned.
-        exclude_self: Query `i` is gallery row `i`, and never its own neighbour.
-        precision: In which vectors are multiplied, see `inner_products`: less than "float32" is
-            faster on a GPU, and may swap neighbours whose scores differ by as little.
-        block: How many queries to score at once; by default what fits into a block of memory, see
-            `rows_per_block`.
+        query: One row per query. With vectors of unit length, the score is a cosine.
+        gallery: One row per gallery item, on the same device. Half precision is computed in float32.
+        k: Number of neighbours; a smaller gallery is returned whole.
+        exclude_self: Whether query `i` is gallery row `i`, which is then not its own neighbour.
+        precision: Precision of the factors, see `inner_products`. Less than "float32" is faster on
+            a GPU, and may swap neighbours of almost equal score.
+        block: Number of queries per block; by default as many as `rows_per_block`.
 
     Returns:
-        The rows of the gallery, and their scores.
+        Rows of the gallery, and their scores.
 
     Raises:
-        DataError: If the two do not fit together, are empty, hold a NaN, or `k` is below 1.
+        DataError: If the two do not fit together, are empty, contain NaN, or `k` is below 1.
 
     Example:
         >>> query = torch.tensor([[1.0, 0.0]])
@@ -63,17 +62,17 @@ def nearest(
         (tensor([[2, 1]]), tensor([[1.0000, 0.6000]]))
     """
     if k < 1:
-        raise DataError(f"at least one neighbour can be asked for, but k is {k}. Pass k=1 or more.")
+        raise DataError(f"The number of neighbours k is {k}. Pass k=1 or more.")
     check_precision(precision)
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
     check_finite(query, "query")
     check_finite(gallery, "gallery")
-    return best_of_all(
+    return nearest_checked(
         query, gallery, k, exclude_self=exclude_self, precision=precision, block=block
     )
 
 
-def best_of_all(
+def nearest_checked(
     query: Float[Tensor, "query dim"],
     gallery: Float[Tensor, "gallery dim"],
     k: int,
@@ -83,7 +82,7 @@ def best_of_all(
     unit: bool = False,
     block: int | None = None,
 ) -> tuple[Int[Tensor, "query neighbors"], Float[Tensor, "query neighbors"]]:
-    """The same as `nearest`, for vectors that were checked; `unit` says that all have length 1."""
+    """`nearest` for vectors that were checked; `unit` means that all have unit length."""
     k = min(k, len(gallery) - exclude_self)
     block = block or rows_per_block(len(gallery) * gallery.element_size(), query.device)
     indices = torch.empty(len(query), k, dtype=torch.int64, device=query.device)
@@ -93,30 +92,19 @@ def best_of_all(
     for first, score in score_blocks(query, gallery, block, precision, unit=unit):
         if exclude_self:
             score.diagonal(first).fill_(-torch.inf)
-        rows = slice(first, first + len(score))
-        write_best(score, indices[rows], scores[rows])
+        best = best_by_partition(score, k) if score.device.type == "cpu" else best_by_topk(score, k)
+        indices[first : first + len(score)] = best
+        scores[first : first + len(score)] = score.gather(1, best)
     return indices, scores
-
-
-def write_best(
-    score: Float[Tensor, "rows gallery"],
-    indices: Int[Tensor, "rows neighbors"],
-    scores: Float[Tensor, "rows neighbors"],
-) -> None:
-    """Writes positions and values of the largest of each row, as many as asked for, best first."""
-    k = indices.shape[1]
-    best = best_by_partition if score.device.type == "cpu" else best_by_topk
-    indices.copy_(best(score, k))
-    scores.copy_(score.gather(1, indices))
 
 
 def best_by_partition(
     score: Float[Tensor, "query gallery"], k: int
 ) -> Int[Tensor, "query neighbors"]:
-    """Positions of the `k` largest of each row, best first, ties by position. For the CPU.
+    """Returns the positions of the `k` largest of each row, best first, ties by position. CPU only.
 
-    A floor that `k` values of a row reach, and few more, is found without looking at most of them
-    twice; whatever reaches it is sorted. Rows are taken a few at a time, as many as fit the cache.
+    It finds a floor that at least `k` values of a row reach, and few more, and sorts the values
+    that reach it. It processes as many rows at a time as fit into the cache of a core.
     """
     best = np.empty((len(score), k), dtype=np.int64)
     scores = score.numpy()
@@ -131,21 +119,21 @@ def best_by_partition(
 
 
 def row_parts(score: Float[Tensor, "query gallery"]) -> list[slice]:
-    """Cuts the rows into parts that fit the cache of one core."""
+    """Splits the rows into parts that fit into the cache of a core."""
     size = max(1, CACHE_BYTES // (score.shape[1] * score.element_size()))
     return [slice(first, first + size) for first in range(0, len(score), size)]
 
 
 def floor_of_best(rows: Float[np.ndarray, "query gallery"], k: int) -> Float[np.ndarray, " query"]:
-    r"""A value that at least `k` of each row reach: the `k`-th largest of the row, or a bit less.
+    r"""Returns a value that at least `k` of each row reach: the `k`-th largest, or a bit less.
 
     .. math::
         f = k\text{-th largest of } m_1, \dots, m_G, \qquad m_g = \max_{j \bmod G = g} s_j
 
-    Each of the `k` groups whose maximum reaches the floor has a member that does. The `k` best of
-    a row seldom share a group: with five groups for each of them, about :math:`1.1\, k` reach the
-    floor. Neighbours in the gallery, often alike, are never in one group. In rows too short for
-    groups to be worth it, each value is its own.
+    `k` groups have a maximum that reaches the floor, so `k` values do. The `k` best of a row seldom
+    share a group: with five groups for each of them, about :math:`1.1\, k` values reach the floor.
+    Adjacent gallery items, which are often similar, are never in one group. In short rows, each
+    value is its own group.
     """
     groups = max(FEWEST_GROUPS, 5 * k + -5 * k % ALIGNED)
     if groups * SMALLEST_GROUP <= rows.shape[1]:
@@ -158,7 +146,7 @@ def floor_of_best(rows: Float[np.ndarray, "query gallery"], k: int) -> Float[np.
 def group_maxima(
     rows: Float[np.ndarray, "query gallery"], groups: int
 ) -> Float[np.ndarray, "query groups"]:
-    """The largest value of each group of a row, dealt out like cards: column `j` to `j % groups`.
+    """Returns the maximum of each group of a row; column `j` is in group `j % groups`.
 
     Example:
         >>> group_maxima(np.array([[3.0, 9.0, 5.0, 1.0, 4.0]]), groups=2)
@@ -175,26 +163,25 @@ def group_maxima(
 def sort_reaching(
     rows: Float[np.ndarray, "query gallery"], floor: Float[np.ndarray, " query"], k: int
 ) -> Int[np.ndarray, "query neighbors"]:
-    """Positions of the `k` largest of each row, if at least as many reach its floor.
-
-    What reaches it is moved to the left of a narrow matrix, which is sorted in one go.
-    """
+    """Returns the positions of the `k` largest of each row, among those that reach its floor."""
+    # Find the values that reach the floor, row by row.
     columns = rows.shape[1]
-    reaching = np.flatnonzero(rows >= floor[:, None])  # row after row, in the order of the gallery
+    reaching = np.flatnonzero(rows >= floor[:, None])
     start = np.searchsorted(reaching, columns * np.arange(len(rows) + 1))
     count = np.diff(start)
     if count.min() < k:
         raise DataError(
-            "scores must be numbers, but some are NaN: the vectors are so long that their products "
-            "overflow. Make them unit first."
+            "Some scores are NaN: the vectors are so long that their products overflow. Make them "
+            "unit length first."
         )
+    # Move them to the left of a narrow matrix, and sort its rows.
     row = np.repeat(np.arange(len(rows)), count)
     column = reaching - columns * row
     place = row, np.arange(len(reaching)) - start[row]
     if rows.dtype == np.float32:
         key = np.full((len(rows), count.max()), np.iinfo(np.int64).max)
         key[place] = descending_keys(rows[row, column], column)
-        key.sort(axis=1)  # many times as fast as positions are sorted
+        key.sort(axis=1)  # many times as fast as argsort
         return key[:, :k] & 0xFFFFFFFF
     value = np.full((len(rows), count.max()), np.inf)
     value[place] = -rows[row, column]
@@ -206,9 +193,9 @@ def sort_reaching(
 def descending_keys(
     score: Float[np.ndarray, " some"], column: Int[np.ndarray, " some"]
 ) -> Int[np.ndarray, " some"]:
-    """Integers in the order of scores of single precision, the highest first, then of columns.
+    """Returns integers that sort float32 scores, the highest first, then columns.
 
-    The lower half of each is its column.
+    The lower 32 bits of each are its column.
 
     Example:
         >>> keys = descending_keys(np.float32([0.5, -1.0, 0.5, 2.0]), np.array([7, 1, 3, 4]))
@@ -216,16 +203,16 @@ def descending_keys(
         array([4, 3, 7, 1])
     """
     bits = (score + np.float32(0)).view(np.int32)  # minus zero is zero
-    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # a float's bits, ordered as the float is
+    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the floats
     keys: np.ndarray = (~ascending.astype(np.int64) << 32) | column
     return keys
 
 
 def best_by_topk(score: Float[Tensor, "query gallery"], k: int) -> Int[Tensor, "query neighbors"]:
-    """Positions of the `k` largest of each row, best first, ties by position. For a GPU.
+    """Returns the positions of the `k` largest of each row, best first, ties by position. For GPUs.
 
-    `topk` leaves the order of ties open. One value more than asked for shows whether a tie was
-    cut; those rows, and only those, are sorted whole.
+    `topk` leaves the order of ties open. One more value shows whether the cut after `k` splits a
+    tie; only such rows are sorted whole.
     """
     value, best = score.topk(min(k + 1, score.shape[1]), dim=1)
     best = best[:, :k].sort(dim=1).values
@@ -246,48 +233,41 @@ def comparable(
     """Checks that the two can be multiplied, and returns them in one dtype, at least float32."""
     for name, vectors in (("query", query), ("gallery", gallery)):
         if len(vectors) == 0:
-            raise DataError(
-                f"there must be something to compare, but the {name} has 0 rows. "
-                "Check the file or the split it was taken from."
-            )
+            raise DataError(f"the {name} has 0 rows. Check the file or the split it comes from.")
     if query.shape[1] != gallery.shape[1]:
         raise DataError(
-            "query and gallery must have the same dimension, but the query has "
-            f"{query.shape[1]} and the gallery {gallery.shape[1]}. Map one into the space of "
-            "the other first, e.g. with a fitted head."
+            f"Dimensions differ: the query has {query.shape[1]} and the gallery "
+            f"{gallery.shape[1]}. Map one into the space of the other, e.g. with a fitted head."
         )
     if query.device != gallery.device:
         raise DataError(
-            f"query and gallery must be on one device, but the query is on {query.device} and "
-            f"the gallery on {gallery.device}. Move one with `.to(...)`."
+            f"Devices differ: the query is on {query.device} and the gallery on {gallery.device}. "
+            f"Move one with `.to(...)`."
         )
     if exclude_self and len(query) != len(gallery):
         raise DataError(
-            "exclude_self means that query i is gallery item i, but there are "
-            f"{len(query)} queries and {len(gallery)} gallery items. Pass the same items "
-            "twice, or leave exclude_self out."
+            f"exclude_self means that query i is gallery item i, but there are {len(query)} "
+            f"queries and {len(gallery)} gallery items. Pass the same items twice, or leave "
+            f"exclude_self out."
         )
     dtype = torch.promote_types(torch.promote_types(query.dtype, gallery.dtype), torch.float32)
     return query.detach().to(dtype), gallery.detach().to(dtype)
 
 
 def check_finite(vectors: Float[Tensor, "rows dim"], name: str) -> None:
-    """Refuses NaN and infinite values, naming the first row that has one."""
+    """Raises if values are NaN or infinite, and names the first such row."""
     if all_finite(vectors):
         return
     bad = ~vectors.isfinite().all(dim=1)
     raise DataError(
-        f"{name} vectors must be finite, but {int(bad.sum())} of {len(vectors)} hold NaN or "
-        f"infinite values, the first being row {int(bad.nonzero()[0])}. Embed these items "
-        "again, or drop them."
+        f"{name} vectors must be finite, but {int(bad.sum())} of {len(vectors)} contain NaN or "
+        f"infinite values, the first is row {int(bad.nonzero()[0])}. Embed these items again, or "
+        f"drop them."
     )
 
 
 def all_finite(vectors: Float[Tensor, "rows dim"]) -> bool:
-    """Whether nothing is NaN or infinite, found out in one reading where that is so.
-
-    A sum is finite only if all of it is; of finite numbers it may still overflow, so look again.
-    """
+    """Whether all values are finite. A finite sum proves it; the sum of finite values may overflow."""
     return math.isfinite(vectors.sum().item()) or bool(vectors.isfinite().all())
 
 
@@ -299,9 +279,9 @@ def score_blocks(
     *,
     unit: bool = False,
 ) -> Iterator[Block]:
-    """Yields the first row of each block of queries, and its scores; see `products_with`.
+    """Yields the first row and the scores of each block of queries; see `products_with`.
 
-    All blocks share one buffer, which is yours until you ask for the next.
+    All blocks share one buffer: the scores are valid until the next block.
     """
     products = products_with(gallery, block, len(query), precision, unit=unit)
     for first in range(0, len(query), block):
@@ -309,19 +289,19 @@ def score_blocks(
 
 
 def rows_per_block(bytes_per_row: int, device: torch.device | None = None) -> int:
-    """How many rows of a block fit into 64 MB; on a GPU into 4 GB or an eighth of what it has."""
+    """Number of rows that fit into 64 MB; on a GPU, into 4 GB and an eighth of its memory."""
     if device is None or device.type != "cuda":
         return max(1, BLOCK_BYTES // bytes_per_row)
     memory = torch.cuda.get_device_properties(device).total_memory
     rows = max(1, min(GPU_BLOCK_BYTES, memory // 8) // bytes_per_row)
-    return rows - rows % 128 if rows > 128 else rows  # products are made in tiles of so many
+    return rows - rows % 128 if rows > 128 else rows  # the tile size of products
 
 
 def for_each_row(function: Callable[[int], None], shape: tuple[int, int]) -> None:
-    """Calls `function` with the number of each row, or part, on as many threads as torch may use.
+    """Calls `function` with the number of each row, in torch's number of threads.
 
-    numpy frees Python's lock while it works on a row. Short rows are done before a second thread
-    could help, so they stay on this one.
+    NumPy releases Python's lock while it works on a row. Short rows use only this thread, because
+    starting others takes longer.
     """
     rows, columns = shape
     if columns < LONG_ROW:
@@ -331,4 +311,4 @@ def for_each_row(function: Callable[[int], None], shape: tuple[int, int]) -> Non
     workers = min(torch.get_num_threads(), rows)
     parts = [range(first, rows, workers) for first in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda part: list(map(function, part)), parts))  # raises what they raised
+        list(pool.map(lambda part: list(map(function, part)), parts))  # raises their exceptions

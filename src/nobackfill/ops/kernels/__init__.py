@@ -1,4 +1,4 @@
-"""Triton kernels for what torch needs too many passes for. Each has a twin in torch."""
+"""Triton kernels that need fewer passes over memory than torch. Each has a twin in torch."""
 
 import warnings
 from functools import cache

@@ -1,4 +1,4 @@
-"""Ranks of a few items in long rows, counted in one reading of the scores."""
+"""Ranks of a few items in long rows, counted in one pass over the scores."""
 
 from typing import no_type_check
 
@@ -9,15 +9,15 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 DEEP, LANES = 4, 128  # columns of a piece; each of 32 threads holds 4 times 4 of them
-CHUNK = 4 * DEEP * LANES  # columns held at once, in four pieces
-CHUNKS = 8  # of one program
-TOGETHER = 32  # items whose counts a program holds, one a thread
-MOST = 1024  # items of a row; for more, sort it
-LONGEST = 65_535 * CHUNK * CHUNKS  # columns: programs that a GPU takes along the second axis
+CHUNK = 4 * DEEP * LANES  # columns loaded together, in four pieces
+CHUNKS = 8  # per program
+TOGETHER = 32  # items per group of a program, one per thread
+MOST = 1024  # items per row; rows with more are sorted
+LONGEST = 65_535 * CHUNK * CHUNKS  # columns; a GPU takes 65,535 programs along the second axis
 
 
 def fits(score: Float[Tensor, "query gallery"], longest: int) -> bool:
-    """Whether `ascending_ranks` takes such a block: single precision, columns side by side."""
+    """Whether `ascending_ranks` supports a block: float32, contiguous rows, few items."""
     plain = score.dtype == torch.float32 and score.stride(1) == 1
     return plain and score.shape[1] <= LONGEST and longest <= MOST
 
@@ -28,29 +28,29 @@ def ascending_ranks(
     start: Int[Tensor, " query_and_one"],
     longest: int,
 ) -> Int32[Tensor, " pairs"]:
-    r"""Ranks of the items of each row, ascending; ties by column.
+    r"""Returns the ranks of the items of each row, ascending; ties by column.
 
     .. math::
         \mathrm{rank}(p) = 1 + |\{j : s_j > s_p\}| + |\{j < p : s_j = s_p\}|
 
-    A program holds some columns of a row and compares them with one item after the other: two
-    instructions a score. Before the item's own chunk of columns, equal scores count; there, what is
-    larger than the next smaller number is counted. After it they do not. Within it, they are
-    looked at once more.
+    A program loads columns of a row and compares them with one item after the other, in two
+    instructions per score. Before the item's own chunk of columns, equal scores count: it counts
+    the scores above the next lower float. After the own chunk, equal scores do not count. Within
+    it, a second kernel counts them.
 
-    Most items are better than most of the row. So of each four scores, one of each piece, the best
-    and the second are found first, once for all items. An item that no second is before needs to
-    be compared with the best alone; one that none of these is before, with nothing.
+    Most items are better than most of the row. The kernel therefore first computes the best and
+    the second best of each four scores, one of each piece, once for all items. An item above all
+    second bests is compared with the bests only, and an item above all bests with nothing.
 
     Args:
-        score: Higher is better; minus infinity is before nothing, and no item has it.
-        item: Columns: first those of row 0, then those of row 1, and so on.
-        start: Where the items of each row begin, and where the last ones end.
-        longest: The most items of a row, or more.
+        score: Scores, higher is better; no item has minus infinity.
+        item: Columns of the items, ordered by row.
+        start: Start of the items of each row in `item`, and the end of the last.
+        longest: Upper bound of the number of items of a row.
     """
     queries, gallery = score.shape
-    found = torch.ones(len(item), dtype=torch.int32, device=score.device)  # the first, so far
-    grid = (queries, triton.cdiv(gallery, CHUNK * CHUNKS))  # a GPU takes most along the first
+    found = torch.ones(len(item), dtype=torch.int32, device=score.device)  # ranks begin with 1
+    grid = (queries, triton.cdiv(gallery, CHUNK * CHUNKS))  # the first axis allows most programs
     count_kernel[grid](
         score, score.stride(0), gallery, start, item, found,
         deep=DEEP, lanes=LANES, chunks=CHUNKS, together=TOGETHER, num_warps=1,
@@ -68,7 +68,7 @@ def count_kernel(
     score, stride, columns, start, item, found,
     deep: tl.constexpr, lanes: tl.constexpr, chunks: tl.constexpr, together: tl.constexpr,
 ):  # fmt: skip
-    """Adds up how many of a part of a row are before each item, but for ties of its own chunk."""
+    """Counts the scores of a part of a row before each item, without ties of its own chunk."""
     row = tl.program_id(0).to(tl.int64)
     score += row * stride
     begin = tl.load(start + row).to(tl.int32)
@@ -110,7 +110,7 @@ def count_kernel(
 @triton.jit
 @no_type_check
 def next_lower(value):
-    """The next smaller number, as a float; of zero, the largest below it."""
+    """Returns the next lower float."""
     bits = value.to(tl.int32, bitcast=True)
     lower = tl.where(bits > 0, bits - 1, tl.where(bits == 0, -2147483647, bits + 1))
     return lower.to(tl.float32, bitcast=True)
@@ -119,7 +119,7 @@ def next_lower(value):
 @triton.jit
 @no_type_check
 def value_of(values, only):
-    """The only value that is meant; threads tell each other integers at once."""
+    """Returns the value where `only` is true, by an integer sum, which threads compute fast."""
     bits = tl.where(only, values.to(tl.int32, bitcast=True), 0)
     return tl.sum(bits, axis=0).to(tl.float32, bitcast=True)
 
@@ -127,28 +127,28 @@ def value_of(values, only):
 @triton.jit
 @no_type_check
 def scores_at(score, column, columns):
-    """The scores of some columns; minus infinity where there are none."""
+    """Loads the scores of columns; minus infinity beyond the last."""
     return tl.load(score + column, mask=column < columns, other=float("-inf"))
 
 
 @triton.jit
 @no_type_check
 def most(value):
-    """The largest of a piece."""
+    """Returns the maximum of a piece."""
     return tl.max(tl.max(value, axis=0), axis=0)
 
 
 @triton.jit
 @no_type_check
 def above(value, bound):
-    """How many of each lane are above a bound; as floats, which a GPU makes in one instruction."""
+    """Counts the values of each lane above a bound, as floats: one instruction on a GPU."""
     return tl.sum(tl.where(value > bound, 1.0, 0.0), axis=0)
 
 
 @triton.jit
 @no_type_check
 def in_all(number):
-    """The sum, a whole number; what lies in one thread first, as threads add integers at once."""
+    """Sums first within threads, then over threads as integers, which they add fast."""
     of_thread = tl.sum(tl.reshape(number, (number.shape[0] // 4, 4)), axis=1)
     return tl.sum(of_thread.to(tl.int32), axis=0)
 
@@ -156,7 +156,7 @@ def in_all(number):
 @triton.jit
 @no_type_check
 def finish_kernel(score, stride, start, item, found, width: tl.constexpr, chunk: tl.constexpr):
-    """Adds how many equal scores are before each item in its own chunk, and sorts a row's ranks."""
+    """Adds the number of ties before each item in its own chunk, and sorts a row's ranks."""
     row = tl.program_id(0).to(tl.int64)
     score += row * stride
     begin = tl.load(start + row).to(tl.int32)
