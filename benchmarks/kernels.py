@@ -21,7 +21,7 @@ import torch
 GROUPS = {
     "ranks": "nobackfill.ops.ranking.usable",
     "topk": "nobackfill.ops.nearest.usable",
-    "bf16x3_product": "nobackfill.ops.matmul.pay",
+    "bf16x3_product": "nobackfill.ops.matmul.is_worthwhile",
     "bf16x3_kernel": "nobackfill.ops.bf16x3.usable",
     "softmax": "nobackfill.ops.softmax_contrast.usable",
     "ndpp_fused": "nobackfill.methods.perturbation.ndpp_fused.usable",

@@ -230,9 +230,9 @@ def test_other_devices_are_told_how_long_rows_are(monkeypatch, longest):
         assert start.tolist() == [0, 1, 1, 3]
         told.append(longest)
         whole = ranking.ranks_by_sorting(score.as_subclass(torch.Tensor), row, item)
-        return ranking.in_order(whole, row, 3)
+        return ranking.sort_within_rows(whole, row, 3)
 
-    monkeypatch.setattr(ranking, "sent_to", lambda device, indices: indices)
+    monkeypatch.setattr(ranking, "send_to_device", lambda device, indices: indices)
     monkeypatch.setattr(ranking, "ranks_on_gpu", on_gpu)
     row, item = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2, 1, 2])
     ranks, number = ranking.sorted_ranks(score.as_subclass(Elsewhere), row, item, longest=longest)
@@ -275,7 +275,7 @@ def test_only_what_goes_to_a_gpu_is_not_waited_for():
             return self
 
     for device in ("cpu", "meta"):
-        ranking.sent_to(torch.device(device), torch.arange(3).as_subclass(Watched))
+        ranking.send_to_device(torch.device(device), torch.arange(3).as_subclass(Watched))
     assert waits == [True, False]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.ops.bf16x3 import LEAST_ROWS, gallery_side, pay, query_side, thirds
+from nobackfill.ops.bf16x3 import LEAST_ROWS, gallery_side, is_worthwhile, query_side, thirds
 from nobackfill.ops.matmul import ALIGNED, half_products, inner_products, products_with
 
 
@@ -57,7 +57,7 @@ def test_rows_of_zeros_follow_where_asked_for():
 
 
 def test_products_in_blocks_are_the_same(monkeypatch):
-    monkeypatch.setattr("nobackfill.ops.matmul.pay", lambda rows, gallery: True)
+    monkeypatch.setattr("nobackfill.ops.matmul.is_worthwhile", lambda rows, gallery: True)
     query, gallery = vectors(7, 5, 0), vectors(33, 5, 1)
     products = products_with(gallery, 4, 7)
     found = torch.cat([products(query[first : first + 4]).clone() for first in (0, 4)])
@@ -68,7 +68,7 @@ def test_products_in_blocks_are_the_same(monkeypatch):
 
 
 def test_sides_pay_on_a_gpu_alone():
-    assert not pay(10**6, torch.empty(10**6, 256, device="meta"))
+    assert not is_worthwhile(10**6, torch.empty(10**6, 256, device="meta"))
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_sides_pay_for_many_products_of_single_precision(
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory)
     )
-    assert pay(rows, torch.empty(number, 256, dtype=dtype, device="meta")) is does
+    assert is_worthwhile(rows, torch.empty(number, 256, dtype=dtype, device="meta")) is does

@@ -14,15 +14,15 @@ from nobackfill.ops.matmul import (
     PRECISIONS,
     WIDE,
     aligned_parts,
+    empty_products,
     half_products,
     inner_products,
-    matrix_products,
+    matmul_precision,
     parts_for,
     products_with,
-    room_for_products,
     sums_of_rows,
 )
-from nobackfill.ops.nearest import best_of_all, nearest
+from nobackfill.ops.nearest import nearest, nearest_checked
 
 
 def vectors(rows, dim, seed):
@@ -110,7 +110,7 @@ def test_every_setting_of_torch_is_put_back():
         for values in (before, ["ieee", "ieee"], ["none", "bf16"]):
             for setting, value in zip(settings, values, strict=True):
                 setting.fp32_precision = value
-            with matrix_products("tf32"):
+            with matmul_precision("tf32"):
                 assert torch.get_float32_matmul_precision() == "high"  # is told, not refused
                 assert torch_rounds()
             assert [setting.fp32_precision for setting in settings] == values
@@ -122,7 +122,7 @@ def test_every_setting_of_torch_is_put_back():
 def test_a_torch_without_the_newer_setting_is_asked_as_before(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "matmul", object())
     assert not torch_rounds()
-    with matrix_products("tf32"):
+    with matmul_precision("tf32"):
         assert torch_rounds()
     assert not torch_rounds()
 
@@ -137,7 +137,7 @@ def test_only_tf32_rounds(monkeypatch, value, rounds):
 @pytest.mark.parametrize("columns", [1, 1023, 1024, 1025, 2501])
 def test_room_for_products_has_aligned_rows_where_they_are_wide(columns):
     query = torch.ones(2, 3)
-    room = room_for_products(query, 5, columns)
+    room = empty_products(query, 5, columns)
     assert room.shape == (5, columns)
     assert room.stride(0) - columns in range(ALIGNED)
     assert room.is_contiguous() or columns >= WIDE
@@ -148,7 +148,7 @@ def test_products_do_not_mind_the_room_they_are_given():
     generator = torch.Generator().manual_seed(0)
     query = torch.randint(-3, 4, (7, 5), generator=generator).float()
     gallery = torch.randint(-3, 4, (1025, 5), generator=generator).float()
-    found = inner_products(query, gallery, room_for_products(query, 7, 1025))
+    found = inner_products(query, gallery, empty_products(query, 7, 1025))
     assert found.equal((query[:, None] * gallery).sum(dim=2))
 
 
@@ -163,7 +163,7 @@ def test_parts_of_columns_are_all_of_them(columns):
 
 def test_only_tensor_cores_want_parts():
     gallery = vectors(1025, 3, 0)
-    with matrix_products("tf32"):
+    with matmul_precision("tf32"):
         assert parts_for(gallery) == [slice(0, 1025)]
 
 
@@ -193,7 +193,9 @@ def test_products_with_a_gallery_are_in_the_precision_asked_for(monkeypatch):
     """Also where float32 would pay on tensor cores; for fewer queries than a block, too."""
     query, gallery = vectors(3, 64, 0), vectors(5, 64, 1)
     for pays in (False, True):
-        monkeypatch.setattr("nobackfill.ops.matmul.pay", lambda rows, gallery, pays=pays: pays)
+        monkeypatch.setattr(
+            "nobackfill.ops.matmul.is_worthwhile", lambda rows, gallery, pays=pays: pays
+        )
         for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
             found = products_with(gallery, 10**9, 3, precision)(query)
             expected = query.to(dtype).double() @ gallery.to(dtype).double().T
@@ -257,7 +259,7 @@ def test_only_vectors_that_were_made_unit_are_said_to_be(monkeypatch):
     x = 1e5 * vectors(4, 3, 0)
     nearest(x, x, 2)
     nb.retrieval(x, x, range(4), range(4))
-    best_of_all(
+    nearest_checked(
         vectors(4, 3, 0), vectors(4, 3, 0), 2, exclude_self=True, precision="tf32", unit=True
     )
     assert told == [False, True, True]
@@ -293,12 +295,8 @@ def test_parts_do_not_change_a_product(monkeypatch, precision):
     whole = inner_products(query, gallery, torch.empty(7, 33), precision)
     sums = sums_of_rows(weight, gallery, torch.ones(4, 5))
     torch.testing.assert_close(sums, 1 + weight @ gallery)
-    nothing = torch.full((4, 5), torch.nan)
-    fresh = sums_of_rows(weight, gallery, nothing.clone(), fresh=True)
-    torch.testing.assert_close(fresh, weight @ gallery)
     monkeypatch.setattr("nobackfill.ops.matmul.parts_for", in_two_parts)
     torch.testing.assert_close(
         inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
     )
     torch.testing.assert_close(sums_of_rows(weight, gallery, torch.ones(4, 5)), sums)
-    torch.testing.assert_close(sums_of_rows(weight, gallery, nothing, fresh=True), fresh)

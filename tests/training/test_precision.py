@@ -10,7 +10,7 @@ from nobackfill.core.config import Choice, TrainConfig
 from nobackfill.data.registry import make_collection
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.ops.matmul import matrix_products
+from nobackfill.ops.matmul import matmul_precision
 from nobackfill.training.loop import train
 from nobackfill.training.precision import Autocast, in_precision, scaler_for
 
@@ -85,13 +85,13 @@ def test_only_float16_needs_its_gradients_scaled():
 
 def test_matrix_products_may_be_shorter_for_a_while_only():
     before = torch.get_float32_matmul_precision()
-    with matrix_products("tf32"):
+    with matmul_precision("tf32"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
     for precision in ("float32", "bfloat16", "float16"):
-        with matrix_products(precision):
+        with matmul_precision(precision):
             assert torch.get_float32_matmul_precision() == before
-    with pytest.raises(ZeroDivisionError), matrix_products("tf32"):
+    with pytest.raises(ZeroDivisionError), matmul_precision("tf32"):
         raise ZeroDivisionError
     assert torch.get_float32_matmul_precision() == before
 

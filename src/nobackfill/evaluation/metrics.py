@@ -20,7 +20,7 @@ from nobackfill.evaluation.relevance import (
     what_is_relevant,
 )
 from nobackfill.ops.nearest import check_finite, comparable, rows_per_block, score_blocks
-from nobackfill.ops.ranking import on_the_way_back, sorted_ranks
+from nobackfill.ops.ranking import send_to_cpu, sorted_ranks
 
 AREAS = ("step", "trapezoid")
 
@@ -180,7 +180,7 @@ def retrieval(
             longest=relevance.longest(first, last),
         )
         num_ranked = len(gallery) - count_once(taken_out, len(score), len(gallery))
-        sent.append(on_the_way_back(ranks, num_relevant, num_ranked))
+        sent.append(send_to_cpu(ranks, num_relevant, num_ranked))
         if progress is not None:
             progress(last)
     # score the ranks

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.ops.ranking import sent_to
+from nobackfill.ops.ranking import send_to_device
 
 Integers = Tensor | np.ndarray | Sequence[Any]  # checked by `whole_numbers`
 IndexLists = Tensor | np.ndarray | Sequence[Integers]
@@ -44,7 +44,7 @@ class Lists:
         row = np.repeat(np.arange(last - first), count)
         within = np.arange(len(row)) - (count.cumsum() - count)[row]
         place = torch.from_numpy(start[row] + within)
-        return torch.from_numpy(row), self.items[sent_to(self.items.device, place)]
+        return torch.from_numpy(row), self.items[send_to_device(self.items.device, place)]
 
 
 def what_is_relevant(

@@ -22,7 +22,7 @@ from nobackfill.methods.base import (
 )
 from nobackfill.methods.checks import at_least_single, check_dim
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.ops.kmeans import largest_split, likeness_to_centroids, train_codebooks
+from nobackfill.ops.kmeans import centroid_log_shares, largest_split, train_codebooks
 
 
 class SSPL(Method):
@@ -175,7 +175,7 @@ def structure_loss(
         tensor(0.)
     """
     books = books.to(new.dtype)
-    of_new = likeness_to_centroids(new, books, sharpness=sharpness)
-    of_old = likeness_to_centroids(old, books, sharpness=sharpness)
+    of_new = centroid_log_shares(new, books, sharpness=sharpness)
+    of_old = centroid_log_shares(old, books, sharpness=sharpness)
     difference = F.kl_div(of_new, of_old, log_target=True, reduction="sum")
     return difference / (len(new) * len(books))

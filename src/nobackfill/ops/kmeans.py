@@ -76,7 +76,7 @@ def by_torch(
     *,
     iterations: int,
 ) -> tuple[Float[Tensor, "parts centroids part_dim"], Float[Tensor, " parts"]]:
-    """Runs Lloyd's iterations for all parts, and returns centroids and sums of squared distances."""
+    """Runs Lloyd's iterations for all parts; returns centroids and sums of squared distances."""
     parts, rows, part_dim = split.shape
     book = start.clone()
     block = rows_per_block(parts * book.shape[1] * split.element_size())

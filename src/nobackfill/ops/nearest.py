@@ -42,7 +42,7 @@ def nearest(
 
     Args:
         query: One row per query. With vectors of unit length, the score is a cosine.
-        gallery: One row per gallery item, on the same device. Half precision is computed in float32.
+        gallery: One row per item, on the same device. Half precision is computed in float32.
         k: Number of neighbours; a smaller gallery is returned whole.
         exclude_self: Whether query `i` is gallery row `i`, which is then not its own neighbour.
         precision: Precision of the factors, see `inner_products`. Less than "float32" is faster on
@@ -267,7 +267,7 @@ def check_finite(vectors: Float[Tensor, "rows dim"], name: str) -> None:
 
 
 def all_finite(vectors: Float[Tensor, "rows dim"]) -> bool:
-    """Whether all values are finite. A finite sum proves it; the sum of finite values may overflow."""
+    """Whether all values are finite. A finite sum proves it, an infinite one may be an overflow."""
     return math.isfinite(vectors.sum().item()) or bool(vectors.isfinite().all())
 
 

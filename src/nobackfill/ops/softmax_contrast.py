@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nobackfill.ops.kernels import usable
-from nobackfill.ops.matmul import inner_products, room_for_products, sums_of_rows
+from nobackfill.ops.matmul import empty_products, inner_products, sums_of_rows
 
 BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 2**30}  # of products per block
 SHARPEST = 0.025  # lowest temperature; below it, exponents could underflow
@@ -167,7 +167,7 @@ def class_weights(
         classes: Class vectors of any length.
         temperature: Temperature :math:`\tau`.
     """
-    product = inner_products(e, classes, room_for_products(e, len(e), len(classes)))
+    product = inner_products(e, classes, empty_products(e, len(e), len(classes)))
     length = classes.norm(dim=1)
     if usable(product) and product.dtype == torch.float32:
         from nobackfill.ops.kernels.softmax_terms import exponents

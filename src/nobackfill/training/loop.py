@@ -18,7 +18,7 @@ from nobackfill.data.loader import Batches, crew_for
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.models.embed import Watch
-from nobackfill.ops.matmul import matrix_products
+from nobackfill.ops.matmul import matmul_precision
 from nobackfill.training.forward import ForwardPass
 from nobackfill.training.new_prototypes import NewSpace, RunningMeans
 from nobackfill.training.precision import in_precision, scaler_for
@@ -99,7 +99,7 @@ def train(
         # Prepare the method; it computes new prototypes or embeddings if it needs them.
         distributed.broadcast(model)  # each process has its own running statistics
         new_space = NewSpace(forward_pass, embed, num_classes, running_means)
-        with matrix_products(config.precision):
+        with matmul_precision(config.precision):
             method.start_epoch(
                 epoch,
                 config.epochs,
@@ -127,7 +127,7 @@ def train(
         shared_model.train()
         method.train()
 
-        with matrix_products(config.precision), seeded_layers(batches.generator, device):
+        with matmul_precision(config.precision), seeded_layers(batches.generator, device):
             for number, batch in enumerate(watch(batches)):
                 step = step_of(number, len(batches), epoch=epoch, accumulate=config.accumulate)
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.ops.matmul import inner_products, room_for_products
+from nobackfill.ops.matmul import empty_products, inner_products
 from nobackfill_bench.speed.case import Work
 
 BLOCK = {"cuda": 10**9, "cpu": 64 * 2**20}  # bytes of one block of a product
@@ -67,7 +67,7 @@ def product_in_blocks(
     def product() -> Tensor:
         if not buffers:
             like = rows if dtype == rows.dtype else rows[:0].to(dtype)
-            whole = room_for_products(like, number, len(columns))
+            whole = empty_products(like, number, len(columns))
             buffers.append(whole if aligned else like.new_empty(number, len(columns)))
             buffers.append(torch.empty_like(rows) if back else rows.new_empty(0))
         for first in range(0, len(rows), number):

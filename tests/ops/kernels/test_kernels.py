@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="Triton is not installed: torch does the sa
 from nobackfill.ops import softmax_contrast
 from nobackfill.ops.kernels import ranks, run_on, usable
 from nobackfill.ops.kernels import softmax_terms as exponents
-from nobackfill.ops.ranking import in_order, ranks_by_sorting, row_starts
+from nobackfill.ops.ranking import ranks_by_sorting, row_starts, sort_within_rows
 from nobackfill.ops.softmax_contrast import class_sums, weights_by_torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,7 +71,7 @@ def counted(score, row, item):
 
 
 def sorted_whole(score, row, item):
-    return in_order(ranks_by_sorting(score, row, item), row, score.shape[1])
+    return sort_within_rows(ranks_by_sorting(score, row, item), row, score.shape[1])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_ranks_by_the_kernel_are_those_of_a_sort(monkeypatch, longest):
     row = torch.tensor([0, 0, 0, 2, 3, 3], device=DEVICE)
     item = torch.tensor([7, 2, 30, 0, 39, 5], device=DEVICE)
     start = ranking.row_starts(row, 5)
-    expected = ranking.in_order(ranking.ranks_by_sorting(score, row, item), row, 40)
+    expected = ranking.sort_within_rows(ranking.ranks_by_sorting(score, row, item), row, 40)
     monkeypatch.setattr(ranking, "usable", lambda x: True)
     monkeypatch.setattr(ranking, "ranks_by_sorting", None)
     assert ranking.ranks_on_gpu(score, row, item, start, longest).tolist() == expected.tolist()

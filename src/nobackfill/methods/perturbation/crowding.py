@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.ops.matmul import inner_products, room_for_products, sums_of_rows
+from nobackfill.ops.matmul import empty_products, inner_products, sums_of_rows
 
 
 def crowding_gradient(
@@ -37,7 +37,7 @@ def crowding_gradient(
     if others is x:
         return _among_themselves(x, threshold, block)
     gradient = torch.zeros_like(x)
-    products = room_for_products(x, min(block, len(x)), len(others))
+    products = empty_products(x, min(block, len(x)), len(others))
     for start in range(0, len(x), block):
         rows = x[start : start + block]
         product = inner_products(rows, others, products[: len(rows)])
@@ -52,7 +52,7 @@ def _among_themselves(
 ) -> Float[Tensor, "classes dim"]:
     """The same for `x` and itself: a block of rows meets itself and what comes after it."""
     gradient = torch.zeros_like(x)
-    products = room_for_products(x, min(block, len(x)), len(x))
+    products = empty_products(x, min(block, len(x)), len(x))
     for start in range(0, len(x), block):
         rows, after = x[start : start + block], x[start:]
         product = inner_products(rows, after, products[: len(rows), : len(after)])

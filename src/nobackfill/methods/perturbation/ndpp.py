@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_not_diverged, check_prototypes, check_same_shape
 from nobackfill.ops.matmul import check_precision
-from nobackfill.ops.nearest import all_finite, best_of_all, comparable
+from nobackfill.ops.nearest import all_finite, comparable, nearest_checked
 
 
 def repulsion(
@@ -43,7 +43,7 @@ def repulsion(
     """
     query, gallery = (p, n) if unit else (F.normalize(p, dim=-1), F.normalize(n, dim=-1))
     query, gallery = comparable(query, gallery)
-    neighbor, cosine = best_of_all(
+    neighbor, cosine = nearest_checked(
         query, gallery, k, exclude_self=not include_self, precision=precision, unit=True
     )
     # sum_j w_cj (x_c - n_j) = (sum_j w_cj) x_c - sum_j w_cj n_j

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.methods.perturbation.crowding import crowding_gradient
-from nobackfill.ops.matmul import inner_products, room_for_products
+from nobackfill.ops.matmul import empty_products, inner_products
 
 BLOCK_BYTES = 256 * 2**20  # of products looked through at once
 MARGIN = 0.2  # how far below the threshold a pair is still listed
@@ -105,7 +105,7 @@ def near_pairs(
         threshold -= ROUNDING * longest
         x, others = x.bfloat16(), others.bfloat16()
     block = block or max(1, BLOCK_BYTES // (len(others) * x.element_size()))
-    products = room_for_products(x, min(block, len(x)), len(others))
+    products = empty_products(x, min(block, len(x)), len(others))
     rows, other_rows, found = [], [], 0
     for start in range(0, len(x), block):
         part, first = x[start : start + block], start if once else 0

@@ -16,7 +16,7 @@ from nobackfill.methods.perturbation.crowding import (
     project_out_length,
 )
 from nobackfill.methods.perturbation.near_pairs import NearPairs
-from nobackfill.ops.matmul import matrix_products
+from nobackfill.ops.matmul import matmul_precision
 
 Rows = Int[Tensor, " rows"]
 Crowding = Callable[[Tensor, Tensor], Tensor]  # places and their neighbours' in, gradient out
@@ -148,7 +148,7 @@ class OptimizedPerturbation(nn.Module):
             self.second_moment.zero_()
             self.counts[0] = 0
         step = int(self.counts[0])
-        with matrix_products(self.precision):
+        with matmul_precision(self.precision):
             for gradient in self._gradients(new):
                 step += 1
                 if self.optimizer == "adam":
