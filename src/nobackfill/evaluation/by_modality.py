@@ -181,7 +181,7 @@ def evaluate_modalities(
     return ByModality(
         directions,
         old_new,
-        gaps_between(plans, old, new, queries),
+        gaps_between({(*direction,): plan for direction, plan in plans.items()}, old, new, queries),
         notes=(
             *(f"{name} is left out: {reason}" for name, reason in missing.items()),
             *_direction_notes(plans, old, new, mapped=query_for_old is not None),

@@ -122,10 +122,6 @@ def similar_pairs(
 
     The smaller row of a pair comes first. Equally similar pairs are in the order of their rows.
 
-    Args:
-        means: One row per class, of unit length.
-        block: Number of rows to compare at once; by default what fits into 64 MB.
-
     Example:
         >>> similar_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).tolist()
         [[1, 2], [0, 2], [0, 1]]
@@ -158,12 +154,6 @@ def is_confused(
     """Whether the best item of another class scores at least as high as the best of the own class.
 
     Cosines are computed in float64 and compared in float32, so that copies of a vector tie.
-
-    Args:
-        query: One row per query.
-        gallery: One row per item.
-        is_own: Marks the items of the query's class.
-        is_ignored: Marks the items that do not count.
 
     Example:
         >>> query, gallery = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.6, 0.8], [0.6, -0.8]])

@@ -94,14 +94,7 @@ def modality_gap(image: Float[Tensor, "images dim"], text: Float[Tensor, "texts 
 def gaps_between(
     plans: Mapping[tuple[str, str], SearchPlan], old: Vectors, new: Vectors, queries: Vectors
 ) -> tuple[Gap, ...]:
-    """The gaps between every two modalities, over the items of the searches.
-
-    Args:
-        plans: Plan of each direction, by the modality of its queries and of its gallery.
-        old: Old vectors.
-        new: New vectors.
-        queries: New queries for the old gallery.
-    """
+    """The gaps between every two modalities; `queries` are the new queries for the old gallery."""
     items: dict[str, Ids] = {}
     for direction, plan in plans.items():
         for modality, ids in zip(direction, (plan.query_ids, plan.gallery_ids), strict=True):

@@ -266,14 +266,7 @@ def threshold_for(
     different: Float[Tensor, " different"],
     false_accept: float,
 ) -> Threshold:
-    """The lowest threshold that at most a share of the pairs of different classes reaches.
-
-    Args:
-        pair: Pair of models (query/gallery), such as "new_old".
-        same: Cosines of pairs of one class.
-        different: Cosines of pairs of different classes.
-        false_accept: Largest share of pairs of different classes that may pass.
-    """
+    """The lowest threshold that at most a share `false_accept` of `different` cosines reaches."""
     if not 0 < false_accept < 1:
         raise ConfigError(f"false accepts must be a share between 0 and 1, not {false_accept}.")
     if min(len(same), len(different)) == 0:

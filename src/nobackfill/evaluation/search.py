@@ -59,14 +59,7 @@ def search_pairs(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Retrieval]:
-    """Searches every pair of models; raises if no query has a relevant item.
-
-    Args:
-        plan: Queries, gallery and relevant items of the search.
-        protocol: Rules of the search.
-        vectors: Query and gallery vectors of each pair, by name.
-        progress: Called with the number of searches done and the number of all searches.
-    """
+    """Searches every pair of models, by name; raises if no query has a relevant item."""
     results: dict[str, Retrieval] = {}
     queries = len(plan.query_ids)
     for place, pair in enumerate(vectors):
@@ -89,15 +82,7 @@ def search_as_planned(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Retrieval:
-    """Searches one pair of models.
-
-    Args:
-        plan: Relevant and ignored items of each query.
-        protocol: Rules of the search.
-        query: One row per query of the plan.
-        gallery: One row per gallery item of the plan.
-        progress: Called with the number of queries done.
-    """
+    """Searches one pair of models, with one row per query and per gallery item of the plan."""
     return retrieval(
         query,
         gallery,
