@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from nobackfill.report.charts_plots import heat_map, histograms
+from nobackfill.report.charts import heat_map, histograms
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Figure, Page, Picture, Section, Table
 

@@ -14,11 +14,11 @@ from nobackfill.report.charts import (
     WORSE,
     intervals,
     pareto_front,
-    queries_on_gallery,
     score_curves,
     self_cross_plane,
     step_curves,
 )
+from nobackfill.report.maps import queries_on_gallery
 
 NAN = float("nan")
 NAMES = ["cup", "mug", "hat"]
@@ -177,7 +177,7 @@ def test_the_legend_of_scores_lies_on_no_panel(monkeypatch):
         figures.append(figure)
         return ""
 
-    monkeypatch.setattr("nobackfill.report.charts._svg", keep)
+    monkeypatch.setattr("nobackfill.report.charts.to_svg", keep)
     panel = (EDGES, counted(0.7), counted(0.0))
     score_curves({"old/old": panel, "new/old": panel}, {"old/old": (0.9,), "new/old": (0.9,)})
     (figure,) = figures

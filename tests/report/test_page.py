@@ -5,17 +5,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from nobackfill.report.charts_plots import (
-    INK,
-    PAPER,
-    VARIABLES,
-    heat_map,
-    histograms,
-    maps,
-    pictures,
-)
+from nobackfill.report.charts import heat_map, histograms
 from nobackfill.report.html import render_html
+from nobackfill.report.maps import maps, pictures
 from nobackfill.report.page import Figure, Page, Picture, Section, Table
+from nobackfill.report.svg import INK, PAPER, VARIABLES
 
 
 class Reader(HTMLParser):

@@ -1,4 +1,4 @@
-"""The charts of an upgrade, as SVG text: intervals, scores, who lands where, self against cross."""
+"""Charts as SVG text: intervals, distributions, a matrix, and methods in a plane."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nobackfill.report.charts_plots import COLORS, INK, LINE, SOFT, _figure, _svg
+from nobackfill.report.svg import COLORS, INK, LINE, PAPER, SOFT, new_figure, to_svg
 
 WORSE, BETTER = COLORS[1], COLORS[2]
 
@@ -20,7 +20,7 @@ def intervals(rows: Mapping[str, tuple[float, float, float]], *, label: str) -> 
         rows: Of each name the mean and both ends; ends that are not known are NaN.
         label: Of the axis, with its unit.
     """
-    with _figure(8.4, 0.9 + 0.42 * len(rows)) as figure:
+    with new_figure(8.4, 0.9 + 0.42 * len(rows)) as figure:
         axes = figure.add_subplot()
         for place, (mean, low, high) in enumerate(rows.values()):
             color = BETTER if low > 0 else WORSE if high < 0 else SOFT
@@ -37,7 +37,32 @@ def intervals(rows: Mapping[str, tuple[float, float, float]], *, label: str) -> 
         axes.set_xlabel(label)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        return _svg(figure)
+        return to_svg(figure)
+
+
+def heat_map(values: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) -> str:
+    """A matrix of mAPs in percent: query by the model of the row, gallery by that of the column."""
+    with new_figure(1.6 + 1.05 * len(columns), 1.1 + 0.52 * len(rows)) as figure:
+        axes = figure.add_subplot()
+        axes.imshow(
+            values, cmap="Blues", vmin=0, vmax=1.15 * float(np.nanmax(values)), aspect="auto"
+        )
+        dark = 0.78 * np.nanmax(values)
+        for (i, j), value in np.ndenumerate(values):
+            color = "#ffffff" if value > dark else "#10202f"  # on its cell, whatever the page
+            text = "" if np.isnan(value) else f"{100 * value:.1f}"
+            axes.text(j, i, text, ha="center", va="center", color=color)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_xlabel("gallery by")
+        axes.set_ylabel("query by")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color=PAPER, linewidth=2)
+        axes.tick_params(which="minor", length=0)
+        return to_svg(figure)
 
 
 def score_curves(
@@ -50,7 +75,7 @@ def score_curves(
         panels: Of each title the edges of the bins, and the counts of both kinds.
         marks: Of each title the thresholds: first the pair's own, then the old one where it stays.
     """
-    with _figure(8.4, 0.9 + 1.35 * len(panels)) as figure:
+    with new_figure(8.4, 0.9 + 1.35 * len(panels)) as figure:
         shown = [np.flatnonzero(same + other) for _, same, other in panels.values()]
         first, last = min(part[0] for part in shown), max(part[-1] for part in shown) + 1
         above: Axes | None = None
@@ -74,70 +99,12 @@ def score_curves(
             *axes.get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False,
             fontsize=9,
         )  # fmt: skip
-        return _svg(figure)
-
-
-def queries_on_gallery(
-    points: Mapping[str, NDArray[Any]], classes: Mapping[str, NDArray[Any]], names: Sequence[str]
-) -> str:
-    """Items of the old gallery as dots, queries to it as rings: by the old model, and by the new.
-
-    Args:
-        points: The places of `gallery`, `old` and `new` queries, and `means`.
-        classes: The class of each of them, as a place in `names`.
-        names: Of the classes.
-    """
-    every = np.concatenate([points[part] for part in ("gallery", "old", "new")])
-    low, high = every.min(axis=0), every.max(axis=0)
-    margin = np.maximum(0.05 * (high - low), 1e-3)
-    with _figure(8.8, 4.6) as figure:
-        for place, part in enumerate(("old", "new")):
-            axes = figure.add_subplot(1, 2, place + 1)
-            for number in range(len(names)):
-                color = COLORS[number % len(COLORS)]
-                dots = points["gallery"][classes["gallery"] == number]
-                rings = points[part][classes[part] == number]
-                axes.scatter(dots[:, 0], dots[:, 1], s=12, alpha=0.35, linewidths=0, color=color)
-                axes.scatter(
-                    rings[:, 0],
-                    rings[:, 1],
-                    s=30,
-                    facecolors="none",
-                    edgecolors=color,
-                    linewidths=1.3,
-                )
-                mean = points["means"][number]
-                axes.scatter(
-                    mean[0], mean[1], s=120, marker="*", color=color, edgecolors=INK,
-                    linewidths=0.7, zorder=3, label=str(number),
-                )  # fmt: skip
-            axes.set_title(f"{part}/old", loc="left")
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.spines[:].set_visible(True)
-            axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
-            axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
-        handles, labels = axes.get_legend_handles_labels()
-        legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        for text, name in zip(legend.get_texts(), names, strict=True):
-            text.set_text(printable(name))
-            text.set_parse_math(False)
-        return _svg(figure)
-
-
-def printable(name: str) -> str:
-    r"""A name without characters that no page can show.
-
-    Example:
-        >>> printable("a\x0bb"), printable("cup")
-        ('a b', 'cup')
-    """
-    return "".join(letter if letter.isprintable() else " " for letter in name)
+        return to_svg(figure)
 
 
 def step_curves(counts: Mapping[str, NDArray[Any]], edges: NDArray[Any], *, label: str) -> str:
     """Several distributions over one axis, as outlines, from their counts in bins."""
-    with _figure(8.4, 3.2) as figure:
+    with new_figure(8.4, 3.2) as figure:
         axes = figure.add_subplot()
         filled = np.flatnonzero(sum(counts.values()))
         first, last = (filled[0], filled[-1] + 1) if len(filled) else (0, len(edges) - 1)
@@ -150,7 +117,37 @@ def step_curves(counts: Mapping[str, NDArray[Any]], edges: NDArray[Any], *, labe
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.legend(frameon=False)
-        return _svg(figure)
+        return to_svg(figure)
+
+
+def histograms(
+    values: Mapping[str, NDArray[Any]], *, label: str, marks: Mapping[str, float] | None = None
+) -> str:
+    """Several distributions over one axis, as outlines; `marks` are dotted lines with a name."""
+    with new_figure(9.0, 3.4) as figure:
+        axes = figure.add_subplot()
+        low = min(float(value.min()) for value in values.values())
+        high = max(float(value.max()) for value in values.values())
+        bins = np.linspace(low, high, 61).tolist()
+        for index, (name, value) in enumerate(values.items()):
+            color = SOFT if index == 0 else COLORS[index - 1]
+            axes.hist(
+                value,
+                bins=bins,
+                density=True,
+                histtype="step",
+                linewidth=1.8,
+                color=color,
+                label=name,
+            )
+        for name, place in (marks or {}).items():
+            axes.axvline(place, color=SOFT, linewidth=1, linestyle=":")
+            axes.text(place, axes.get_ylim()[1], f" {name}", va="top", color=SOFT)
+        axes.set_xlabel(label)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.legend(frameon=False)
+        return to_svg(figure)
 
 
 def self_cross_plane(
@@ -168,7 +165,7 @@ def self_cross_plane(
         old: The old model's own mAP: who lies above it is compatible.
         independent: That of a model trained without constraint.
     """
-    with _figure(8.4, 4.8) as figure:
+    with new_figure(8.4, 4.8) as figure:
         axes = figure.add_subplot()
         axes.axhline(old, color=SOFT, linewidth=1, linestyle=":")
         axes.annotate(
@@ -202,7 +199,7 @@ def self_cross_plane(
         name_apart(axes, labels, points)
         axes.set_xlabel("new/new, mAP in percent (self: after a full backfill)")
         axes.set_ylabel("new/old, mAP in percent (cross: today)")
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def name_apart(

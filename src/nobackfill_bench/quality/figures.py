@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from nobackfill.report.charts import pareto_front, self_cross_plane
-from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
+from nobackfill.report.svg import COLORS, SOFT, new_figure, to_svg
 from nobackfill_bench.quality.paired import BASELINE, Compared, value
 
 WHITE_STYLE = 'style="background: white; '  # a separate file has no page background
@@ -59,7 +59,7 @@ def curves(compared: Compared, options: Mapping[str, Mapping[float, str]]) -> st
         compared: Runs of the suite.
         options: Values of each option, in order, and the variant of each value.
     """
-    with _figure(3.4 * len(options), 3.6) as figure:
+    with new_figure(3.4 * len(options), 3.6) as figure:
         panels = figure.subplots(1, len(options), sharey=True, squeeze=False)[0]
         for axes, (option, ways) in zip(panels, options.items(), strict=True):
             places = range(len(ways))
@@ -74,7 +74,7 @@ def curves(compared: Compared, options: Mapping[str, Mapping[float, str]]) -> st
             axes.set_title(option)
         panels[0].set_ylabel("Δ mAP to the Baseline, points")
         panels[-1].legend(frameon=False)
-        return as_svg_file(_svg(figure))
+        return as_svg_file(to_svg(figure))
 
 
 def as_svg_file(svg: str) -> str:

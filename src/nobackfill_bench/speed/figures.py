@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
+from nobackfill.report.svg import COLORS, SOFT, new_figure, to_svg
 from nobackfill_bench.quality.figures import as_svg_file
 from nobackfill_bench.results_log import Line
 from nobackfill_bench.speed.extrapolate import exponent
@@ -42,7 +42,7 @@ def growth_figure(lines: Sequence[Line]) -> str:
     """Plots time (top) and memory (bottom), with a column for each growing size."""
     curves = by_curve(lines)
     axes_there = [axis for axis in AXES if any(its[0]["axis"] == axis for its in curves.values())]
-    with _figure(3.6 * len(axes_there), 6.2) as figure:
+    with new_figure(3.6 * len(axes_there), 6.2) as figure:
         panels = figure.subplots(2, len(axes_there), squeeze=False)
         for column, axis in enumerate(axes_there):
             shown = {name: its for name, its in curves.items() if its[0]["axis"] == axis}
@@ -51,7 +51,7 @@ def growth_figure(lines: Sequence[Line]) -> str:
             panels[1][column].set_xlabel(AXES[axis])
         panels[0][0].set_ylabel("seconds")
         panels[1][0].set_ylabel("memory, GB")
-        return as_svg_file(_svg(figure))
+        return as_svg_file(to_svg(figure))
 
 
 def _draw(axes: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:

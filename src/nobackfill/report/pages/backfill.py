@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.report.charts_plots import COLORS, SOFT, _figure, _svg
 from nobackfill.report.page import Figure, Section, Table
+from nobackfill.report.svg import COLORS, SOFT, new_figure, to_svg
 
 SAYS = {
     "planned": "by old vectors alone",
@@ -45,7 +45,7 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
         curves: Of each order what `Curve.summary` returns.
         stop: The share to stop at, if any.
     """
-    with _figure(8.4, 4.2) as figure:
+    with new_figure(8.4, 4.2) as figure:
         axes = figure.add_subplot()
         named = [name for name in curves if name != "random"]
         for name, curve in curves.items():
@@ -70,7 +70,7 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
         axes.set_xlabel("percent of the gallery embedded again; bands: 95 % against random")
         axes.set_ylabel("mAP in percent")
         axes.legend(frameon=False)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _what_orders_are(plan: Mapping[str, Any]) -> str:

@@ -21,9 +21,11 @@ from nobackfill.evaluation.geometry import (
 from nobackfill.evaluation.verdict import what_falls
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models.embed import embed
-from nobackfill.report.charts_plots import COLORS, heat_map, histograms, maps, pictures
+from nobackfill.report.charts import heat_map, histograms
 from nobackfill.report.html import render_html
+from nobackfill.report.maps import maps, pictures
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.report.svg import COLORS
 from nobackfill.training.demo import SHOWN, Demo, conclude
 
 TITLES = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nobackfill.report.charts_plots import heat_map
+from nobackfill.report.charts import heat_map
 from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.training.sequence import SequenceSummary
 

@@ -8,7 +8,8 @@ from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
 from nobackfill.evaluation.findings import Findings
 from nobackfill.evaluation.query_changes import Slice
 from nobackfill.evaluation.verdict import from_to
-from nobackfill.report.charts import intervals, queries_on_gallery, score_curves
+from nobackfill.report.charts import intervals, score_curves
+from nobackfill.report.maps import queries_on_gallery
 from nobackfill.report.numbers import count, maybe, out_of, percent
 from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.pages.conclusion import conclude, verdict_of
