@@ -19,17 +19,10 @@ from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.by_modality import evaluate_modalities
 from nobackfill.evaluation.evaluate import evaluate
-from nobackfill.report.build import (
-    Report,
-    kinds_of,
-    looks_in,
-    names_of,
-    pictures_of,
-    report_runs,
-    report_vectors,
-    similarity_of,
-)
+from nobackfill.report.build import Report, report_vectors
+from nobackfill.report.from_runs import kinds_of, names_of, report_runs, similarity_of
 from nobackfill.report.page import Page, Section, names_apart, upgrade_title
+from nobackfill.report.thumbnails import show_collection, show_files
 from nobackfill.training.pipeline import evaluate_run, train_run
 from nobackfill.training.run import Run
 from nobackfill.vectors.space import Space
@@ -483,26 +476,26 @@ def pixels_of(uri):
 def test_pictures_of_a_collection_are_its_images():
     collection = make_collection(OLD.data)
     ids = [collection.ids[3], "nobody", collection.ids[70]]
-    shown = pictures_of(collection)(ids)
+    shown = show_collection(collection)(ids)
     assert set(shown) == {ids[0], ids[2]}
     for row, item in ((3, ids[0]), (70, ids[2])):
         stored = collection.load(torch.tensor([row]), None)[0, 0].numpy().astype(int)
         assert np.abs(pixels_of(shown[item]) - stored).mean() < 6
-    assert pictures_of(collection)(["nobody"]) == {}
-    assert pictures_of(collection)([]) == {}
+    assert show_collection(collection)(["nobody"]) == {}
+    assert show_collection(collection)([]) == {}
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pixels_that_are_no_bytes_are_stretched_to_them(channels):
     grey = torch.linspace(-2, 3, 64).reshape(1, 1, 8, 8).expand(2, channels, 8, 8)
     collection = replace(make_collection(OLD.data), load=lambda rows, _: grey[: len(rows)])
-    (uri,) = pictures_of(collection)(collection.ids[:1]).values()
+    (uri,) = show_collection(collection)(collection.ids[:1]).values()
     shown = pixels_of(uri)
     assert shown.shape == (8, 8)
     assert shown[0, 0] < 20
     assert shown[-1, -1] > 235
     flat = replace(collection, load=lambda rows, _: torch.full((len(rows), 1, 8, 8), 0.5))
-    assert len(pictures_of(flat)(flat.ids[:2])) == 2
+    assert len(show_collection(flat)(flat.ids[:2])) == 2
 
 
 @pytest.fixture
@@ -520,7 +513,7 @@ def file_of(ids, **columns):
 def test_files_show_items_by_their_paths_and_texts(pictures):
     paths = np.array([str(pictures / "red.png"), str(pictures / "broken.png"), "nowhere.png", ""])
     texts = np.array(["a red cup", "broken", "", "only a text"])
-    shown = looks_in([file_of(list("abcd"), path=paths, text=texts)])(list("abcdz"))
+    shown = show_files([file_of(list("abcd"), path=paths, text=texts)])(list("abcdz"))
     assert set(shown) == {"a", "b", "d"}
     assert shown["a"].startswith("data:image/jpeg")
     assert shown["b"] == "broken"
@@ -529,7 +522,7 @@ def test_files_show_items_by_their_paths_and_texts(pictures):
 
 def test_paths_may_lie_below_the_folder_of_the_data(pictures, monkeypatch):
     monkeypatch.setenv("NOBACKFILL_DATA", str(pictures))
-    shown = looks_in([file_of([4, 7], path=np.array(["blue.png", "gone.png"]))])([4, 7])
+    shown = show_files([file_of([4, 7], path=np.array(["blue.png", "gone.png"]))])([4, 7])
     assert list(shown) == [4]
     assert shown[4].startswith("data:image/jpeg")
 
@@ -537,16 +530,16 @@ def test_paths_may_lie_below_the_folder_of_the_data(pictures, monkeypatch):
 def test_each_file_shows_the_items_it_has(pictures):
     old = file_of(list("ab"), text=np.array(["old a", "old b"]))
     new = file_of(list("bc"), text=np.array(["new b", "new c"]))
-    assert looks_in([old, new])(list("cab")) == {"a": "old a", "b": "old b", "c": "new c"}
-    assert looks_in([file_of(list("ab"))])(["a", "b"]) == {}
-    assert looks_in([])(["a"]) == {}
+    assert show_files([old, new])(list("cab")) == {"a": "old a", "b": "old b", "c": "new c"}
+    assert show_files([file_of(list("ab"))])(["a", "b"]) == {}
+    assert show_files([])(["a"]) == {}
 
 
 def test_a_picture_is_better_than_a_text(pictures):
     told = file_of(["a"], text=np.array(["a cup"]))
     drawn = file_of(["a"], path=np.array([str(pictures / "red.png")]))
     for files in ([told, drawn], [drawn, told]):
-        assert looks_in(files)(["a"])["a"].startswith("data:image/jpeg")
+        assert show_files(files)(["a"])["a"].startswith("data:image/jpeg")
 
 
 def test_a_report_without_an_evaluation_has_no_queries_to_write(tmp_path):

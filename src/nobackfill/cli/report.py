@@ -21,7 +21,7 @@ def report(
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
-    from nobackfill.report.build import report_runs
+    from nobackfill.report.from_runs import report_runs
     from nobackfill.report.page import check_page
     from nobackfill.training.decoding import choose_decoding
 

@@ -1,4 +1,4 @@
-"""How single items are shown in a report: as a small picture, as a text, or by their id."""
+"""Items in a report: as a small picture, as a text, or by their id."""
 
 import base64
 import io
@@ -6,19 +6,78 @@ from collections.abc import Callable, Mapping, Sequence
 from os.path import commonprefix
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
 
+from nobackfill.core.atomic_files import find_given
+from nobackfill.data.collection import Collection
+from nobackfill.data.decode import open_image
+from nobackfill.errors import DataError
+from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.report.page import Cell, Picture
+from nobackfill.vectors import Vectors
 
-Show = Callable[
-    [Sequence[Any]], Mapping[Any, str]
-]  # ids in; data URIs or texts of some of them out
-SIDE, LONGEST, LONGEST_ID = 96, 80, 40  # pixels of a picture; letters of a text, and of an id
+# Takes ids; returns the data URI of a picture, or a text, for those that have one.
+Show = Callable[[Sequence[Any]], Mapping[Any, str]]
+SIDE, LONGEST, LONGEST_ID = 96, 80, 40  # pixels of a picture; characters of a text and of an id
 
 
 def nothing(ids: Sequence[Any]) -> Mapping[Any, str]:
-    """Shows no item: they appear by their ids."""
+    """Shows every item by its id."""
     return {}
+
+
+def show_collection(collection: Collection) -> Show:
+    """Shows the images and texts of a collection."""
+
+    def show(ids: Sequence[Any]) -> dict[Any, str]:
+        texts: dict[Any, str] = {}
+        if collection.captions is not None:
+            captions = zip(collection.captions.ids, collection.captions.texts, strict=True)
+            texts = {item: text for item, text in captions if item in set(ids)}
+        row = {item: place for place, item in enumerate(collection.ids)}
+        images = [item for item in ids if item in row]
+        if not images:
+            return texts
+        pixels = collection.load(torch.tensor([row[item] for item in images]), None)
+        if pixels.dtype != torch.uint8:
+            low, high = pixels.min(), pixels.max()
+            pixels = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).to(torch.uint8)
+        return texts | {
+            item: thumbnail(Image.fromarray(image.permute(1, 2, 0).squeeze(-1).numpy()))
+            for item, image in zip(images, pixels, strict=True)
+        }
+
+    return show
+
+
+def show_files(files: Sequence[Vectors]) -> Show:
+    """Shows items by the columns `path` (an image file, if it exists) and `text` of the files."""
+
+    def show(ids: Sequence[Any]) -> dict[Any, str]:
+        shown: dict[Any, str] = {}
+        for file in files:
+            stored = set(file.ids.tolist())
+            here = np.array([item for item in ids if item in stored])
+            columns = columns_of([file], here) if len(here) else {}
+            for item, text in zip(here.tolist(), columns.get("text", ()), strict=False):
+                if text:
+                    shown.setdefault(item, str(text))
+            for item, path in zip(here.tolist(), columns.get("path", ()), strict=False):
+                if picture := _picture(str(path)):
+                    shown[item] = picture
+        return shown
+
+    return show
+
+
+def _picture(path: str) -> str | None:
+    """A thumbnail of an image file; None if the file cannot be read."""
+    try:
+        return thumbnail(open_image(find_given(path, "an image")))
+    except DataError:
+        return None
 
 
 def thumbnail(image: Image.Image) -> str:
@@ -33,13 +92,13 @@ def thumbnail(image: Image.Image) -> str:
 def as_cell(
     ids: Sequence[Any], shown: Mapping[Any, str], right: Sequence[bool] = (), *, folder: str = ""
 ) -> Cell:
-    """Items in a cell of a table: pictures where all have one, else texts or ids, one to a line.
+    """Items in a cell of a table: pictures if all have one, else texts or ids, one per line.
 
     Args:
-        ids: The items.
-        shown: What a `Show` returned.
-        right: Whether each is what was looked for; empty where that is no question.
-        folder: What ids begin with that need not be told, as `common_folder` returns it.
+        ids: Ids of the items.
+        shown: Result of a `Show`.
+        right: Whether each item is relevant; empty if that does not apply.
+        folder: Prefix of the ids to leave out (`common_folder`).
     """
     marks: Sequence[bool | None] = list(right) or [None] * len(ids)
     both = list(zip(ids, marks, strict=True))
@@ -55,7 +114,7 @@ def as_cell(
 
 
 def common_folder(ids: Sequence[Any]) -> str:
-    """The folder in which all items lie whose ids are paths; empty where there is none.
+    """The folder that all ids share, if they are paths; else empty.
 
     Example:
         >>> common_folder(["birds/owl/1.jpg", "birds/ox/2.jpg"]), common_folder(["a1", "a2"])
@@ -69,7 +128,7 @@ def common_folder(ids: Sequence[Any]) -> str:
 
 
 def short_id(item: Any, folder: str = "") -> str:
-    """An id without the folder that all lie in, cut in the middle where it is long.
+    """An id without the shared folder; a long id is cut in the middle.
 
     Example:
         >>> short_id("birds/owl/1.jpg", "birds/"), len(short_id("a" * 100))
@@ -83,7 +142,7 @@ def short_id(item: Any, folder: str = "") -> str:
 
 
 def shorten(text: str) -> str:
-    r"""A text in one line, cut where it is long.
+    r"""A text in one line; a long text is cut at its end.
 
     Example:
         >>> shorten("a\n  b"), len(shorten("word " * 100))

@@ -13,14 +13,14 @@ from nobackfill.evaluation.bootstrap import student_quantile
 from nobackfill.evaluation.geometry import similarity_histogram
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
-from nobackfill.report.pages.runs import (
+from nobackfill.report.pages.runs import runs_page
+from nobackfill.report.seeds import (
     BASELINE,
     Outcome,
     Spread,
     check_same_search,
     comparison_of,
     over_seeds,
-    runs_page,
 )
 
 # Of tables: the two-sided 95 % quantiles of Student's distribution

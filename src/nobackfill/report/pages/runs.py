@@ -1,81 +1,17 @@
 """The report of several runs: which method gives what, how sure that is, and what it costs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from nobackfill.errors import DataError
-from nobackfill.evaluation.bootstrap import student_quantile
 from nobackfill.evaluation.geometry import SimilarityHistogram
-from nobackfill.evaluation.verdict import between, directions_of, from_to, listed, what_falls
+from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
 from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
 from nobackfill.report.numbers import count, maybe
 from nobackfill.report.page import Figure, Page, Section, Table
-
-BASELINE = "prototype_alignment"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one finished run came to.
-
-    Attributes:
-        name: Of its folder.
-        kind: Method and settings, as they shall be called; runs that differ by the seed share it.
-        seed: Of its training.
-        summary: As `Evaluation.summary` returns it.
-        data: What its items are made from; runs that stand in one table share it.
-    """
-
-    name: str
-    kind: str
-    seed: int
-    summary: Mapping[str, Any]
-    data: str = ""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean over seeds.
-
-    Attributes:
-        mean: The mean.
-        half: Half the width of its 95 % interval; None with a single seed.
-        seeds: Over how many.
-    """
-
-    mean: float
-    half: float | None
-    seeds: int
-
-    def text(self, *, digits: int = 1, sign: bool = False) -> str:
-        """As people read it, in percent."""
-        shown = f"{100 * self.mean:{'+' if sign else ''}.{digits}f}"
-        return shown if self.half is None else f"{shown} ± {100 * self.half:.{digits}f}"
-
-    def summary(self) -> dict[str, float | int | None]:
-        """As it goes into JSON."""
-        return {"mean": self.mean, "half_width": self.half, "seeds": self.seeds}
-
-
-def over_seeds(values: Sequence[float | None]) -> Spread | None:
-    r"""The mean over seeds with its 95 % interval, by Student's distribution.
-
-    .. math::
-        \bar x \pm t_{n-1}\, s / \sqrt{n}
-
-    None where a value was not measured.
-    """
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return None
-    if len(known) == 1:
-        return Spread(known[0], None, 1)
-    half = -student_quantile(0.025, len(known) - 1) * stdev(known) / len(known) ** 0.5
-    return Spread(mean(known), half, len(known))
+from nobackfill.report.seeds import Outcome, Spread, check_same_search, comparison_of
 
 
 def runs_page(
@@ -114,75 +50,6 @@ def runs_page(
             **(made_of or {}),
         },
     )
-
-
-def check_same_search(outcomes: Sequence[Outcome]) -> None:
-    """Refuses runs that searched different items, or counted otherwise."""
-    first = outcomes[0]
-    for one in outcomes[1:]:
-        for differ, what in (
-            (one.summary["searched"] != first.summary["searched"], "items"),
-            (one.data != first.data, "items"),
-            (one.summary["protocol"] != first.summary["protocol"], "protocols"),
-        ):
-            if differ:
-                raise DataError(
-                    f"wanted runs that searched the same gallery, but {first.name} and {one.name} "
-                    f"used different {what} ({first.summary['num_gallery']:,} and "
-                    f"{one.summary['num_gallery']:,} gallery items, "
-                    f"{first.summary['protocol']} and {one.summary['protocol']}). Their numbers "
-                    f"cannot stand in one table: make a report of each."
-                )
-
-
-def comparison_of(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
-    """For each kind of run the numbers over its seeds, and what it adds to the Baseline's."""
-    kinds: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for one in outcomes:
-        if one.seed in kinds.setdefault(one.kind, {}):
-            raise DataError(
-                f"wanted runs that differ, but two of `{one.kind}` have the seed {one.seed}, the "
-                f"second being {one.name}. Leave one of them out."
-            )
-        kinds[one.kind][one.seed] = one.summary
-    return {kind: _over(seeds, kinds.get(BASELINE, {})) for kind, seeds in kinds.items()}
-
-
-def _over(
-    seeds: Mapping[int, Mapping[str, Any]], baseline: Mapping[int, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The numbers of one kind of run."""
-    summaries = list(seeds.values())
-    keys = ("old_old", "new_old", "new_new", "independent", "gain_recovered")
-    shared = [seed for seed in seeds if seed in baseline and seeds is not baseline]
-    return {
-        "seeds": len(seeds),
-        **{key: over_seeds([one[key] for one in summaries]) for key in keys},
-        "gain": over_seeds([one["new_old"] - one["old_old"] for one in summaries]),
-        **{
-            key: over_seeds([_hundredth(one[key]) for one in summaries])
-            for key in ("p_up", "p_comp", "p_1")
-        },
-        "lost": over_seeds([one["flips"][0]["negative"] for one in summaries]),
-        "first_answers_worse": sum(any(map(what_falls, counted_in(one))) for one in summaries),
-        "verdicts": {
-            verdict: sum(one["verdict"] == verdict for one in summaries)
-            for verdict in ("compatible", "not compatible", "undecided")
-        },
-        "against_baseline": over_seeds(
-            [seeds[seed]["new_old"] - baseline[seed]["new_old"] for seed in shared]
-        ),
-    }
-
-
-def counted_in(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of a run the searches that its verdict counts: one, or the directions between modalities."""
-    return list(between(directions_of(summary)).values()) or [summary]
-
-
-def _hundredth(percent: float | None) -> float | None:
-    """P-scores are in percent; here everything is a fraction until it is printed."""
-    return None if percent is None else percent / 100
 
 
 def conclude(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
