@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from nobackfill.core.atomic_files import find_given
+from nobackfill.core.atomic_files import find_path
 from nobackfill.data.collection import Collection
 from nobackfill.data.decode import open_image
 from nobackfill.errors import DataError
@@ -75,7 +75,7 @@ def show_files(files: Sequence[Vectors]) -> Show:
 def _picture(path: str) -> str | None:
     """A thumbnail of an image file; None if the file cannot be read."""
     try:
-        return thumbnail(open_image(find_given(path, "an image")))
+        return thumbnail(open_image(find_path(path, "image")))
     except DataError:
         return None
 
