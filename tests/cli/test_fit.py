@@ -294,7 +294,7 @@ def test_a_damaged_head_embeds_nothing(fit, command, files, tmp_path):
         "embed", tmp_path / "head", files / "new.parquet", "-o", tmp_path / "out.parquet"
     )
     assert (code, out) == (2, "")
-    assert "weights of a head" in err
+    assert "model.safetensors cannot be read" in err
     assert not (tmp_path / "out.parquet").exists()
 
 
@@ -338,7 +338,7 @@ def test_a_trained_run_stays_as_it_is(plainly, tmp_path):
     for arguments in ([], ["--overwrite"]):
         code, out, err = plainly(*arguments)
         assert (code, out) == (2, "")
-        assert "holds a trained run. Choose another folder." in " ".join(err.split())
+        assert "holds a trained run. Choose another folder for the head." in " ".join(err.split())
     assert {path.name: path.read_text() for path in run.iterdir()} == {
         "config.toml": "trained for days",
         "model.safetensors": "trained for days",
@@ -350,7 +350,7 @@ def test_a_head_is_replaced_only_if_asked(plainly, tmp_path):
     before = (tmp_path / "head" / "config.json").read_bytes()
     code, out, err = plainly("--epochs", "0")
     assert (code, out) == (2, "")
-    assert "holds a head. Put the new head in its place by --overwrite" in " ".join(err.split())
+    assert "holds a head. Replace it by --overwrite" in " ".join(err.split())
     assert (tmp_path / "head" / "config.json").read_bytes() == before
     assert plainly("--overwrite", "--old", "gone.parquet")[0] == 2
     assert (tmp_path / "head" / "config.json").read_bytes() == before  # where the fit failed

@@ -77,7 +77,7 @@ def test_a_missing_package_is_told_with_the_command(made, tmp_path, monkeypatch,
         return kept(name, *given) if name != "onnx" else builtins
 
     monkeypatch.setattr(export.importlib, "import_module", without)
-    with pytest.raises(ConfigError, match=rf"wanted {missing} .*pip install 'nobackfill\[onnx\]'"):
+    with pytest.raises(ConfigError, match=rf"requires {missing}.*pip install 'nobackfill\[onnx\]'"):
         made.to_onnx(tmp_path / "head.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -468,8 +468,8 @@ def set_config(folder, **more):
 
 DAMAGE = {
     "another head": (mix_two, "files of two heads were mixed"),
-    "a later schema": (lambda f, _: set_config(f, schema=2), "has version 2. Upgrade"),
-    "odd names": (lambda f, _: set_config(f, modalities="image"), "wanted the names of modalities"),
+    "a later schema": (lambda f, _: set_config(f, schema=2), "has schema version 2; .*Upgrade"),
+    "odd names": (lambda f, _: set_config(f, modalities="image"), "must be a list of names"),
     "fewer names": (lambda f, _: set_config(f, modalities=["image"]), "two heads were mixed"),
     "no space": (lambda f, _: set_config(f, space=None), "config.json"),
     "no folder": (lambda f, _: (f / "text").rename(f / "gone"), "config.json cannot be read"),

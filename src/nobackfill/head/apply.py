@@ -1,4 +1,4 @@
-"""A head where there is no torch: numpy alone."""
+"""Applies a head with numpy alone, without torch."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.head.storage import Arrays, read_folder
 
-ROWS = 1024  # that are mapped in one go
-P = 0.3275911  # of `gelu`
+ROWS = 1024  # rows per block
+P = 0.3275911  # constants of `gelu`
 A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 Floats = NDArray[np.float32]
 
 
 def load(folder: Path | str) -> Callable[[NDArray[Any]], Floats]:
-    """Reads the folder of a head as a function: new vectors in, vectors of the old space out.
+    """Loads a head as a function from new vectors to vectors of the old space.
 
-    What comes out is what `CompatibleHead.transform` makes, but for rounding.
+    The result equals that of `CompatibleHead.transform` up to rounding.
 
     Args:
-        folder: What `nobackfill fit` or `save_pretrained` wrote.
+        folder: Folder that `nobackfill fit` or `save_pretrained` wrote.
     """
     arrays = read_folder(Path(folder)).arrays
 
@@ -41,7 +41,7 @@ def load(folder: Path | str) -> Callable[[NDArray[Any]], Floats]:
 
 
 def mapped(arrays: Arrays, new: Floats) -> Floats:
-    """The formula of `HeadNetwork.embed`."""
+    """Computes the formula of `HeadNetwork.embed`."""
     unit = normalized(new)
     out: Floats = unit @ arrays["affine.weight"].T + arrays["affine.bias"]
     if "inner.weight" in arrays:
@@ -54,20 +54,20 @@ def mapped(arrays: Arrays, new: Floats) -> Floats:
 
 
 def normalized(vectors: Floats) -> Floats:
-    """Rows of unit length."""
+    """Normalizes rows to unit length."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, 1e-12), np.float32)
 
 
 def gelu(x: Floats) -> Floats:
-    r"""The exact one, :math:`x \, \Phi(x)`, to within 4e-7.
+    r"""Exact GELU, :math:`x \, \Phi(x)`, to within 4e-7.
 
     .. math::
         x \, \Phi(x) = \max(x, 0) - |x| \, \Phi(-|x|), \qquad
         \Phi(-|x|) \approx \tfrac12 (a_1 t + \dots + a_5 t^5) \, e^{-x^2 / 2}, \qquad
         t = \frac{1}{1 + p \, |x| / \sqrt 2}
 
-    (Abramowitz and Stegun, 7.1.26). Only the tail is approximated, so float32 will do.
+    (Abramowitz and Stegun, 7.1.26). Only the tail is approximated, so float32 is enough.
 
     Example:
         >>> gelu(np.array([0.0, 1.0], np.float32)).round(4)
@@ -83,10 +83,10 @@ def gelu(x: Floats) -> Floats:
 
 
 def check(new: NDArray[Any], dim: int) -> Floats:
-    """Refuses what a head cannot map."""
+    """Returns vectors in single precision; raises for those that a head cannot map."""
     if new.ndim != 2 or new.shape[1] != dim:
         raise SpaceMismatch(
-            f"wanted new vectors of {dim} dimensions, as the head was fitted on, but got "
+            f"The head was fitted on new vectors of {dim} dimensions, but these have the shape "
             f"{new.shape}. Pass vectors of the same new model, one per row."
         )
     with np.errstate(over="ignore"):
@@ -95,7 +95,7 @@ def check(new: NDArray[Any], dim: int) -> Floats:
     bad = np.flatnonzero(~(np.isfinite(length) & (length > 1e-12)))
     if len(bad):
         raise DataError(
-            f"wanted vectors with a direction, but {len(bad)} have none (all zeros, NaN or "
-            f"infinite), the first being row {bad[0]}. Embed these items again, or drop them."
+            f"{len(bad)} vectors have no direction (all zeros, NaN or infinite), the first being "
+            f"row {bad[0]}. Embed these items again, or drop them."
         )
     return rows

@@ -1,4 +1,4 @@
-"""A head in other programs' formats: ONNX, and the modules of sentence-transformers."""
+"""Exports heads to ONNX and to modules of sentence-transformers."""
 
 import importlib
 import json
@@ -18,20 +18,20 @@ from nobackfill.head.storage import Arrays
 if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
 
-OPSET, IR_VERSION = 17, 8  # of early 2022: most of what runs ONNX today reads these
+OPSET, IR_VERSION = 17, 8  # of early 2022: most runtimes read these
 TOLERANCE = 1e-5
 
-Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias, and the module that comes after
+Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias and activation
 
 
 def to_onnx(head: "CompatibleHead", path: Path | str) -> None:
-    """Writes an ONNX file: `new` in, `compatible` out, any number of rows, as `transform` has them.
+    """Writes an ONNX file with the input `new` and the output `compatible`, of any number of rows.
 
-    The file is run before it takes its place; where it differs from the head, there is none.
+    The file is run before it is saved; it is not saved if it differs from `transform`.
 
     Args:
-        head: A fitted one.
-        path: Of the file.
+        head: Fitted head.
+        path: Path of the file.
     """
     check_single(head)
     onnx, runtime = optional_packages()
@@ -44,12 +44,7 @@ def to_onnx(head: "CompatibleHead", path: Path | str) -> None:
 
 
 def onnx_files(head: "CompatibleHead", path: Path) -> "dict[Path, CompatibleHead]":
-    """What is to be written where: of several modalities one each, such as `head.text.onnx`.
-
-    Args:
-        head: A fitted one.
-        path: As it is given: `head.onnx`.
-    """
+    """Returns the head to export to each path: one per modality, such as `head.text.onnx`."""
     if len(head.modalities_) < 2:
         return {path: head}
     return {
@@ -59,31 +54,31 @@ def onnx_files(head: "CompatibleHead", path: Path) -> "dict[Path, CompatibleHead
 
 
 def check_single(head: "CompatibleHead") -> None:
-    """Refuses a head with several modalities: other formats have one map."""
+    """Raises ConfigError for a head with several modalities: other formats have one map."""
     if len(head.modalities_) > 1:
         raise ConfigError(
-            f"wanted a head of one modality, but got one for {', '.join(head.modalities_)}. Export "
-            f"each on its own: `head.for_modality({head.modalities_[0]!r})`."
+            f"This head has maps for {', '.join(head.modalities_)}. Export each on its own: "
+            f"`head.for_modality({head.modalities_[0]!r})`."
         )
 
 
 def optional_packages() -> tuple[ModuleType, ModuleType]:
-    """The packages onnx and onnxruntime, or how to get them."""
-    found = []
+    """Returns the packages onnx and onnxruntime; raises if one is not installed."""
+    packages = []
     for name in ("onnx", "onnxruntime"):
         try:
-            found.append(importlib.import_module(name))
+            packages.append(importlib.import_module(name))
         except ImportError:
             raise ConfigError(
-                f"wanted {name} to write an ONNX file, but it is not installed. "
+                f"An ONNX file requires {name}, which is not installed. "
                 f"`pip install 'nobackfill[onnx]'`, or use the head's folder: "
                 f"`nobackfill.head.apply` needs numpy alone."
             ) from None
-    return found[0], found[1]
+    return packages[0], packages[1]
 
 
 def onnx_model(onnx: Any, arrays: Arrays) -> Any:
-    """The formula of `HeadNetwork` as a graph."""
+    """Returns the formula of `HeadNetwork` as a graph."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     old_dim, new_dim = arrays["affine.weight"].shape
     extra = len(arrays.get("extra.linear.bias", ()))
@@ -129,7 +124,7 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
         ]
     else:
         nodes += unit(in_old_space, "compatible")
-    used = {name for one in nodes for name in one.input}
+    used = {name for entry in nodes for name in entry.input}
     graph = helper.make_graph(
         nodes,
         "nobackfill_head",
@@ -145,7 +140,7 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
 
 
 def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:
-    """Runs the file on random vectors; raises where it differs from the head."""
+    """Runs the file on random vectors; raises if it differs from the head."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
     new_dim = head.arrays()["affine.weight"].shape[1]
@@ -155,9 +150,8 @@ def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:
         difference = float(np.abs(out - head.transform(new)).max())
         if not difference <= TOLERANCE:
             raise DataError(
-                f"wanted an ONNX file that does what the head does, but it differs by "
-                f"{difference:.1e} on random vectors, more than {TOLERANCE:g}. Nothing was "
-                f"written. Try another release of onnxruntime."
+                f"The ONNX file differs from the head by {difference:.1e} on random vectors, more "
+                f"than {TOLERANCE:g}. Nothing was written. Try another release of onnxruntime."
             )
 
 
@@ -169,26 +163,23 @@ def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None
         head = SentenceTransformer("folder", device="cpu")
         compatible = SentenceTransformer(modules=[*new_model, *head])
 
-    Their modules form a chain, and a head with a correction is a sum. It becomes a chain, as
-    :math:`x = \mathrm{GELU}(x) - \mathrm{GELU}(-x)`: beside the correction's, a layer carries the
-    linear map twice, once with each sign.
+    Modules form a chain, but a head with a correction is a sum. Because of
+    :math:`x = \mathrm{GELU}(x) - \mathrm{GELU}(-x)`, a layer can carry the linear map beside the
+    correction: twice, once with each sign.
 
     Args:
-        head: A fitted one.
-        folder: An empty or a new one; a model that is there already is not touched.
+        head: Fitted head.
+        folder: Empty or new folder; an existing model is not touched.
     """
     folder = Path(folder)
     check_single(head)
     if head.space_.dim != head.arrays()["affine.bias"].size:
         raise ConfigError(
-            "wanted a head without extra dimensions, as modules of sentence-transformers cannot "
-            "make these, but got one with some. Fit it with extra=0, or export it by `to_onnx`."
+            "Modules of sentence-transformers require a head without extra dimensions. Fit it with "
+            "extra=0, or export it by `to_onnx`."
         )
     if (folder / "modules.json").exists():
-        raise DataError(
-            f"wanted an empty folder, but {folder} holds a model of sentence-transformers. Choose "
-            f"another place."
-        )
+        raise DataError(f"{folder} holds a model of sentence-transformers. Choose another place.")
     names = ["Normalize"]
     write_text(folder / "0_Normalize" / "config.json", "{}\n")
     for weight, bias, activation in layers(head.arrays()):
@@ -210,7 +201,7 @@ def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None
             "idx": place,
             "name": str(place),
             "path": f"{place}_{name}",
-            "type": f"sentence_transformers.models.{name}",  # all of their releases know these
+            "type": f"sentence_transformers.models.{name}",  # in all of their releases
         }
         for place, name in enumerate(names)
     ]
@@ -218,7 +209,7 @@ def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None
 
 
 def layers(arrays: Arrays) -> list[Layer]:
-    """The head between its two normalisations, as a chain of linear layers and activations."""
+    """Returns the head between its two normalisations as a chain of layers and activations."""
     identity, gelu = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.GELU"
     weight, bias = arrays["affine.weight"], arrays["affine.bias"]
     if "inner.weight" not in arrays:

@@ -1,8 +1,7 @@
 """The folder of a head: config.json, model.safetensors, space.json. Read without torch.
 
-Where it is known, fitted.npy has marks of the items that the head was fitted on.
-
-A head with several modalities has such a folder for each, below one whose config.json names them.
+If known, fitted.npy contains marks of the items that the head was fitted on. A head with several
+modalities has a subfolder for each, and a config.json with their names.
 """
 
 import hashlib
@@ -21,8 +20,8 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors.space import Space
 
 SCHEMA = 2
-JOINT_SCHEMA = 1  # of a config.json that names modalities
-FILES = ("config.json", "space.json", "fitted.npy", "model.safetensors")  # of a head
+JOINT_SCHEMA = 1  # schema of a config.json that names modalities
+FILES = ("config.json", "space.json", "fitted.npy", "model.safetensors")
 
 Arrays = Mapping[str, NDArray[Any]]  # weights by name
 
@@ -40,13 +39,13 @@ KINDS: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What the folder of a head holds.
+    """Contents of the folder of a head.
 
     Attributes:
-        config: How the head was made, and how that went.
-        arrays: Its weights.
-        space: Of the vectors that it makes.
-        fitted: Marks of the items that it was fitted on, if known.
+        config: Settings and record of the fit.
+        arrays: Weights.
+        space: Space of the mapped vectors.
+        fitted: Marks of the fitted items, if known.
     """
 
     config: dict[str, Any]
@@ -57,12 +56,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Joint:
-    """What the folder of a head with several modalities tells.
+    """Contents of the config.json of a head with several modalities.
 
     Attributes:
-        names: Of the modalities, and of the folders below that hold a head each.
-        source: Fingerprint of the space of the vectors that are mapped, if known.
-        space: Of the vectors that are made.
+        names: Names of the modalities and of their subfolders.
+        source: Fingerprint of the space of the new vectors, if known.
+        space: Space of the mapped vectors.
     """
 
     names: tuple[str, ...]
@@ -71,10 +70,10 @@ class Joint:
 
 
 def write_folder(folder: Path, stored: Stored) -> None:
-    """Writes all files, config.json last: without it the folder is no head."""
+    """Writes all files, config.json last: a folder without it is not a head."""
     marks = {} if stored.fitted is None else {"fitted": stored.fitted}
-    told = {"fitted": fingerprint(marks)} if marks else {}
-    config = plain({"schema": SCHEMA, **stored.config, **told})
+    digest = {"fitted": fingerprint(marks)} if marks else {}
+    config = plain({"schema": SCHEMA, **stored.config, **digest})
     text = json.dumps(config, indent=2, allow_nan=False) + "\n"
     with replacing(folder / "model.safetensors") as unfinished:
         save_file(dict(stored.arrays), unfinished)
@@ -86,7 +85,7 @@ def write_folder(folder: Path, stored: Stored) -> None:
 
 
 def write_joint(folder: Path, joint: Joint) -> None:
-    """Writes config.json, once the folders of all modalities are there."""
+    """Writes config.json, after the subfolders of all modalities."""
     config = {
         "schema": JOINT_SCHEMA,
         "modalities": list(joint.names),
@@ -97,7 +96,7 @@ def write_joint(folder: Path, joint: Joint) -> None:
 
 
 def read_joint(folder: Path) -> Joint | None:
-    """Reads what `write_joint` wrote; None for the folder of a head without modalities."""
+    """Reads what `write_joint` wrote; returns None for a head without modalities."""
     config, path = _read_json(folder), folder / "config.json"
     if "modalities" not in config:
         return None
@@ -105,66 +104,61 @@ def read_joint(folder: Path) -> Joint | None:
     names = config["modalities"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError(
-            f"wanted the names of modalities in {path}, but got {names!r}. Fit the head again."
+            f"`modalities` in {path} must be a list of names, not {names!r}. Fit the head again."
         )
     space = Space.from_json(json.dumps(config.get("space")), where=str(path))
     return Joint(tuple(names), config.get("source"), space)
 
 
 def read_folder(folder: Path) -> Stored:
-    """Reads what `write_folder` wrote; all must belong together."""
+    """Reads what `write_folder` wrote, and checks that the files belong together."""
     config = _read_config(folder)
     try:
         arrays = load_file(folder / "model.safetensors")
-    except Exception as error:  # the library raises of its own kind, as does the system
+    except Exception as error:  # errors of safetensors and of the system
         raise DataError(
-            f"wanted the weights of a head in {folder / 'model.safetensors'}, but they cannot be "
-            f"read: {error}. Fit it again."
+            f"The weights in {folder / 'model.safetensors'} cannot be read: {error}. Fit the head "
+            f"again."
         ) from None
     if {name: array.shape for name, array in arrays.items()} != _shapes(config):
         raise DataError(
-            f"wanted weights as {folder / 'config.json'} tells of them, but those in "
-            f"model.safetensors are of another head. Fit it again."
+            f"{folder / 'config.json'} describes other weights: those in model.safetensors are of "
+            f"another head. Fit the head again."
         )
     space = _read_space(folder / "space.json")
     if space.weights != fingerprint(arrays):
         raise DataError(
-            f"wanted the weights that {folder / 'space.json'} tells of, but those in "
-            f"model.safetensors are others: they were changed, or the files of two heads were "
-            f"mixed. Fit it again."
+            f"{folder / 'space.json'} is of other weights than those in model.safetensors: they "
+            f"were changed, or the files of two heads were mixed. Fit the head again."
         )
     return Stored(config, arrays, space, _read_marks(folder, config.get("fitted")))
 
 
 def check_place(folder: Path, *, overwrite: bool) -> None:
-    """Refuses a place where a head would take that of something else.
+    """Raises ConfigError if a head must not be written to a folder.
 
     Args:
-        folder: Where the head shall be.
-        overwrite: Whether it may take the place of another head.
+        folder: Folder for the head.
+        overwrite: Whether to replace another head.
     """
     if folder.is_file():
-        raise ConfigError(f"wanted a folder for the head, but {folder} is a file.")
+        raise ConfigError(f"{folder} is a file. Choose a folder for the head.")
     if (folder / "config.toml").exists():
-        raise ConfigError(
-            f"wanted an empty place for a head, but {folder} holds a trained run. Choose another "
-            f"folder."
-        )
+        raise ConfigError(f"{folder} holds a trained run. Choose another folder for the head.")
     if (folder / "config.json").exists() and not is_head(folder):
         raise ConfigError(
-            f"wanted an empty place for a head, but {folder} holds something else: its config.json "
-            f"is not of a head. Choose another folder."
+            f"{folder} holds something else: its config.json is not of a head. Choose another "
+            f"folder."
         )
     if not overwrite and (there := [name for name in FILES if (folder / name).exists()]):
-        found = "a head" if "config.json" in there else " and ".join(there)
+        contents = "a head" if "config.json" in there else " and ".join(there)
         raise ConfigError(
-            f"wanted an empty place for a head, but {folder} holds {found}. Put the new head in "
-            f"its place by --overwrite, or choose another folder."
+            f"{folder} holds {contents}. Replace it by --overwrite, or choose another folder."
         )
 
 
 def is_head(folder: Path) -> bool:
-    """Whether a folder has the config.json of a head."""
+    """Returns whether a folder has the config.json of a head."""
     try:
         return bool(_read_json(folder))
     except DataError:
@@ -172,7 +166,7 @@ def is_head(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Removes a head, if one is there: of each map its files, and what is then empty."""
+    """Removes the files of a head, if there is one, and subfolders that are empty then."""
     below: Any = _read_json(folder).get("modalities", []) if is_head(folder) else []
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
@@ -185,7 +179,7 @@ def clear(folder: Path) -> None:
 
 
 def fingerprint(arrays: Arrays) -> str:
-    """The SHA-256 of weights, whatever their order."""
+    """Returns the SHA-256 of weights, independent of their order."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + array.tobytes())
@@ -193,7 +187,7 @@ def fingerprint(arrays: Arrays) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The same for JSON, which knows no NaN, no infinity, no numbers of numpy and no devices.
+    """Converts a value to JSON types; NaN and infinity become None.
 
     Example:
         >>> plain({"epochs": np.int64(3), "map": float("nan"), "notes": ("a",)})
@@ -211,7 +205,7 @@ def plain(value: Any) -> Any:
 
 
 def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of each weight, by its name."""
+    """Returns the shape of each weight by name."""
     new, old, hidden, extra = (config[key] for key in ("new_dim", "old_dim", "hidden", "extra"))
     shapes: dict[str, tuple[int, ...]] = {"affine.weight": (old, new), "affine.bias": (old,)}
     if hidden:
@@ -228,23 +222,23 @@ def _read_json(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(
-            f"wanted a head in {folder}, but its config.json cannot be read ({error}). Pass what "
+            f"No head in {folder}: its config.json cannot be read ({error}). Pass a folder that "
             f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
         ) from None
-    is_one = isinstance(config, dict) and ("new_dim" in config or "modalities" in config)
-    if not is_one or "schema" not in config:
+    is_head_config = isinstance(config, dict) and ("new_dim" in config or "modalities" in config)
+    if not is_head_config or "schema" not in config:
         raise DataError(
-            f"wanted a head in {folder}, but its config.json is of something else. Pass what "
+            f"No head in {folder}: its config.json is of something else. Pass a folder that "
             f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
         )
     return dict(config)
 
 
-def _check_schema(folder: Path, config: dict[str, Any], wanted: int) -> None:
-    if config["schema"] != wanted:
+def _check_schema(folder: Path, config: dict[str, Any], version: int) -> None:
+    if config["schema"] != version:
         raise DataError(
-            f"wanted a head of schema version {wanted} in {folder}, but it has version "
-            f"{config['schema']!r}. Upgrade nobackfill, or fit it again."
+            f"The head in {folder} has schema version {config['schema']!r}; this release reads "
+            f"version {version}. Upgrade nobackfill, or fit the head again."
         )
 
 
@@ -252,36 +246,36 @@ def _read_config(folder: Path) -> dict[str, Any]:
     config, path = _read_json(folder), folder / "config.json"
     if "modalities" in config:
         raise DataError(
-            f"wanted a head of one modality, but {folder} holds one for each of several. Pass the "
-            f"folder below it that is named like the modality: {config['modalities']}."
+            f"{folder} holds one for each of several modalities. Pass the subfolder of a "
+            f"modality: {config['modalities']}."
         )
     _check_schema(folder, config, SCHEMA)
     wrong = [key for key, kind in KINDS.items() if not isinstance(config.get(key), kind)]
     if wrong:
         raise DataError(
-            f"wanted {', '.join(f'`{key}`' for key in wrong)} in {path}, but it is missing or of "
-            f"another kind. Fit the head again."
+            f"{', '.join(f'`{key}`' for key in wrong)} in {path} is missing or of another type. "
+            f"Fit the head again."
         )
     return config
 
 
-def _read_marks(folder: Path, told: str | None) -> NDArray[np.uint64] | None:
+def _read_marks(folder: Path, digest: str | None) -> NDArray[np.uint64] | None:
     """Marks of the items that a head was fitted on; None where its config.json tells of none."""
     path = folder / "fitted.npy"
-    if told is None or not path.exists():
+    if digest is None or not path.exists():
         return None
     try:
         with path.open("rb") as file:
             marks = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"wanted to know what a head was fitted on, but {path} cannot be read ({error}). Fit "
-            f"it again, or remove this file: then nothing is known of that."
+            f"The marks of the fitted items in {path} cannot be read ({error}). Fit the head "
+            f"again, or remove this file: then the fitted items are unknown."
         ) from None
-    if fingerprint({"fitted": marks}) != told:
+    if fingerprint({"fitted": marks}) != digest:
         raise DataError(
-            f"wanted to know what a head was fitted on, but {path} is of another head. Fit it "
-            f"again, or remove this file: then nothing is known of that."
+            f"{path} is of another head. Fit the head again, or remove this file: then the fitted "
+            f"items are unknown."
         )
     return np.asarray(marks, np.uint64)
 
@@ -291,5 +285,5 @@ def _read_space(path: Path) -> Space:
         return Space.from_json(path.read_text(encoding="utf-8"), where=str(path))
     except (OSError, UnicodeError) as error:
         raise DataError(
-            f"wanted to know what made a head, but {path} cannot be read ({error}). Fit it again."
+            f"The space of the head in {path} cannot be read ({error}). Fit the head again."
         ) from None
