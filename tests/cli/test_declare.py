@@ -187,5 +187,5 @@ def test_a_record_that_cannot_be_written_is_two(command, place, monkeypatch):
 def test_several_directions_declare_nothing(command, place):
     code, _, err = command(*declare(place, "third"), "--by-modality")
     assert code == 2
-    assert "--declare is of one search" in err
+    assert "--declare requires one direction" in err
     assert read_space(place / "third.parquet") == THIRD

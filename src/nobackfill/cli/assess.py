@@ -20,22 +20,22 @@ def assess(
     old: OldFile,
     new: NewFile,
     group: Annotated[
-        str, typer.Option("--group", "--label", help="The column that says what belongs together.")
+        str, typer.Option("--group", "--label", help="Column of the classes.")
     ] = "label",
     pairs: Pairs = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Fit heads by these; cross_supcon by default.")
+        list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
     ] = None,
-    top: Annotated[int, typer.Option(help="How many hits a second stage looks at again.")] = 100,
-    epochs: Annotated[int, typer.Option(help="Of each head, at most.")] = 30,
+    top: Annotated[int, typer.Option(help="Number of hits that a second stage reranks.")] = 100,
+    epochs: Annotated[int, typer.Option(help="Largest number of epochs of each head.")] = 30,
     report: Annotated[
-        Path | None, typer.Option(help="Write a page here; .md and .json lie beside it.")
+        Path | None, typer.Option(help="Write a report here (.html), and .md and .json next to it.")
     ] = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Say whether an upgrade is worth making, and how: from two files of vectors."""
+    """Find out whether an upgrade is worth it, and how to make it, from two files of vectors."""
     from dataclasses import replace
 
     from nobackfill.cli.output import print_page

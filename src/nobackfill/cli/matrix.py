@@ -21,11 +21,12 @@ def matrix(
         list[Path],
         typer.Argument(
             metavar="OLDEST … NEWEST",
-            help="Vectors of each model, of the same items (.parquet, .safetensors, .npz, .npy).",
+            help="Vectors of the same items by each model (.parquet, .safetensors, .npz, .npy).",
         ),
     ],
     names: Annotated[
-        str | None, typer.Option(help="Names of the models, with commas; else of their files.")
+        str | None,
+        typer.Option(help="Names of the models, separated by commas. Default: file names."),
     ] = None,
     independent: Annotated[
         list[str] | None,
@@ -38,12 +39,12 @@ def matrix(
     ground_truth: GroundTruth = None,
     level: Level = None,
     intersect: Annotated[
-        bool, typer.Option("--intersect", help="Leave out items that a file lacks.")
+        bool, typer.Option("--intersect", help="Leave out items that are not in every file.")
     ] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Ask every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
+    """Search every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
     from nobackfill.vectors import load_vectors
@@ -68,8 +69,8 @@ def split_names(text: str, count: int) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if len(names) != count:
         raise ConfigError(
-            f"wanted a name for each of the {count} files, but got {len(names)}: {text}. Put "
-            f"commas between them."
+            f"--names has {len(names)} names for {count} files: {text}. Separate the names by "
+            f"commas."
         )
     return names
 
@@ -107,11 +108,11 @@ def split_independent(texts: Sequence[str]) -> dict[str, Path]:
     for text in texts:
         name, is_there, file = text.partition("=")
         if not (name and is_there and file):
-            raise ConfigError(f"wanted --independent NAME=FILE, but got `{text}`.")
+            raise ConfigError(f"--independent must be NAME=FILE, not `{text}`.")
         if name in found:
             raise ConfigError(
-                f"wanted one independent model for `{name}`, but got {found[name]} and {file}. "
-                f"Leave one out."
+                f"--independent has two files for `{name}`: {found[name]} and {file}. Leave one "
+                f"out."
             )
         found[name] = Path(file)
     return found

@@ -11,13 +11,16 @@ from nobackfill.cli.options import Device, Json
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.", metavar="RUN…")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The page to write; .md and .json lie beside it.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="Path of the report (.html); .md and .json go next to it."
+        ),
     ] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Write what an upgrade came to, or how several compare, as a page to look at."""
+    """Write a report on an upgrade, or a comparison of several."""
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device

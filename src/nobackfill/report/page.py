@@ -1,4 +1,4 @@
-"""What a report says, before it is HTML or Markdown: sections of sentences, tables and figures."""
+"""The content of a report: sections of sentences, tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ PAIRS = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A small picture that stands in a table.
+    """A small picture in a table.
 
     Attributes:
         source: A data URI.
-        says: What it shows, for those who cannot see it.
-        right: Whether it is what was looked for; None where that is no question.
+        says: Text that replaces the picture.
+        right: Whether the item is relevant; None if that does not apply.
     """
 
     source: str
@@ -33,14 +33,14 @@ Cell = str | tuple[Picture, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people.
+    """A table.
 
     Attributes:
-        columns: The heads; a column whose head is in `numbers` is set flush right.
-        rows: The cells: text, or a few pictures.
-        numbers: Heads of columns that hold numbers.
-        strong: The row to be set in bold, if any.
-        caption: What it shows, where the section has several.
+        columns: Headers.
+        rows: Cells: text, or a few pictures.
+        numbers: Headers of columns with numbers, which are aligned right.
+        strong: Row in bold, if any.
+        caption: Caption, if the section has several tables.
     """
 
     columns: Sequence[str]
@@ -52,12 +52,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with what it says in words.
+    """A figure with a description.
 
     Attributes:
-        svg: As `report.plots` makes it.
+        svg: SVG element (`report.svg.to_svg`).
         title: What it shows.
-        says: What a person sees in it, for those who cannot.
+        says: Description that replaces the figure.
     """
 
     svg: str
@@ -87,13 +87,13 @@ class Page:
     """A report.
 
     Attributes:
-        title: Of the whole.
-        summary: What to conclude, in sentences.
-        verdict: "compatible", "not compatible" or "undecided"; empty where there is none.
-        sections: Its parts.
-        not_measured: What a reader might look for and not find, each with the reason.
-        made_of: Where the numbers come from: names, fingerprints, counts.
-        version: Of the package that made it.
+        title: Title.
+        summary: Sentences with the conclusions.
+        verdict: "compatible", "not compatible" or "undecided"; empty for no verdict.
+        sections: Sections.
+        not_measured: Facts that the report lacks, each with the reason.
+        made_of: Sources of the numbers: names, fingerprints, counts.
+        version: Version of the package.
     """
 
     title: str

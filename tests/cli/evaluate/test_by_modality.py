@@ -162,7 +162,7 @@ def test_a_page_of_one_modality_has_no_gap(command, tmp_path):
 def test_what_is_of_one_search_cannot_be_asked_of_several(command, files, option):
     code, out, err = command(*by_modality(files), *option)
     assert (code, out) == (2, "")
-    assert f"but {option[0]} is of one search. Leave out the one or the other" in err
+    assert f"but {option[0]} requires one direction. Leave out the one or the other" in err
 
 
 def test_without_the_column_it_is_two(command, files):

@@ -198,7 +198,7 @@ def test_groups_and_listed_answers_are_two_accounts(asked, tmp_path):
     pairs.write_text("query,relevant\n0,24\n")
     code, out, err = asked("--ground-truth", pairs, "--group", "light")
     assert (code, out) == (2, "")
-    assert "but got --ground-truth and --group" in err
+    assert "--ground-truth and --group both define" in err
 
 
 def test_a_plain_evaluation_loads_neither_training_nor_plotting(files):

@@ -34,39 +34,41 @@ def evaluate(
     ] = None,
     query_for_old: Annotated[
         Path | None,
-        typer.Option(help="New queries as a map made them for the old gallery (`embed --side`)."),
+        typer.Option(help="New queries, mapped for the old gallery (`embed --side`)."),
     ] = None,
     protocol: Protocol = None,
     group: Annotated[
-        str, typer.Option("--group", "--label", help="The column that says what belongs together.")
+        str, typer.Option("--group", "--label", help="Column of the classes.")
     ] = "label",
     ground_truth: GroundTruth = None,
     level: Level = None,
     by_modality: Annotated[
         bool,
         typer.Option(
-            "--by-modality", help="Tell text to image, image to text … apart (column `modality`)."
+            "--by-modality",
+            help="Evaluate text to image, image to text … separately (column `modality`).",
         ),
     ] = False,
     slices: Annotated[
-        list[str] | None, typer.Option("--slice", help="Tell the worst values of a column.")
+        list[str] | None, typer.Option("--slice", help="Print the worst values of a column.")
     ] = None,
-    smallest: Annotated[int, typer.Option(help="How many queries a slice must have.")] = 10,
+    smallest: Annotated[int, typer.Option(help="Smallest number of queries of a slice.")] = 10,
     flips: Annotated[
-        int | None, typer.Option(help="List queries that lose their hit in the top so many.")
+        int | None, typer.Option(help="List queries that lose their hit in the top N.")
     ] = None,
     false_accept: Annotated[
-        float | None, typer.Option(help="Thresholds at which this share of strangers passes.")
+        float | None,
+        typer.Option(help="Print thresholds at which this share of other classes passes."),
     ] = None,
     save_queries: Annotated[
         Path | None, typer.Option(help="Write a row per query to this .parquet file.")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write a page with all of it here; .md, .json and .parquet beside it."),
+        typer.Option(help="Write a report here (.html), and .md, .json and .parquet next to it."),
     ] = None,
     intersect: Annotated[
-        bool, typer.Option("--intersect", help="Leave out items that only one file has.")
+        bool, typer.Option("--intersect", help="Leave out items that are in one file only.")
     ] = False,
     require_compatible: Annotated[
         bool,
@@ -77,15 +79,15 @@ def evaluate(
     declare: Annotated[
         Path | None,
         typer.Option(
-            help="Write the verdict, if there is one, into the space.json of this run, head or "
-            "file of new vectors, where `gallery check` looks. Exit as --require-compatible does."
+            help="Write the verdict, unless undecided, into the space.json of this run, head or "
+            "file of new vectors, which `gallery check` reads. Exits like --require-compatible."
         ),
     ] = None,
     device: Device = "auto",
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Compare old and new vectors of the same items: may the new model be deployed today?"""
+    """Compare old and new vectors of the same items: may the new model go live today?"""
     from nobackfill.cli.evaluate.output import Asked
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.declare import check_declarable
@@ -147,14 +149,14 @@ def labelled_files(
 
 @dataclass(frozen=True)
 class Search:
-    """What is compared, and how that is told.
+    """Inputs and outputs of an evaluation.
 
     Attributes:
-        files: The old vectors and the new ones.
-        options: What else `evaluate` and `evaluate_modalities` are given.
-        title: Of the page.
-        report: Where the page goes, if anywhere.
-        as_json: Whether a program reads what is printed.
+        files: Old and new vectors.
+        options: Other arguments of `evaluate` and `evaluate_modalities`.
+        title: Title of the report.
+        report: Path of the report; None for no report.
+        as_json: Whether to print JSON.
     """
 
     files: "Sequence[Vectors]"
@@ -165,7 +167,7 @@ class Search:
 
 
 def tell_directions(search: Search) -> str:
-    """Evaluates each direction between modalities, tells what came of it, returns the verdict."""
+    """Evaluates each direction between modalities, prints the result, returns the verdict."""
     from nobackfill.cli.evaluate.output import print_modalities
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
@@ -192,14 +194,14 @@ def tell_upgrade(
     save_queries: Path | None,
     declare: Path | None,
 ) -> str:
-    """Evaluates one search, tells what came of it and what else was asked, returns the verdict.
+    """Evaluates old and new vectors, prints the result, returns the verdict.
 
     Args:
-        search: What is compared.
-        asked: What a user wants to know query by query.
-        truth: What each query shall find, where labels do not say it.
-        save_queries: Where a row per query goes, if anywhere.
-        declare: The model in whose record a verdict of compatible is written, if any.
+        search: Inputs and outputs of the evaluation.
+        asked: Options on single queries, slices and thresholds.
+        truth: Relevant items of each query; None to use labels.
+        save_queries: Path of a file with a row per query.
+        declare: Model whose record receives the verdict.
     """
     from nobackfill.cli.evaluate.output import in_json, print_asked
     from nobackfill.cli.output import print_declared, print_evaluation, print_page
@@ -234,13 +236,13 @@ def tell_upgrade(
 
 
 def check_one_kind(group: str, ground_truth: Path | None) -> None:
-    """Refuses two accounts of what counts as found."""
+    """Raises `ConfigError` if both --ground-truth and --group are set."""
     from nobackfill.errors import ConfigError
 
     if ground_truth is not None and group != "label":
         raise ConfigError(
-            "wanted one account of what counts as found, but got --ground-truth and --group. Leave "
-            "out the one or the other."
+            "--ground-truth and --group both define which items are relevant. Pass only one of "
+            "them."
         )
 
 
@@ -252,7 +254,7 @@ def check_alone(
     ground_truth: Path | None,
     declare: Path | None,
 ) -> None:
-    """Refuses what cannot be told direction by direction."""
+    """Raises `ConfigError` for options that do not work with --by-modality."""
     from nobackfill.errors import ConfigError
 
     options = {
@@ -266,6 +268,6 @@ def check_alone(
     if also := [name for name, value in options.items() if value not in (None, [])]:
         raise ConfigError(
             f"--by-modality searches in several directions, but {', '.join(also)} "
-            f"{'is' if len(also) == 1 else 'are'} of one search. Leave out the one or the other; "
-            f"--protocol text_to_image or image_to_text chooses a direction."
+            f"{'requires' if len(also) == 1 else 'require'} one direction. Leave out the one or "
+            f"the other; --protocol text_to_image or image_to_text chooses a direction."
         )

@@ -33,7 +33,7 @@ def modalities_page(
 
     Args:
         found: As `evaluate_modalities` returns it.
-        title: Of the page.
+        title: Title of the page.
         made_of: Where the numbers come from.
     """
     summary = found.summary()

@@ -25,7 +25,7 @@ def runs_page(
 
     Args:
         outcomes: One per run.
-        title: Of the page.
+        title: Title of the page.
         similarity: Of the class means of some of them, where there is an old and a Baseline's.
         made_of: Where the numbers come from.
     """

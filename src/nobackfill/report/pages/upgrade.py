@@ -47,7 +47,7 @@ def upgrade_page(
 
     Args:
         findings: As `findings_of` returns them.
-        title: Of the page.
+        title: Title of the page.
         show: Makes pictures or texts of items.
         tests: Summaries of other tests of the same models, by name.
         directions: Summaries of all directions between images and texts that were asked, the one
