@@ -58,7 +58,7 @@ def test_fit_and_embed_by_a_column(fit, run, tmp_path, column):
     assert nb.load_vectors(made).vectors.equal(head.transform(new.vectors, modality=KINDS))
     alone = run("embed", tmp_path / "head" / "text", tmp_path / "new.parquet", "-o", made, *told)
     assert alone[0] == 2
-    assert "some of 'image'" in alone[2]
+    assert "vectors of 'image'" in alone[2]
 
 
 def test_modalities_are_told(fit):
@@ -86,7 +86,7 @@ def test_an_onnx_file_for_each(fit, tmp_path):
     ("arguments", "says"),
     [
         (["--modality", "modalit"], "no column `modalit` in either file. Did you mean `modality`"),
-        (["--extra", "2"], "`extra=0` with several modalities"),
+        (["--extra", "2"], "`extra` must be 0 with several modalities"),
     ],
 )
 def test_what_cannot_be_fitted_is_two(fit, tmp_path, arguments, says):
@@ -103,5 +103,5 @@ def test_without_the_column_nothing_is_embedded(fit, run, tmp_path):
     made = tmp_path / "made.parquet"
     code, _, err = run("embed", tmp_path / "head", tmp_path / "bare.parquet", "-o", made)
     assert code == 2
-    assert "a map each for image, text, but nothing tells it" in err
+    assert "a map for each of image, text" in err
     assert not made.exists()
