@@ -1,16 +1,22 @@
 """Whole jobs on a GPU, with all kernels and without one group of them.
 
     python benchmarks/kernels.py -o benchmarks/kernels.jsonl
+    python benchmarks/kernels.py -o benchmarks/kernels.jsonl --against OTHER/src
 
 A kernel stays if a job that a user waits for takes at least 10 % longer without it. Jobs take
-turns, with and without, so that a clock that drifts reaches both.
+turns, with and without, so that a clock that drifts reaches both. `--against` compares this
+checkout with another one, whose kernels may differ; each runs in processes of its own, in turns.
 """
 
 import argparse
 import importlib
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -182,25 +188,19 @@ def fit_job(rows=100_000, dim=512):
     return lambda: nb.CompatibleHead(epochs=3, device="cuda").fit(*files)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--turns", type=int, default=5)
-    options = parser.parse_args()
+def jobs():
+    """Function that prepares each job, and the groups of kernels that it may use."""
     training = ["softmax", "ndpp_fused+ndpp_pushes", "topk", "bf16x3_product", "threshold_mask"]
     search = ["ranks", "topk", "bf16x3_product", "bf16x3_kernel"]
-    jobs = {
+    small = {"side": 40, "batch": 256, "dim": 128, "small": True}
+    return {
         "retrieval 10,000 x 1,000,000": (retrieval_job, search),
         "epoch 24,393 classes, 40 px in memory, ndpp": (
-            lambda: epoch_job(
-                Training("ndpp", 24_393, side=40, batch=256, dim=128, small=True), 170_751
-            ),
+            lambda: epoch_job(Training("ndpp", 24_393, **small), 170_751),
             training,
         ),
         "epoch 24,393 classes, 40 px in memory, odpp": (
-            lambda: epoch_job(
-                Training("odpp", 24_393, side=40, batch=256, dim=128, small=True), 170_751
-            ),
+            lambda: epoch_job(Training("odpp", 24_393, **small), 170_751),
             training,
         ),
         "100 steps ResNet-18 224 px, 24,393, ndpp": (
@@ -212,29 +212,100 @@ def main():
             ["softmax"],
         ),
         "step 40 px, 1,000,000 classes": (
-            lambda: Training(
-                "prototype_alignment", 1_000_000, side=40, batch=256, dim=128, small=True
-            ),
+            lambda: Training("prototype_alignment", 1_000_000, **small),
             ["softmax"],
         ),
         "fit 100,000 x 512": (fit_job, ["softmax", "topk", "bf16x3_product"]),
         "evaluate 10,000 x 1,000,000": (evaluation_job, search),
     }
+
+
+def precisions(name):
+    """Whether TF32 is allowed, in turn; only training allows it."""
+    return (False, True) if name.startswith(("step", "epoch")) else (False,)
+
+
+def allow_tf32(allowed):
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+
+
+def with_and_without_groups(file, turns):
+    """Writes a line for each job and group of kernels."""
+    for name, (make, groups) in jobs().items():
+        for tf32 in precisions(name):
+            allow_tf32(tf32)
+            try:
+                job = make()
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+                continue
+            few = 3 if name.startswith(("evaluate", "epoch", "fit")) else turns
+            compare(name + (", TF32" if tf32 else ""), job, groups, few, file)
+            del job
+            torch.cuda.empty_cache()
+
+
+def print_medians():
+    """Prints the median time of each job as one JSON line; the work of one turn of `--against`."""
+    for name, (make, _) in jobs().items():
+        for tf32 in precisions(name):
+            allow_tf32(tf32)
+            job = make()
+            job()
+            median = statistics.median(seconds(job) for _ in range(3))
+            print(json.dumps([name + (", TF32" if tf32 else ""), median]), flush=True)
+            del job
+            torch.cuda.empty_cache()
+
+
+def against(other, file, turns):
+    """Writes how much longer each job takes in this checkout than with the package in `other`."""
+    here = Path(__file__).resolve().parents[1] / "src"
+    medians = {here: defaultdict(list), other.resolve(): defaultdict(list)}
+    for _ in range(turns):
+        for source, collected in medians.items():
+            command = [sys.executable, __file__, "--medians"]
+            environment = os.environ | {"PYTHONPATH": str(source)}
+            process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+            for line in process.stdout.splitlines():
+                name, median = json.loads(line)
+                collected[name].append(median)
+    now, before = medians.values()
+    for name in now:
+        ratios = sorted(b / a for a, b in zip(before[name], now[name], strict=False))
+        if not ratios:
+            continue
+        line = {
+            "job": name,
+            "compared": "this checkout / other checkout",
+            "ratio": statistics.median(ratios),
+            "lowest": ratios[0],
+            "highest": ratios[-1],
+            "seconds": statistics.median(now[name]),
+            "turns": len(ratios),
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+        }
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        print(f"{name:50} {line['ratio']:6.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="Folder `src` of another checkout.")
+    parser.add_argument("--medians", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.medians:
+        print_medians()
+        return
     with options.output.open("a") as file:
-        for tf32 in (False, True):
-            torch.set_float32_matmul_precision("high" if tf32 else "highest")
-            for name, (make, groups) in jobs.items():
-                if tf32 and not name.startswith(("step", "epoch")):
-                    continue
-                try:
-                    job = make()
-                except Exception as error:
-                    print(f"{name}: {type(error).__name__}: {error}", flush=True)
-                    continue
-                turns = 3 if name.startswith(("evaluate", "epoch", "fit")) else options.turns
-                compare(name + (", TF32" if tf32 else ""), job, groups, turns, file)
-                del job
-                torch.cuda.empty_cache()
+        if options.against:
+            against(options.against, file, options.turns)
+        else:
+            with_and_without_groups(file, options.turns)
 
 
 if __name__ == "__main__":
