@@ -65,10 +65,21 @@ def number_classes(
         (tensor([1, 3, 0, 2]), tensor([2, 0, 3, 1]))
     """
     counts = class_counts(len(permutation), shares)
-    edges = [0, *counts, len(permutation)]
-    added = [permutation[start:end].sort().values for start, end in pairwise(edges)]
-    classes = torch.cat(added)
+    classes = torch.cat([added.sort().values for added in permutation.tensor_split(counts)])
     return ClassOrder(classes=classes, label_of=classes.argsort(), counts=counts)
+
+
+def draw_parts(
+    classes: Int64[Tensor, " classes"], ends: Sequence[int], *, seed: int
+) -> tuple[Int64[Tensor, " part"], ...]:
+    """Shuffles classes and divides them into parts that end at these positions, and a last part.
+
+    Example:
+        >>> [len(part) for part in draw_parts(torch.arange(10), [6, 8], seed=0)]
+        [6, 2, 2]
+    """
+    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
+    return order.tensor_split(list(ends))
 
 
 def class_counts(num_classes: int, shares: Sequence[float | int]) -> tuple[int, ...]:

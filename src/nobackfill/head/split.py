@@ -1,8 +1,6 @@
 """Divides the items of a fit into fitted and held-out classes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from math import ceil
 
 import torch
@@ -10,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.data.splits import draw_parts
 from nobackfill.head.examples import Examples
 from nobackfill.head.supervision import notes_on_classes
 
@@ -37,8 +36,8 @@ class FitSplit:
     @property
     def rows(self) -> Int[Tensor, " items"]:
         """Rows of all used items, also of held-out ones, which determine when to stop."""
-        parts = [part.rows for part in (self.fitted, self.held_out) if part is not None]
-        rows = [part_rows for part_rows in parts if part_rows is not None]
+        parts = [self.fitted, *([] if self.held_out is None else [self.held_out])]
+        rows = [part.rows for part in parts if part.rows is not None]
         return torch.cat(rows) if rows else torch.arange(len(self.fitted.new))
 
 
@@ -54,19 +53,13 @@ def split_items(
 ) -> FitSplit:
     """Divides items into fitted and held-out ones; without enough classes, none is held out.
 
-    Args:
-        new: New vectors.
-        old: Old vectors of the same items, on the same device.
-        classes: Class of each item, if known; -1 for an item without a class.
-        supervision: Source of the classes.
-        share: Share of the classes to hold out.
-        seed: Random seed.
-        modality: Number of each item's modality, if there are several.
+    Classes are numbers, or -1 for an item without a class. Vectors are on the same device.
     """
     modality = None if modality is None else modality.to(old.device)
+    everything = Examples(new, old, None, modality=modality)
     if classes is None:
         note = "no supervision was used: the head is a closed-form map"
-        return FitSplit(Examples(new, old, None, modality=modality), None, "none", (note,))
+        return FitSplit(everything, None, "none", (note,))
     fitted, held_out = hold_out(classes, share, seed=seed, tightness=tightness_of(old, classes))
     number = len(classes[classes >= 0].unique())
     if number < FEWEST_CLASSES or len(held_out) == 0:
@@ -75,7 +68,7 @@ def split_items(
             f"with more than one item, are too few to hold some out, so the head is a closed-form "
             f"map"
         )
-        return FitSplit(Examples(new, old, None, modality=modality), None, "none", (note,))
+        return FitSplit(everything, None, "none", (note,))
     # Renumber the classes of each part from 0 on.
     parts = []
     for rows in (fitted, held_out):
@@ -103,12 +96,6 @@ def hold_out(
 
     With `tightness`, the tightest third is never held out: the old model may have been trained on
     these classes. Imitating the old model is best on them, but not on unseen ones.
-
-    Args:
-        classes: Class of each item.
-        share: Share of the classes with two items or more to hold out.
-        seed: Random seed.
-        tightness: Tightness of each class in the old space.
     """
     candidates = repeated = repeated_classes(classes)
     if tightness is not None:
@@ -118,7 +105,7 @@ def hold_out(
     total = len(classes[classes >= 0].unique())
     number = min(max(round(share * len(repeated)), 2), total - 2, len(candidates))
     number = 0 if number < 2 or len(repeated) < 2 else number
-    (chosen,) = draw_classes(candidates, [number], seed=seed)
+    chosen, _ = draw_parts(candidates, [number], seed=seed)
     is_held_out = torch.isin(classes, chosen)
     return ((classes >= 0) & ~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
 
@@ -135,14 +122,6 @@ def repeated_classes(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:
     return repeated
 
 
-def draw_classes(
-    classes: Int[Tensor, " classes"], counts: Sequence[int], *, seed: int
-) -> list[Int[Tensor, " part"]]:
-    """Shuffles classes and cuts them into parts of these counts; the rest is left out."""
-    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
-    return [order[start:end] for start, end in pairwise([0, *accumulate(counts)])]
-
-
 def tightness_of(
     old: Float[Tensor, "items dim"], classes: Int[Tensor, " items"]
 ) -> Float[Tensor, " classes"]:
@@ -150,10 +129,6 @@ def tightness_of(
 
     .. math::
         t_c = \Big\lVert \frac{1}{n_c} \sum_{i : y_i = c} \frac{o_i}{\lVert o_i \rVert} \Big\rVert
-
-    Args:
-        old: Vectors.
-        classes: Class of each vector; -1 for none.
     """
     number = int(classes.max()) + 1
     sums = torch.zeros(number, old.shape[1], device=old.device)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from nobackfill.data.listing import Dataset, Listing, require_folder
+from nobackfill.data.splits import draw_parts
 from nobackfill.errors import ConfigError, DataError
 
 TRAIN, SEARCHED = "train", ("validation", "val", "test")
@@ -110,8 +111,8 @@ def draw_classes(names: list[str], share: float | int, seed: int) -> set[str]:
                 f"only {names[0]}. Add others, or set `validation` to 0 or 1."
             )
         count = min(max(count, 1), len(names) - 1)
-    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
-    return {names[place] for place in order[:count].tolist()}
+    drawn, _ = draw_parts(torch.arange(len(names)), [count], seed=seed)
+    return {names[place] for place in drawn.tolist()}
 
 
 FOLDER = Dataset(

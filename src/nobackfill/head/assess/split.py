@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
-from nobackfill.head.split import draw_classes, repeated_classes
+from nobackfill.head.split import repeated_classes
 from nobackfill.head.supervision import Pairs, notes_on_classes, resolve_classes
 from nobackfill.vectors import Vectors
 
@@ -75,14 +76,7 @@ def items_of(
     labels: Sequence[Any] | NDArray[Any] | None = None,
     pairs: Pairs | None = None,
 ) -> Items:
-    """Returns the items of both files with their classes, without items that are in no pair.
-
-    Args:
-        old: Vectors of the old model.
-        new: Vectors of the new model.
-        labels: Label of each item that both files have; None for the labels of the files.
-        pairs: Relevant items of each query by id, in place of labels.
-    """
+    """Returns the items of both files with their classes, without items that are in no pair."""
     use_labels = labels is None and pairs is None
     ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=use_labels)
     classes, kind = resolve_classes(ids, file_labels, labels=labels, pairs=pairs, groups=None)
@@ -94,16 +88,14 @@ def items_of(
     if kind != "pairs":
         names = np.asarray(file_labels if labels is None else labels)
         return Items(ids, new_rows.float(), old_rows.float(), classes, names)
+    # leave out the items that are in no pair
     linked = classes >= 0
-    linked_ids = ids[linked.numpy()]
-    return Items(
-        linked_ids,
-        new_rows[linked].float(),
-        old_rows[linked].float(),
-        classes[linked],
-        linked_ids,
-        notes=(*_unlinked_notes(classes), *notes_on_classes(classes)),
-    )
+    linked_ids, unlinked = ids[linked.numpy()], int((~linked).sum())
+    notes = notes_on_classes(classes)
+    if unlinked:
+        notes = (f"{unlinked:,} of {len(ids):,} items are in no pair and are not used", *notes)
+    new_rows, old_rows = new_rows[linked].float(), old_rows[linked].float()
+    return Items(linked_ids, new_rows, old_rows, classes[linked], linked_ids, notes)
 
 
 def split_for_assessment(
@@ -142,29 +134,24 @@ def divide(
     fifths of the classes are to fit on, a fifth to choose on and a fifth to test on. Classes of a
     single item are left out: it has nothing to find.
     """
-    if is_training is not None:
-        rest = repeated_classes(classes[~is_training])
-        rest = rest[~torch.isin(rest, classes[is_training])]
-        number, fitted = len(rest), [classes[is_training].unique()]
-        parts = draw_classes(rest, [number // 2, number - number // 2], seed=seed)
+    fitted = []
+    if is_training is None:
+        rest = repeated_classes(classes)
+        number = len(rest)
+        ends = [3 * number // 5, 4 * number // 5]
     else:
-        repeated, fitted = repeated_classes(classes), []
-        number = len(repeated)
-        first, second = 3 * number // 5, 4 * number // 5
-        parts = draw_classes(repeated, [first, second - first, number - second], seed=seed)
+        fitted = [classes[is_training].unique()]
+        rest = repeated_classes(classes[~is_training])
+        rest = rest[~torch.isin(rest, fitted[0])]
+        number = len(rest)
+        ends = [number // 2]
     if number < FEWEST_CLASSES:
         raise DataError(
             f"An assessment needs at least {FEWEST_CLASSES} classes of two items or more, to fit "
             f"on some and test on others, but there are {number}. Add items of more classes."
         )
-    return [torch.isin(classes, part).nonzero().flatten() for part in (*fitted, *parts)]
-
-
-def _unlinked_notes(classes: Int[Tensor, " items"]) -> list[str]:
-    """Returns a note on the number of items that are in no pair."""
-    if (unlinked := int((classes < 0).sum())) == 0:
-        return []
-    return [f"{unlinked:,} of {len(classes):,} items are in no pair and are not used"]
+    parts = (*fitted, *draw_parts(rest, ends, seed=seed))
+    return [torch.isin(classes, part).nonzero().flatten() for part in parts]
 
 
 def split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
