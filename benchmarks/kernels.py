@@ -245,9 +245,11 @@ def with_and_without_groups(file, turns):
             torch.cuda.empty_cache()
 
 
-def print_medians():
+def print_medians(words):
     """Prints the median time of each job as one JSON line; the work of one turn of `--against`."""
     for name, (make, _) in jobs().items():
+        if words and not any(word in name for word in words):
+            continue
         for tf32 in precisions(name):
             allow_tf32(tf32)
             job = make()
@@ -258,18 +260,19 @@ def print_medians():
             torch.cuda.empty_cache()
 
 
-def against(other, file, turns):
+def against(other, file, turns, words):
     """Writes how much longer each job takes in this checkout than with the package in `other`."""
     here = Path(__file__).resolve().parents[1] / "src"
     medians = {here: defaultdict(list), other.resolve(): defaultdict(list)}
     for _ in range(turns):
         for source, collected in medians.items():
-            command = [sys.executable, __file__, "--medians"]
+            command = [sys.executable, __file__, "--medians", *words]
             environment = os.environ | {"PYTHONPATH": str(source)}
             process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
             for line in process.stdout.splitlines():
                 name, median = json.loads(line)
                 collected[name].append(median)
+                print(f"{name:50} {median:8.4f} s  {source}", flush=True)
     now, before = medians.values()
     for name in now:
         ratios = sorted(b / a for a, b in zip(before[name], now[name], strict=False))
@@ -297,13 +300,14 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--against", type=Path, help="Folder `src` of another checkout.")
     parser.add_argument("--medians", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("words", nargs="*", help="Only jobs whose name contains one of these.")
     options = parser.parse_args()
     if options.medians:
-        print_medians()
+        print_medians(options.words)
         return
     with options.output.open("a") as file:
         if options.against:
-            against(options.against, file, options.turns)
+            against(options.against, file, options.turns, options.words)
         else:
             with_and_without_groups(file, options.turns)
 
