@@ -143,5 +143,5 @@ def test_the_steps_are_those_of_what_is_found_where_that_differs_from_what_is_ex
 
 
 def test_a_last_class_without_vectors_is_told_as_empty():
-    with pytest.raises(DataError, match="all 3 classes, but 1 have none, .* class 2"):
+    with pytest.raises(DataError, match="1 of 3 classes have no items, .* class 2"):
         class_means(unit_rows(4, 3, 0), [0, 1, 1, 0], 3)

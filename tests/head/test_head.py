@@ -440,7 +440,7 @@ WRONG = {
     ),
     "ids of another kind": (
         lambda d: (nb.Vectors(np.arange(90), d.new), as_vectors(d, "old"), None),
-        "different types of ids: 'item 0'.* 0",
+        "ids of one kind, but the old file names items like 'item 0' .* 0",
     ),
     "labels beside another order": (
         lambda d: (as_vectors(d, "new", np.arange(90)[::-1]), as_vectors(d, "old"), d.labels),

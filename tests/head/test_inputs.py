@@ -153,7 +153,7 @@ def test_one_kind_of_supervision_is_enough(tmp_path, given, says):
 def test_files_of_other_items_are_told(save, tmp_path):
     old, _, data = save()
     for ids, says in (
-        (np.arange(90), "different types of ids"),
+        (np.arange(90), "ids of one kind"),
         (np.arange(90).astype(str), "none of 90"),
     ):
         nb.Vectors(ids, data.new).save(tmp_path / "other.parquet")

@@ -261,8 +261,7 @@ def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> dict[str, tupl
             f"every item needs a word in the column `modality`, such as `image` or `text`, but it "
             f"contains {values}. Correct the column."
         )
-    shared = old.ids[is_in(old.ids, new.ids)]
-    check_agreement("modality", {"the old file": old, "the new file": new}, shared)
+    check_agreement("modality", {"the old file": old, "the new file": new})
     return {
         name: (
             queries[is_in(queries, file.ids[column == name])],

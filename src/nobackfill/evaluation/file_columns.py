@@ -33,10 +33,14 @@ def columns_of(files: Iterable[Vectors], ids: Ids) -> dict[str, Ids]:
         if not is_in(ids, file.ids).all():
             continue
         rows = rows_of_ids(ids, file.ids)
-        labels = {} if file.labels is None else {"label": file.labels}
-        for name, values in {**labels, **file.columns}.items():
+        for name, values in _columns(file).items():
             columns.setdefault(name, values[rows])
     return columns
+
+
+def _columns(file: Vectors) -> dict[str, Ids]:
+    """All columns of a file, `label` included."""
+    return {**({} if file.labels is None else {"label": file.labels}), **file.columns}
 
 
 def file_with(column: str, files: Sequence[Vectors]) -> Vectors | None:
@@ -100,8 +104,7 @@ def takes_part(file: Vectors) -> Ids:
 def check_kind_of_ids(files: Mapping[str, Vectors]) -> None:
     """Raises if ids are text in one file and numbers in another.
 
-    Args:
-        files: Files by their name in the error, such as "the old file".
+    Files have a name for the error, such as "the old file".
     """
     (first, reference), *rest = files.items()
     for name, file in rest:
@@ -113,28 +116,33 @@ def check_kind_of_ids(files: Mapping[str, Vectors]) -> None:
             )
 
 
-def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None:
-    """Raises if two files have different values of a column for the same item.
+def check_agreement(column: str, files: Mapping[str, Vectors]) -> None:
+    """Raises if files have different values of a column, such as `label`, for the same item.
 
-    Args:
-        column: `label`, or any other column.
-        files: Files by their name in the error, such as "the old file".
-        ids: Ids of items that every file has.
+    Items that some file with the column lacks are not compared. Files have a name for the error.
     """
-    columns: list[tuple[str, Ids]] = []
-    for name, file in files.items():
-        values = file.labels if column == "label" else file.columns.get(column)
-        if values is not None:
-            columns.append((name, values[rows_of_ids(ids, file.ids)]))
-    for name, values in columns[1:]:
-        first, reference = columns[0]
-        differ = reference.astype(str) != values.astype(str)
+    holders = {
+        name: (file.ids, _columns(file)[column])
+        for name, file in files.items()
+        if column in _columns(file)
+    }
+    if len(holders) < 2:
+        return
+    # compare the files on the items that all of them have
+    shared, *others = (ids for ids, _ in holders.values())
+    for ids in others:
+        shared = shared[is_in(shared, ids)]
+    (first, expected), *rest = (
+        (name, values[rows_of_ids(shared, ids)]) for name, (ids, values) in holders.items()
+    )
+    for name, values in rest:
+        differ = expected.astype(str) != values.astype(str)
         if differ.any():
-            item, expected, value = (part[differ][0].item() for part in (ids, reference, values))
+            item, right, wrong = (part[differ][0].item() for part in (shared, expected, values))
             what = "labels" if column == "label" else f"`{column}`"
             raise DataError(
                 f"items need the same {what} in all files, but {int(differ.sum()):,} items differ: "
-                f"{item!r} is {expected!r} in {first} and {value!r} in {name}. Correct one file, "
+                f"{item!r} is {right!r} in {first} and {wrong!r} in {name}. Correct one file, "
                 f"or drop its column `{column}`."
             )
 
@@ -142,30 +150,17 @@ def check_agreement(column: str, files: Mapping[str, Vectors], ids: Ids) -> None
 def labelled_by(column: str, files: Mapping[str, Vectors]) -> list[Vectors]:
     """The files with the values of `column` as labels; files without the column get no labels.
 
-    Raises if no file has the column, or if two files disagree.
-
-    Args:
-        column: Name of the column: items with the same value are relevant to each other.
-        files: Files by their name in the error, such as "the old file".
+    Raises if no file has the column, or if two files disagree. Files have a name for the error.
     """
     holders = {name: file for name, file in files.items() if column in file.columns}
     if not holders:
-        names = dict.fromkeys(name for file in files.values() for name in _column_names(file))
+        names = dict.fromkeys(name for file in files.values() for name in _columns(file))
         raise ConfigError(
             f"no file has a column `{column}` to group items by. "
             + (suggest(column, names) if names else "Add it to either file.")
         )
-    # compare the files on the items that all of them have
-    shared, *others = (file.ids for file in holders.values())
-    for ids in others:
-        shared = shared[is_in(shared, ids)]
-    check_agreement(column, holders, shared)
+    check_agreement(column, files)
     return [
         replace(file, labels=as_key(file.columns[column], column) if name in holders else None)
         for name, file in files.items()
     ]
-
-
-def _column_names(file: Vectors) -> list[str]:
-    """Names of all columns of a file, `label` included."""
-    return [*([] if file.labels is None else ["label"]), *file.columns]

@@ -258,20 +258,16 @@ def _lacking(
 
 def _labels(files: Mapping[str, Vectors]) -> Values:
     """Ids and labels of the first file that has labels; all files must agree."""
-    labelled = {name: file for name, file in files.items() if file.labels is not None}
-    if not labelled:
+    file = next((file for file in files.values() if file.labels is not None), None)
+    if file is None:
         raise DataError(
             "labels decide which items are relevant, but no file has a column `label`. Add one to "
             "any file, or name another column (`evaluate --group`). A .npy file has no columns: "
             "write .npz or .parquet, or list the relevant items in a separate file "
             "(--ground-truth)."
         )
-    first, *rest = labelled.values()
-    shared = first.ids
-    for file in rest:
-        shared = shared[is_in(shared, file.ids)]
-    check_agreement("label", labelled, shared)
-    return first.ids, np.asarray(first.labels)
+    check_agreement("label", files)
+    return file.ids, np.asarray(file.labels)
 
 
 def _cameras(files: Sequence[Vectors]) -> Values:

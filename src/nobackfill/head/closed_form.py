@@ -107,12 +107,7 @@ def paired_blocks(
 def procrustes(
     new: Float[Tensor, "rows new_dim"], old: Float[Tensor, "old_rows old_dim"]
 ) -> Affine:
-    """Fits the rotation of new vectors onto old ones; see `procrustes_of`.
-
-    Args:
-        new: New vectors.
-        old: Old vectors of the same items.
-    """
+    """Fits the rotation of new vectors onto old ones; see `procrustes_of`."""
     return procrustes_of(moments(paired_blocks(new, old))).to(_precision(new))
 
 
@@ -122,13 +117,7 @@ def ridge(
     *,
     strength: float = 0.01,
 ) -> Affine:
-    """Fits a linear map by ridge regression; see `ridge_of`.
-
-    Args:
-        new: New vectors.
-        old: Old vectors of the same items.
-        strength: Strength of the penalty.
-    """
+    """Fits a linear map by ridge regression; see `ridge_of`."""
     return ridge_of(moments(paired_blocks(new, old)), strength=strength).to(_precision(new))
 
 
@@ -159,10 +148,6 @@ def ridge_of(statistics: Moments, *, strength: float = 0.01) -> Affine:
 
     with rows as in `procrustes_of` and the new dimension :math:`d`. The strength :math:`\lambda`
     is in units of the mean variance of a dimension.
-
-    Args:
-        statistics: Statistics of the vectors.
-        strength: :math:`\lambda`.
     """
     if strength <= 0:
         raise ConfigError(f"`strength` must be above 0, but it is {strength}.")
@@ -177,10 +162,7 @@ def closed_forms(
 ) -> Iterator[tuple[str, Affine]]:
     """Yields the name of every closed form with its map.
 
-    Args:
-        examples: Items to fit the maps to.
-        modality: Number of the only modality to fit to; None for all items.
-        width: Number of dimensions of that modality; None for all.
+    With `modality`, only to its items, by the first `width` dimensions.
     """
     statistics = moments((new[:, :width], old) for new, old in examples.blocks(modality))
     yield "procrustes", procrustes_of(statistics).to(torch.float32)

@@ -15,12 +15,8 @@ class RecordedStep:
     A recording repeats the same kernels on the same memory. It works for batches of one size, as
     long as the inputs of the step stay in place; call `forget` after moving them. Batches of other
     sizes run without the recording.
-
-    Args:
-        step: Function that trains on the items of a batch and returns whether it updated the
-            network. It must not read any value back from the GPU.
-        size: Size of the recorded batches.
-        device: GPU to run on.
+    The step trains on a batch, returns whether it updated the network, and must not read any value
+    back from the GPU.
     """
 
     def __init__(

@@ -85,11 +85,6 @@ def shuffle_by_class(
     With many thousand classes, a random batch of a few hundred items rarely contains two items of
     any class.
 
-    Args:
-        classes: Class of each item.
-        together: Number of items of a class that stay together; 1 for a plain permutation.
-        generator: Random generator.
-
     Example:
         >>> shuffle_by_class(torch.tensor([0, 1, 0, 1]), 2, torch.Generator().manual_seed(0))
         tensor([0, 2, 1, 3])

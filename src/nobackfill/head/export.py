@@ -28,10 +28,6 @@ def to_onnx(head: "CompatibleHead", path: Path | str) -> None:
     """Writes an ONNX file with the input `new` and the output `compatible`, of any number of rows.
 
     The file is run before it is saved; it is not saved if it differs from `transform`.
-
-    Args:
-        head: Fitted head.
-        path: Path of the file.
     """
     check_single(head)
     onnx, runtime = optional_packages()
@@ -166,10 +162,7 @@ def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None
     Modules form a chain, but a head with a correction is a sum. Because of
     :math:`x = \mathrm{GELU}(x) - \mathrm{GELU}(-x)`, a layer can carry the linear map beside the
     correction: twice, once with each sign.
-
-    Args:
-        head: Fitted head.
-        folder: Empty or new folder; an existing model is not touched.
+    The folder must not hold a model yet.
     """
     folder = Path(folder)
     check_single(head)

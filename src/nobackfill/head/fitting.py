@@ -65,22 +65,12 @@ def learn(
     begun: float,
     watch: Callable[[Progress], None],
 ) -> tuple[Progress, tuple[str, ...]]:
-    """Starts from a closed form, trains by the method, then compares what to store.
-
-    Returns:
-        Record of the fit, and notes on it.
-    """
+    """Starts from a closed form, trains by the method, then compares what to store."""
     progress = choose_closed_form(network, examples, held_out)
     notes: tuple[str, ...] = ()
     if held_out is not None:
         steps = fit_network(
-            network,
-            examples,
-            held_out,
-            config=config,
-            progress=progress,
-            begun=begun,
-            watch=watch,
+            network, examples, held_out, config=config, progress=progress, begun=begun, watch=watch
         )
         notes = training_notes(progress, steps, config)
     if config.extra and isinstance(network, HeadNetwork):
@@ -102,17 +92,7 @@ def fit_network(
 ) -> int:
     """Trains the network in place and keeps the weights that are best on the held-out classes.
 
-    Args:
-        network: Network that starts from a closed form.
-        examples: Items to fit on, with classes.
-        held_out: Items of other classes.
-        config: Settings of the fit.
-        progress: Record to update after each round.
-        begun: Start of the time limit, by `time.monotonic`; None for now.
-        watch: Callback that receives the progress after each round.
-
-    Returns:
-        Number of steps that updated the network; 0 if the method had no loss to minimise.
+    Starts from a closed form. Returns the number of updates: 0 if the method had no loss.
     """
     begun = monotonic() if begun is None else begun
     learner = Learner(network, examples, config, begun=begun)
@@ -146,15 +126,8 @@ def add_extra(
 ) -> dict[float, float]:
     """Appends extra dimensions to a fitted network, with the scale that is best when held out.
 
-    Args:
-        network: Fitted network; its map into the old space stays as it is.
-        examples: Items that determine the directions.
-        held_out: Items of other classes, on which new vectors search each other; None for a scale
-            of 1.
-        extra: Number of extra dimensions.
-
-    Returns:
-        New/new mAP on the held-out classes of each scale.
+    Directions come from `examples`. Without held-out classes the scale is 1. Returns the new/new
+    mAP of each scale.
     """
     module = ExtraDims(examples.new.shape[1], extra).to(examples.old.device)
     module.start_from(moments(examples.blocks()))
@@ -193,14 +166,7 @@ def training_notes(progress: Progress, steps: int, config: FitConfig) -> tuple[s
 
 
 class Learner:
-    """A network in training, with its method, optimizer and schedule.
-
-    Args:
-        network: Network to train in place.
-        examples: Items to fit on, with classes.
-        config: Settings of the fit.
-        begun: Start of the time limit, by `time.monotonic`.
-    """
+    """A network in training, with its method, optimizer and schedule."""
 
     def __init__(self, network: Network, examples: Examples, config: FitConfig, *, begun: float):
         self.network, self.examples, self.config = network, examples, config

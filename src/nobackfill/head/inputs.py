@@ -14,9 +14,14 @@ from torch import Tensor
 from nobackfill.core.config import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.evaluation.file_columns import check_agreement, columns_of, rows_of
+from nobackfill.evaluation.file_columns import (
+    check_agreement,
+    check_kind_of_ids,
+    columns_of,
+    rows_of,
+)
 from nobackfill.vectors import Vectors, load_vectors
-from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.ids import is_in, rows_of_ids
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
 
 Rows = Vectors | Tensor | NDArray[Any]
@@ -32,17 +37,13 @@ def match_items(
 
     The order is that of the old file. Vectors are not copied if both files have the same items in
     the same order.
-
-    Args:
-        new: New vectors.
-        old: Old vectors.
-        use_labels: Whether to read the files' labels, which must agree.
+    Labels must agree.
     """
     if isinstance(new, Vectors) and isinstance(old, Vectors):
         ids = common_ids(new, old)
         labels = None
         if use_labels:
-            check_agreement("label", {"the old file": old, "the new file": new}, ids)
+            check_agreement("label", named(old, new))
             labels = columns_of((old, new), ids).get("label")
         sides = rows_of(new, ids), rows_of(old, ids)
     elif isinstance(new, Vectors) or isinstance(old, Vectors):
@@ -60,13 +61,14 @@ def match_items(
     return ids, *sides, labels
 
 
+def named(old: Vectors, new: Vectors) -> dict[str, Vectors]:
+    """Both files by their name in errors."""
+    return {"the old file": old, "the new file": new}
+
+
 def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
     """Returns the ids that both files have, in the order of the old file."""
-    if new.ids.dtype.kind != old.ids.dtype.kind:
-        raise DataError(
-            f"The files have different types of ids: {old.ids[0].item()!r} in the old file, "
-            f"{new.ids[0].item()!r} in the new one. Write the same ids into both files."
-        )
+    check_kind_of_ids(named(old, new))
     ids: NDArray[Any] = old.ids[is_in(old.ids, new.ids)]
     if len(ids) == 0:
         raise DataError(
@@ -80,12 +82,6 @@ def partner_notes(
     old: Rows, new: Rows, ids: NDArray[Any], *, only_training: bool = False
 ) -> tuple[str, ...]:
     """Returns a note for each file with items that the other file lacks.
-
-    Args:
-        old: Old vectors.
-        new: New vectors.
-        ids: Ids of the items in both.
-        only_training: Whether to count training items only, if a file has a column `split`.
 
     Example:
         >>> import torch
@@ -201,13 +197,15 @@ def read_for_fit(
     if only_training and "split" in columns and (columns["split"] == "train").any():
         ids = ids[columns["split"] == "train"]
         columns = columns_of(files, ids)
-    old_side, new_side = (_selected(file, ids) for file in files)
-    named = {"the old file": files[0], "the new file": files[1]}
+    old_side, new_side = (
+        file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))
+        for file in files
+    )
     # Read modalities.
     kinds = None
     if modality is not None and (modality in columns or modality != MODALITY):
         kinds = _column(modality, columns)
-        check_agreement(modality, named, ids)
+        check_agreement(modality, named(old_side, new_side))
     # Read supervision.
     supervision: dict[str, Any] = {}
     column = group or label
@@ -216,7 +214,7 @@ def read_for_fit(
         supervision["pairs"] = drop_pairs(read_ground_truth(pairs).relevant, other_ids)
     elif column in columns or group is not None or label != "label":
         supervision["labels" if group is None else "groups"] = _column(column, columns)
-        check_agreement(column, named, all_ids)
+        check_agreement(column, named(*files))
     return FitInputs(new_side, old_side, modality=kinds, notes=notes, **supervision)
 
 
@@ -261,11 +259,3 @@ def _column(
     if name not in columns:
         raise ConfigError(f"no column `{name}` in {where}. {suggest(name, columns)}")
     return columns[name]
-
-
-def _selected(file: Vectors, ids: NDArray[Any]) -> Vectors:
-    """Returns the items with these ids, in their order; the file itself if nothing changes."""
-    if np.array_equal(file.ids, ids):
-        return file
-    row = {item: place for place, item in enumerate(file.ids.tolist())}
-    return file.select(np.array([row[item] for item in ids.tolist()], dtype=np.int64))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import check_agreement, columns_of
-from nobackfill.head.inputs import MODALITY, Rows, check_order
+from nobackfill.head.inputs import MODALITY, Rows, check_order, named
 from nobackfill.head.network import Network
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import blocks
@@ -28,17 +28,13 @@ def modalities_of_items(
 ) -> tuple[tuple[str, ...], Int[Tensor, " items"] | None]:
     """Returns the names of the modalities and each item's number; nothing for a single modality.
 
-    Args:
-        new: New vectors, with an optional column `modality`.
-        old: Old vectors, with an optional column `modality`; both columns must agree.
-        ids: Ids of the items in both.
-        modality: Modalities in place of the column.
+    Without `modality`, the column of both files is read, and must agree.
     """
     values: Any = modality
     if modality is not None:
         check_order(new, old, MODALITY)
     elif isinstance(new, Vectors) and isinstance(old, Vectors):
-        check_agreement(MODALITY, {"the old file": old, "the new file": new}, ids)
+        check_agreement(MODALITY, named(old, new))
         values = columns_of((old, new), ids).get(MODALITY)
     if values is None:
         return (), None
@@ -54,11 +50,7 @@ def modalities_of_rows(
 ) -> Int[Tensor, " rows"] | None:
     """Returns the number of each row's modality; None for a head with a single map.
 
-    Args:
-        new: Vectors to map, with an optional column `modality`.
-        names: Names of the head's modalities.
-        rows: Number of vectors.
-        modality: Modality of all rows, or of each, in place of the column.
+    Without `modality`, the column of the file is read.
     """
     if not names and modality is not None:
         raise ConfigError(
@@ -129,11 +121,6 @@ def widths_of(
     """Returns the dimension of each modality's vectors, without the zeros at their end.
 
     The widest modality has all dimensions, even if some are zero.
-
-    Args:
-        new: Vectors; those of narrower modalities end in zeros.
-        modality: Number of each item's modality; None for a single one with all dimensions.
-        number: Number of modalities.
     """
     if modality is None:
         return [new.shape[1]]
@@ -168,13 +155,7 @@ def check_padding(
 def check_fitted(
     names: Sequence[str], modality: Int[Tensor, " items"] | None, *, extra: int
 ) -> None:
-    """Checks that a head of several modalities has no extra dimensions and enough items of each.
-
-    Args:
-        names: Names of the modalities.
-        modality: Number of each fitted item's modality.
-        extra: Number of extra dimensions.
-    """
+    """Checks that a head of several modalities has no extra dimensions and enough items of each."""
     if modality is None:
         return
     if extra:

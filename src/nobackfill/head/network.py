@@ -134,10 +134,7 @@ def byte_dropout(values: Float[Tensor, "rows dim"], share: float) -> Float[Tenso
     """Dropout with one random byte per entry; the share is rounded to a multiple of 1/256.
 
     On a CPU, torch's own dropout draws a whole number per entry and takes as long as the layers.
-
-    Args:
-        values: Values to drop; the rest is scaled up so that the mean stays the same.
-        share: Share of entries to drop.
+    The rest is scaled up so that the mean stays the same.
     """
     lost = round(256 * share)
     words = torch.empty(-(-values.numel() // 8), dtype=torch.int64).random_(-(2**63), 2**63 - 1)

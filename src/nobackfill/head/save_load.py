@@ -32,10 +32,6 @@ def save_head(head: "CompatibleHead", folder: Path) -> None:
 
     Several modalities get a subfolder each, and last a config.json with their names. A head in the
     folder is replaced; a folder with anything else is an error.
-
-    Args:
-        head: Fitted head.
-        folder: Folder to write; created if missing.
     """
     check_place(folder, overwrite=True)
     clear(folder)
@@ -63,13 +59,7 @@ def save_head(head: "CompatibleHead", folder: Path) -> None:
 
 
 def read_head(folder: Path, kind: "type[CompatibleHead]", *, device: str) -> "CompatibleHead":
-    """Reads a head that `save_head` wrote.
-
-    Args:
-        folder: Folder of a head, with one modality or several.
-        kind: Class of the head.
-        device: Device of the weights.
-    """
+    """Reads a head that `save_head` wrote."""
     joint = read_joint(folder)
     if joint is None:
         return _read_one(folder, kind, device=device)
@@ -125,12 +115,7 @@ def _number(value: float | None) -> float:
 
 
 def extract_modality(head: "CompatibleHead", name: str) -> "CompatibleHead":
-    """Returns the head of a single modality; it shares the weights.
-
-    Args:
-        head: Fitted head.
-        name: Name of the modality.
-    """
+    """Returns the head of a single modality; it shares the weights."""
     network = head.network_
     if name not in head.modalities_:
         hint = suggest(name, head.modalities_) if head.modalities_ else "It has one map for all."

@@ -111,13 +111,7 @@ def rounds(examples: Examples, config: FitConfig) -> Iterator[Round]:
 
 
 class Schedule:
-    """Progress of a fit by steps or by time, whichever is further.
-
-    Args:
-        config: Settings of the fit.
-        items: Number of items.
-        begun: Start time, by `time.monotonic`.
-    """
+    """Progress of a fit by steps or by time, whichever is further."""
 
     def __init__(self, config: FitConfig, items: int, begun: float):
         self.total = config.epochs * ceil(items / config.batch_size)

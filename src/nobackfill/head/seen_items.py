@@ -32,15 +32,7 @@ def fit_marks(
     rows: Int[Tensor, " used"],
     modality: Int[Tensor, " items"] | None,
 ) -> tuple[Marks, ...]:
-    """Returns the marks of the items that each map was fitted on; none without ids.
-
-    Args:
-        new: New vectors that the head is fitted on.
-        ids: Ids of the items of both models.
-        vectors: New vectors of these items.
-        rows: Rows of the items that were used.
-        modality: Number of each item's modality, if there are several.
-    """
+    """Returns the marks of the items that each map was fitted on; none without ids."""
     if not isinstance(new, Vectors):
         return ()
     used = np.sort(rows.cpu().numpy())
@@ -72,12 +64,7 @@ def vector_marks(vectors: Float[Tensor, "rows dim"]) -> Marks:
 
 
 def seen_rows(file: Vectors, marks: Iterable[Marks]) -> NDArray[np.bool_]:
-    """Returns which items a head was fitted on, by their vectors or by ids that do not count rows.
-
-    Args:
-        file: New vectors.
-        marks: Marks of each map of the head.
-    """
+    """Returns which items a head was fitted on, by vector, and by id unless ids count rows."""
     fitted = np.concatenate(list(marks))
     seen: NDArray[np.bool_] = np.isin(vector_marks(file.vectors), fitted)
     if not counts_rows(file.ids):
@@ -99,10 +86,6 @@ def columns_with_fitted(file: Vectors, marks: tuple[Marks, ...]) -> Mapping[str,
     """Returns the columns of a file with `fitted`: whether a head was fitted on the item.
 
     Items that an earlier head was fitted on stay marked.
-
-    Args:
-        file: New vectors that the head maps.
-        marks: Marks of each map of the head; empty if unknown.
     """
     if not marks:
         return file.columns

@@ -137,9 +137,7 @@ def read_folder(folder: Path) -> Stored:
 def check_place(folder: Path, *, overwrite: bool) -> None:
     """Raises ConfigError if a head must not be written to a folder.
 
-    Args:
-        folder: Folder for the head.
-        overwrite: Whether to replace another head.
+    A head is replaced with `overwrite` alone.
     """
     if folder.is_file():
         raise ConfigError(f"{folder} is a file. Choose a folder for the head.")

@@ -32,12 +32,7 @@ def resolve_classes(
 ) -> tuple[Int[Tensor, " items"] | None, str]:
     """Returns the class of each item, if known, and the kind of supervision.
 
-    Args:
-        ids: Ids of the items.
-        file_labels: Labels of a file, used if there is no other supervision.
-        labels: Label of each item.
-        pairs: Relevant items of each query.
-        groups: Group of each item.
+    Labels of a file are used if there is no other supervision.
     """
     if pairs is not None:
         return classes_of_pairs(ids, pairs), "pairs"
@@ -75,10 +70,6 @@ def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:
 
 def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
     """Numbers the connected components of the pairs; items in no pair get -1.
-
-    Args:
-        ids: Ids of the items.
-        pairs: Relevant items of each query.
 
     Example:
         >>> classes_of_pairs(np.array(["q", "a", "b", "c"]), {"q": ["a", "b"]})
@@ -127,9 +118,6 @@ def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
 
 def notes_on_classes(classes: Int[Tensor, " items"]) -> tuple[str, ...]:
     """Returns a note if one class from pairs contains very many items.
-
-    Args:
-        classes: Class of each item; -1 for items in no pair.
 
     Example:
         >>> notes_on_classes(torch.arange(40) % 20)

@@ -91,12 +91,6 @@ def retrieval_map(
 
     Queries of the modality `a` search items of `b` alone. :math:`D` contains every pair, also
     :math:`a = b`, in which a query has something to find.
-
-    Args:
-        query: Vectors of the query items.
-        gallery: Vectors of all items.
-        places: Positions of the query items.
-        held_out: All items.
     """
     classes, modality, values = held_out.classes, held_out.modality_numbers, []
     assert classes is not None
