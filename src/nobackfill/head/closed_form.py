@@ -61,9 +61,6 @@ def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
 
     Products are computed in single precision (double for double vectors) about the means of the
     first block, which limits cancellation. Sums are accumulated in double precision.
-
-    Args:
-        parts: Blocks of new vectors, each with the old vectors of the same items.
     """
     centres: list[Tensor] = []
     rows = 0

@@ -20,6 +20,7 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors.space import Space
 
 SCHEMA = 2
+OR_REMOVE = "Or remove this file: then the fitted items are unknown."
 JOINT_SCHEMA = 1  # schema of a config.json that names modalities
 FILES = ("config.json", "space.json", "fitted.npy", "model.safetensors")
 
@@ -116,10 +117,7 @@ def read_folder(folder: Path) -> Stored:
     try:
         arrays = load_file(folder / "model.safetensors")
     except Exception as error:  # errors of safetensors and of the system
-        raise DataError(
-            f"The weights in {folder / 'model.safetensors'} cannot be read: {error}. Fit the head "
-            f"again."
-        ) from None
+        raise _unreadable("weights", folder / "model.safetensors", error) from None
     if {name: array.shape for name, array in arrays.items()} != _shapes(config):
         raise DataError(
             f"{folder / 'config.json'} describes other weights: those in model.safetensors are of "
@@ -258,7 +256,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read_marks(folder: Path, digest: str | None) -> NDArray[np.uint64] | None:
-    """Marks of the items that a head was fitted on; None where its config.json tells of none."""
+    """Reads the marks of the fitted items; None if config.json has no digest of them."""
     path = folder / "fitted.npy"
     if digest is None or not path.exists():
         return None
@@ -267,14 +265,10 @@ def _read_marks(folder: Path, digest: str | None) -> NDArray[np.uint64] | None:
             marks = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"The marks of the fitted items in {path} cannot be read ({error}). Fit the head "
-            f"again, or remove this file: then the fitted items are unknown."
+            f"{_unreadable('marks of the fitted items', path, error)} {OR_REMOVE}"
         ) from None
     if fingerprint({"fitted": marks}) != digest:
-        raise DataError(
-            f"{path} is of another head. Fit the head again, or remove this file: then the fitted "
-            f"items are unknown."
-        )
+        raise DataError(f"{path} is of another head. Fit the head again. {OR_REMOVE}")
     return np.asarray(marks, np.uint64)
 
 
@@ -282,6 +276,8 @@ def _read_space(path: Path) -> Space:
     try:
         return Space.from_json(path.read_text(encoding="utf-8"), where=str(path))
     except (OSError, UnicodeError) as error:
-        raise DataError(
-            f"The space of the head in {path} cannot be read ({error}). Fit the head again."
-        ) from None
+        raise _unreadable("space of the head", path, error) from None
+
+
+def _unreadable(contents: str, path: Path, error: Exception) -> DataError:
+    return DataError(f"The {contents} in {path} cannot be read ({error}). Fit the head again.")

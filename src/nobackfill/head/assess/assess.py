@@ -28,7 +28,6 @@ from nobackfill.evaluation.mixed_scores import (
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
 from nobackfill.head.assess.split import (
-    AssessmentSplit,
     items_of,
     split_for_assessment,
     split_notes,
@@ -54,8 +53,9 @@ Answer = Literal[
 ]
 SHARES = (0.1, 0.25, 0.5)  # shares of the gallery to embed again
 KEEP_BELOW = 0.005  # gain in mAP that is not worth an upgrade
-KEEP, CONTROL = "keep the old model", "old vectors with a head"  # candidates without the new model
-SAME = 0.01  # largest distance of vectors that count as equal
+KEEP: Answer = "keep the old model"  # a candidate, too
+CONTROL = "old vectors with a head"
+SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,14 @@ def assess(
     items = items_of(old, new, labels=labels, pairs=pairs)
     is_training = training_items((old, new), items.ids)
     parts = split_for_assessment(items, is_training, seed=seed)
-    fitted, validation, test = parts
+    validation, test = parts.validation, parts.test
 
     # Fit all maps, and a head on the old vectors alone as a control.
     settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
-    maps = fit_maps(*fitted, methods, settings, watch)
+    maps = fit_maps(*parts.fitted, methods, settings, watch)
     watch("fitting a head to the old vectors alone")
-    control = CompatibleHead(methods[0], **settings).fit(fitted.old, fitted.old, fitted.classes)
+    old_rows, classes = parts.fitted.old, parts.fitted.classes
+    control = CompatibleHead(methods[0], **settings).fit(old_rows, old_rows, classes)
 
     # Search with every map, then with the ways that embed items again, which use the best map.
     def measure(strategy: Strategy) -> tuple[Precision, Precision]:
@@ -201,8 +202,9 @@ def assess(
     # Decide.
     candidates = make_candidates(precisions, test.groups, seed=seed)
     answer, reason = decide(candidates, best, k)
-    if is_same(maps["procrustes"](test.new), test.old):
-        answer, reason = "keep the old model", "the new vectors are the old ones, only rotated."
+    distance = (maps["procrustes"](test.new) - test.old).norm(dim=1).median()
+    if distance < SAME:
+        answer, reason = KEEP, "the new vectors are the old ones, only rotated."
     crowding = crowding_of(items.old, items.classes, items.class_names)
     return Verdict(
         answer,
@@ -211,19 +213,9 @@ def assess(
         best,
         float(np.nanmean(precision_of(test, headroom(test)))),
         crowding,
-        {"items": len(items), "classes": crowding.classes, **counts_of(parts)},
+        {"items": len(items), "classes": crowding.classes, **parts.counts},
         notes=[*items.notes, *split_notes(is_training)],
     )
-
-
-def counts_of(parts: AssessmentSplit) -> dict[str, int]:
-    """Returns the number of classes of each part, and of test queries."""
-    return {
-        "fitted_classes": len(parts.fitted.classes.unique()),
-        "validation_classes": len(np.unique(parts.validation.groups)),
-        "test_classes": len(np.unique(parts.test.groups)),
-        "test_queries": len(parts.test.queries),
-    }
 
 
 def fit_maps(
@@ -304,30 +296,23 @@ def random_share(number: int, share: float, *, seed: int) -> Bool[Tensor, " item
     return place < share * number
 
 
-def is_same(vectors: Float[Tensor, "items dim"], others: Float[Tensor, "items dim"]) -> bool:
-    """Returns whether unit vectors are equal up to rounding, by the median distance."""
-    return bool((vectors - others).norm(dim=1).median() < SAME)
-
-
 def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answer, str]:
     """Returns the answer, and the reason in a sentence."""
     # The cheapest way that pays.
-    reasons: list[tuple[str, Answer, str]] = [
-        (
-            best,
+    ways: dict[str, tuple[Answer, str]] = {
+        best: (
             "upgrade with head",
             f"queries mapped by {best} beat the old model on its own gallery",
         ),
-        (
-            two_stage_name(k),
+        two_stage_name(k): (
             "two-stage",
             "stored vectors find the first results, and their new vectors put them in order",
         ),
-    ]
+    }
     for name in map(backfilled_name, SHARES):
         reason = f"with {name} at random, the mixed gallery beats the old one"
-        reasons.append((name, "backfill first", reason))
-    for name, answer, reason in reasons:
+        ways[name] = "backfill first", reason
+    for name, (answer, reason) in ways.items():
         if candidates[name].pays:
             gain = in_points(candidates[name].gain.summary())
             return answer, f"{reason}, by {gain} points of mAP."

@@ -68,6 +68,16 @@ class AssessmentSplit(NamedTuple):
     validation: Part
     test: Part
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of classes of each part, and of test queries."""
+        return {
+            "fitted_classes": len(self.fitted.classes.unique()),
+            "validation_classes": len(np.unique(self.validation.groups)),
+            "test_classes": len(np.unique(self.test.groups)),
+            "test_queries": len(self.test.queries),
+        }
+
 
 def items_of(
     old: Vectors,
