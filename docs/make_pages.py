@@ -114,11 +114,14 @@ def split_arguments(text):
 
 
 def explain_arguments(method):
-    """The meaning of each argument: from the method's docstring, else from that of a base class."""
+    """The meaning of each argument: from the docstrings of the method, its bases and its parts."""
     meanings = {}
     for kind in reversed(method.__mro__):
         if issubclass(kind, Method):
-            meanings |= split_arguments(split_docstring(kind.__doc__)[2].get("Args", ""))
+            part = getattr(kind.__init__, "part", None)  # receives options, see `passes_on`
+            for documented in (part, kind) if part else (kind,):
+                sections = split_docstring(documented.__doc__)[2]
+                meanings |= split_arguments(sections.get("Args", ""))
     return meanings
 
 

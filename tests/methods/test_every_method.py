@@ -64,7 +64,7 @@ def batch(size=32, labels=None):
 
 
 SHARED = {
-    "__init__", "base", "checks", "item_index", "losses", "old_space", "prototypes",
+    "__init__", "base", "checks", "item_index", "losses", "old_space", "options", "prototypes",
 }  # fmt: skip
 
 
@@ -434,7 +434,7 @@ def test_labels_are_those_of_the_same_items(name):
             METHODS[name](OldSpace(**known, labels=labels), NUM_CLASSES)
     for label in (-1, NUM_CLASSES):
         labels = torch.full((ITEMS,), label)
-        with pytest.raises(DataError, match=f"from 0 to {NUM_CLASSES - 1}.*found {label}"):
+        with pytest.raises(DataError, match=f"from 0 to {NUM_CLASSES - 1}.*are from {label}"):
             METHODS[name](OldSpace(**known, labels=labels), NUM_CLASSES)
     METHODS[name](OldSpace(**known, labels=torch.full((ITEMS,), NUM_CLASSES - 1)), NUM_CLASSES)
 

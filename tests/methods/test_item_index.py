@@ -10,7 +10,7 @@ LABELS = torch.tensor([2, 0, 2, 1, 2, 0, 4])  # class 3 has no item, 1 and 4 hav
 EMBEDDINGS = torch.arange(14.0).reshape(7, 2) + 1
 
 
-def told():
+def complete():
     classes = ItemClasses(LABELS, EMBEDDINGS, 5)
     classes.sort()
     return classes
@@ -19,7 +19,7 @@ def told():
 def learned(*rows, sort=True):
     """One that has seen some items."""
     classes = ItemClasses(None, EMBEDDINGS, 5)
-    classes.see(torch.tensor(rows, dtype=torch.int64), LABELS[list(rows)])
+    classes.learn(torch.tensor(rows, dtype=torch.int64), LABELS[list(rows)])
     if sort:
         classes.sort()
     return classes
@@ -59,18 +59,18 @@ def test_the_index_counts_classes_without_items(known):
 def test_an_item_is_given_every_other_of_its_class_and_itself_only_where_there_is_none(
     item, others
 ):
-    assert drawn(told(), item) == others
+    assert drawn(complete(), item) == others
 
 
 def test_others_are_drawn_evenly():
     torch.manual_seed(0)
-    found = told().others(torch.full((3000,), 2))
+    found = complete().others(torch.full((3000,), 2))
     assert 1350 < (found == 0).sum() < 1650
 
 
 def test_a_batch_is_drawn_item_by_item():
     items = torch.tensor([0, 1, 0, 3, 6])
-    classes = told()
+    classes = complete()
     for seed in range(20):
         torch.manual_seed(seed)
         others = classes.others(items)
@@ -97,7 +97,7 @@ def test_who_is_of_no_known_class_is_alone_and_nobodys_partner():
 
 def test_who_is_of_no_known_class_is_given_none_of_the_last():
     classes = ItemClasses(None, EMBEDDINGS, 2)
-    classes.see(torch.tensor([0, 1, 2]), torch.tensor([1, 1, 1]))
+    classes.learn(torch.tensor([0, 1, 2]), torch.tensor([1, 1, 1]))
     classes.sort()
     assert drawn(classes, 0) == {1, 2}
     assert drawn(classes, 5) == {5}
@@ -105,7 +105,7 @@ def test_who_is_of_no_known_class_is_given_none_of_the_last():
 
 def test_what_was_seen_since_it_was_sorted_has_partners_among_what_was_there():
     classes = learned(0, 2)
-    classes.see(torch.tensor([4]), LABELS[[4]])
+    classes.learn(torch.tensor([4]), LABELS[[4]])
     assert drawn(classes, 4) <= {0, 2}
     assert drawn(classes, 0) == {2}
     classes.sort()
@@ -113,11 +113,11 @@ def test_what_was_seen_since_it_was_sorted_has_partners_among_what_was_there():
 
 
 def test_told_classes_are_sorted_once_and_learned_ones_again():
-    classes = told()
+    classes = complete()
     index = classes.index
     classes.sort()
     assert classes.index is index
-    classes.see(None, LABELS[:2])  # and nothing that a batch says changes them
+    classes.learn(None, LABELS[:2])  # and nothing that a batch says changes them
     assert torch.equal(classes.known, LABELS)
     other = learned(0)
     index = other.index
@@ -126,7 +126,7 @@ def test_told_classes_are_sorted_once_and_learned_ones_again():
 
 
 def test_partners_come_below_the_batch_once_for_each():
-    classes, items = told(), torch.tensor([1, 3, 0])
+    classes, items = complete(), torch.tensor([1, 3, 0])
     stored = -EMBEDDINGS[items]
     torch.manual_seed(0)
     keys = classes.with_partners(stored, items, LABELS[items], EMBEDDINGS, 3)
@@ -160,7 +160,7 @@ def test_looking_for_partners_remembers_the_classes_of_the_batch():
 def test_partners_come_in_the_precision_of_the_batch():
     items = torch.tensor([0, 1])
     stored = EMBEDDINGS[items].half()
-    keys = told().with_partners(stored, items, LABELS[items], EMBEDDINGS, 1)
+    keys = complete().with_partners(stored, items, LABELS[items], EMBEDDINGS, 1)
     assert keys.dtype == torch.float16
 
 

@@ -35,13 +35,13 @@ def test_takes_the_labels_of_vectors_as_they_are():
 @pytest.mark.parametrize(
     ("vectors", "labels", "num_classes", "says"),
     [
-        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 3, "first being class 1"),
-        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 2, "wanted labels from 0 to 1"),
-        ([[1.0, 0.0], [0.0, 1.0]], [-1, 0], 2, "found -1 to 0"),
-        ([[1.0, 0.0], [0.0, 0.0]], [0, 1], 2, "row 1 is all zeros"),
-        ([[1.0, float("nan")], [0.0, 1.0]], [0, 1], 2, "row 0 holds NaN"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 3, "1 of 3 classes have no items, the first is class 1"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 2], 2, "Labels must be from 0 to 1"),
+        ([[1.0, 0.0], [0.0, 1.0]], [-1, 0], 2, "are from -1 to 0"),
+        ([[1.0, 0.0], [0.0, 0.0]], [0, 1], 2, "Row 1 of the vectors is all zeros"),
+        ([[1.0, float("nan")], [0.0, 1.0]], [0, 1], 2, "Row 0 of the vectors contains NaN"),
         ([[1.0, 0.0], [-1.0, 0.0]], [0, 0], 1, "cancel"),
-        ([[1.0, 0.0], [0.0, 1.0]], [0], 1, "got 1 labels and 2 vectors"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0], 1, "are 1 labels and 2 vectors"),
     ],
 )
 def test_says_what_is_wrong(vectors, labels, num_classes, says):

@@ -83,7 +83,7 @@ def test_only_the_embedding_and_the_new_classifier_are_moved():
 
 
 def test_what_cannot_be_is_an_error_that_says_what_to_do():
-    with pytest.raises(ConfigError, match="divides the 8 dimensions.*got 3. Try 4"):
+    with pytest.raises(ConfigError, match="parts is 3, .*divides the 8 dimensions.*Try 4"):
         SSPLCE(OldSpace(embeddings=OLD), 4, parts=3)
     with pytest.raises(ConfigError, match="engine"):
         SSPLCE(OldSpace(embeddings=OLD), 4, engine="numpy")

@@ -1,4 +1,4 @@
-"""AdvBCT: inside the region that a class had in the old space, and not to be told from old vectors.
+"""AdvBCT: new embeddings inside the old region of their class, indistinguishable from old vectors.
 
 Pan et al., Boundary-Aware Backward-Compatible Representation via Adversarial Learning in Image
 Retrieval, CVPR 2023. https://arxiv.org/abs/2305.02610
@@ -12,16 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Embeddings,
-    Items,
-    Labels,
-    New,
-    Old,
-    Prototypes,
-    Terms,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import check_batch_size
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.old_space import OldSpace
@@ -37,26 +28,25 @@ class AdvBCT(ClassifyingMethod):
 
     :math:`p_c` is the mean of the unit old vectors of a class and :math:`r_c` the largest distance
     from it, outliers left out. The boundary :math:`R_c = r_c + (T - r_c) \sigma(w_c)` lies between
-    that and :math:`T`; where, is learned. The mean is over the items beyond their boundary. The
-    discriminator :math:`D` learns to tell new embeddings from old, while its reversed gradient,
-    stronger from batch to batch, teaches the new model to deceive it.
+    :math:`r_c` and :math:`T`, with a learned :math:`w_c`. The mean is over the items beyond their
+    boundary. The discriminator :math:`D` learns to distinguish new embeddings from old. Its
+    reversed gradient, stronger from batch to batch, teaches the new model to deceive it.
 
     New classes:
         Have no boundary; only the adversary sees them. Classes with a single item have none either.
 
     Old view:
         The authors run the old model on each batch, so on the same view (`old_view = "same"`); as
-        their code augments nothing, both views are one there. Centres and radii are of images as
-        for a test.
+        their code augments nothing, both views are the same there. Centres and radii are of images
+        without augmentation.
 
     Differences:
         Regions are of the old classes' items in the *new* training set; the authors took the old
-        one, which is the same where classes are added. Where `OldSpace.labels` is not given, the
-        classes of the items are learned from the batches, and boundaries are complete from the
-        second epoch on.
+        one, which is the same if classes are added. Without `OldSpace.labels`, the classes of the
+        items are learned from the batches, and boundaries are complete from the second epoch on.
 
     Relations:
-        `PrototypeAlignment` draws to a point, this to a region.
+        `PrototypeAlignment` pulls to a point, this to a region.
 
     Args:
         weight: Weight of the boundary.
@@ -99,11 +89,11 @@ class AdvBCT(ClassifyingMethod):
         )
         self.epoch, self.epochs, self.seen = 0, 1, 0
         self.measured = False
-        if self.classes.told:
+        if self.classes.complete:
             self.measure()
 
     def measure(self) -> None:
-        """Finds the region of each class, from the items whose class is known."""
+        """Computes the region of each class from the items whose class is known."""
         known = self.classes.known >= 0
         centre, radius, count = class_regions(
             self.embeddings[known], self.classes.known[known], self.num_classes
@@ -113,12 +103,10 @@ class AdvBCT(ClassifyingMethod):
         self.bounded = is_old & (count > 1)
         self.measured = True
 
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
-        """Remembers how far the training is."""
+    def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
+        """Stores the progress of the training."""
         self.epoch, self.epochs, self.seen = epoch, epochs, 0
-        self.measured = self.classes.told
+        self.measured = self.classes.complete
 
     @property
     def reversal(self) -> float:
@@ -131,20 +119,24 @@ class AdvBCT(ClassifyingMethod):
         classification = self.classification(new, labels)
         check_batch_size(new)
         stored = self.old_vectors(new, items, old)
-        self.classes.see(items, labels)
+        self.classes.learn(items, labels)
         if not self.measured:
             self.measure()
+        # Boundary: the mean distance of the items beyond the boundary of their class.
+        radius = self.radius.to(new.dtype)
         boundary = boundary_loss(
             new,
             self.centre[labels].to(new.dtype),
-            elastic_radius(self.radius.to(new.dtype), self.elastic, self.target_radius)[labels],
+            elastic_radius(radius, self.elastic, self.target_radius)[labels],
             self.bounded[labels],
         )
+
+        # Adversary: a discriminator of new and old, whose reversed gradient reaches the new model.
         reversed_new = ReverseGradient.apply(new, self.reversal)  # type: ignore[no-untyped-call]
         of_new = self.discriminator(reversed_new)
         of_old = self.discriminator(stored)
-        is_new = torch.zeros_like(labels)
-        adversarial = F.cross_entropy(of_new, is_new) + F.cross_entropy(of_old, is_new + 1)
+        zeros = torch.zeros_like(labels)  # class 0 is new, class 1 old
+        adversarial = F.cross_entropy(of_new, zeros) + F.cross_entropy(of_old, zeros + 1)
         fading = (self.epochs - self.epoch + 1) / self.epochs
         if self.training:
             self.seen += len(new)
@@ -156,24 +148,24 @@ class AdvBCT(ClassifyingMethod):
 
 
 class ReverseGradient(torch.autograd.Function):
-    """The identity, whose gradient is turned round and scaled."""
+    """The identity with a reversed and scaled gradient."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, strength: float) -> Tensor:
-        """Returns the vectors as they are."""
+        """Returns the vectors unchanged."""
         ctx.strength = strength
         return vectors.view_as(vectors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Returns the gradient against its direction."""
+        """Returns the reversed gradient."""
         return -ctx.strength * gradients[0], None
 
 
 def class_regions(
     vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " items"], num_classes: int
 ) -> tuple[Float[Tensor, "classes dim"], Float[Tensor, " classes"], Int[Tensor, " classes"]]:
-    r"""Centre and radius of each class among unit vectors, and how many items it has.
+    r"""Centre, radius and number of items of each class, among unit vectors.
 
     .. math::
         p_c = \frac{1}{n_c} \sum_{i : y_i = c} \hat f_i, \qquad
@@ -181,7 +173,7 @@ def class_regions(
         r_c = \max \{d_i : d_i \le q_3 + 1.5 (q_3 - q_1)\}
 
     The quartiles are the sorted distances at :math:`\lfloor n/4 \rfloor` and :math:`\lfloor 3n/4
-    \rfloor`, from 0; classes of fewer than four items keep all. A class without items has zeros.
+    \rfloor`, from 0; classes of fewer than four items keep all.
 
     Example:
         >>> line = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -193,10 +185,14 @@ def class_regions(
     count = labels.bincount(minlength=num_classes)
     centre = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
     centre = centre / count.clamp(min=1)[:, None]
+
+    # Sort the items by class, and by distance from the centre within each class.
     distance = (unit - centre[labels]).norm(dim=-1)
     order = distance.argsort()
-    order = order[labels[order].argsort(stable=True)]  # by class, and within it by distance
+    order = order[labels[order].argsort(stable=True)]
     ordered, of_class = distance[order], labels[order]
+
+    # The largest distance that is no outlier is the radius.
     last = max(len(ordered) - 1, 0)
     start = count.cumsum(0) - count
     low = ordered[(start + count // 4).clamp(max=last)]
@@ -209,15 +205,7 @@ def class_regions(
 def elastic_radius(
     radius: Float[Tensor, " classes"], elastic: Float[Tensor, " classes"], target: float
 ) -> Float[Tensor, " classes"]:
-    r"""Moves each radius towards a common one by a learned share.
-
-    .. math::
-        R_c = r_c + (T - r_c) \, \sigma(w_c)
-
-    Example:
-        >>> elastic_radius(torch.tensor([0.5, 2.0]), torch.zeros(2), 1.0)
-        tensor([0.7500, 1.5000])
-    """
+    """Moves each radius towards a common one by a learned share, see `AdvBCT`."""
     return radius + (target - radius) * elastic.sigmoid()
 
 
@@ -227,17 +215,7 @@ def boundary_loss(
     radius: Float[Tensor, " batch"],
     bounded: Bool[Tensor, " batch"],
 ) -> Float[Tensor, ""]:
-    r"""How far unit embeddings lie beyond their boundaries: the mean over those that do.
-
-    .. math::
-        \frac{1}{|B|} \sum_{i \in B} (\lVert \hat e_i - p_i \rVert - R_i), \qquad
-        B = \{i : \lVert \hat e_i - p_i \rVert > R_i\}
-
-    Example:
-        >>> new, centre = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 2)
-        >>> boundary_loss(new, centre, torch.tensor([0.75, 2.0]), torch.tensor([True, True]))
-        tensor(0.2500)
-    """
+    """The mean distance of unit embeddings beyond their boundaries, over those that are beyond."""
     distance = (F.normalize(new, dim=-1) - centre).norm(dim=-1)
     beyond = ((distance - radius) * bounded).clamp(min=0)
     loss: Tensor = beyond.sum() / (beyond > 0).sum().clamp(min=1)

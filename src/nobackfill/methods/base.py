@@ -135,6 +135,11 @@ class Method(nn.Module):
         """Rebuilds `query` and `gallery` of a trained method from its saved tensors."""
         return Sides()
 
+    @staticmethod
+    def tensors_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+        """Returns the saved tensors of one part of the method, by their names within the part."""
+        return {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+
     def old_vectors(self, new: New, items: Items, old: Old) -> Float[Tensor, "batch old_dim"]:
         """Returns `old`, or else the stored old vectors of a batch, in the precision of `new`."""
         if old is None:

@@ -23,16 +23,16 @@ class BCT(ClassifyingMethod):
         Take no part in the second term.
 
     Dimensions:
-        A longer new embedding meets the old classifier, and the old gallery, with its first
-        dimensions. A shorter one is filled up with zeros here, but could not search the gallery,
-        so the trainer refuses it.
+        The old classifier and the old gallery use the first dimensions of a longer new embedding.
+        A shorter one is padded with zeros here, but could not search the gallery, so the trainer
+        refuses it.
 
     Old view:
-        None: the authors' loss asks the old classifier, not the old vectors.
+        None: the loss uses the old classifier, not the old vectors.
 
     Relations:
-        `PrototypeAlignment` puts class means in place of the old classifier, so it needs no old
-        weights. `LwF` asks for the old model's answers instead of the labels.
+        `PrototypeAlignment` uses class means instead of the old classifier, so it needs no old
+        weights. `LwF` uses the old model's outputs instead of the labels.
 
     Args:
         dim: Dimension of the new embedding; that of the old one by default.

@@ -1,4 +1,4 @@
-"""BT2: an orthogonal change of basis leaves room for both models in one longer vector.
+"""BT2: an orthogonal change of basis puts both models into one longer vector.
 
 Zhou et al., BT^2: Backward-compatible Training with Basis Transformation, ICCV 2023.
 https://arxiv.org/abs/2211.03989
@@ -83,7 +83,7 @@ class BT2(ClassifyingMethod):
         independent = check_items(old.get("independent"), "independent")
         if len(independent) != len(self.embeddings):
             raise OldSpaceError(
-                f"wanted the independent model's embeddings of the same {len(self.embeddings)} "
+                f"The independent model must have embedded the same {len(self.embeddings)} "
                 f"training items, but got {len(independent)}. Embed the same items by both models."
             )
         self.register_buffer("independent", independent, persistent=False)
@@ -109,7 +109,7 @@ class BT2(ClassifyingMethod):
         }
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows longer"]:
-        """Changes the basis; the first old dimensions ask the old gallery."""
+        """Changes the basis; the first dimensions search the old gallery."""
         output: Tensor = self.basis(vectors)
         return output
 
@@ -119,8 +119,8 @@ class BT2(ClassifyingMethod):
 
     @classmethod
     def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
-        """Both sides change the basis."""
-        weights = {k.removeprefix("basis."): t for k, t in state.items() if k.startswith("basis.")}
+        """Returns the change of basis for both sides."""
+        weights = cls.tensors_of(state, "basis.")
         extra_dims, dim = weights["old_like.weight"].shape
         new_dim, old_dim = (
             len(weights[f"{name}.parametrizations.weight.original"])
@@ -132,15 +132,7 @@ class BT2(ClassifyingMethod):
 
 
 class ChangeOfBasis(nn.Module):
-    """From the model's embedding to one longer vector that serves both galleries.
-
-    Args:
-        dim: Of the model's embedding; found at the first batch where it is None.
-        new_dim: Of the independent model.
-        old_dim: Of the old model.
-        extra_dims: Room beyond `new_dim`.
-        scale: Length of the independent part; the old-like part has length 1.
-    """
+    """Maps the model's embedding to the longer vector of `BT2`, which serves both galleries."""
 
     def __init__(
         self, dim: int | None, new_dim: int, old_dim: int, extra_dims: int, *, scale: float
@@ -148,8 +140,8 @@ class ChangeOfBasis(nn.Module):
         super().__init__()
         if old_dim > new_dim + extra_dims or (dim is not None and dim < new_dim):
             raise SpaceMismatch(
-                f"wanted an embedding of at least the {new_dim} dimensions of the independent "
-                f"model, best {new_dim + old_dim}, and an output of at least the {old_dim} of the "
+                f"The embedding must have at least the {new_dim} dimensions of the independent "
+                f"model, best {new_dim + old_dim}, and the output at least the {old_dim} of the "
                 f"old, but got {dim} and {new_dim + extra_dims}. Raise embedding_dim or extra_dims."
             )
         self.new_dim, self.old_dim, self.scale = new_dim, old_dim, scale
@@ -158,19 +150,18 @@ class ChangeOfBasis(nn.Module):
         self.rotate_old = orthogonal(nn.Linear(old_dim, old_dim, bias=False))
 
     def own_part(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows new_dim"]:
-        """The part that is like the independent model's vector, unit."""
+        """The unit part that is trained towards the independent model's vector."""
         if vectors.shape[1] < self.new_dim:
             raise SpaceMismatch(
-                f"wanted embeddings of at least the {self.new_dim} dimensions of the independent "
+                f"Embeddings must have at least the {self.new_dim} dimensions of the independent "
                 f"model, but got {vectors.shape[1]}. Raise embedding_dim to {self.new_dim} or more."
             )
         return F.normalize(vectors[:, : self.new_dim], dim=-1)
 
     def forward(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows longer"]:
-        """Returns vectors of one length, whose first dimensions meet the old gallery."""
+        """Returns vectors of equal length; the first dimensions fit the old gallery."""
         own = self.rotate_own(self.scale * self.own_part(vectors))
         old_like = F.normalize(self.old_like(vectors.relu()), dim=-1)
         both = torch.cat([old_like, own], dim=-1)
-        return torch.cat(
-            [self.rotate_old(both[:, : self.old_dim]), both[:, self.old_dim :]], dim=-1
-        )
+        fits_old, rest = both[:, : self.old_dim], both[:, self.old_dim :]
+        return torch.cat([self.rotate_old(fits_old), rest], dim=-1)

@@ -102,25 +102,13 @@ def check_same_classes(
     old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
 ) -> None:
     """Raises unless the new prototypes are finite and have the shape of the old ones."""
-    check_same_shape(old, new)
-    check_not_diverged(finite=all_finite(new))
-
-
-def check_same_shape(
-    old: Float[Tensor, "classes dim"], new: Float[Tensor, "new_classes new_dim"]
-) -> None:
-    """Raises unless new and old prototypes have the same classes and dimensions."""
     if old.shape != new.shape:
         raise DataError(
             f"The old prototypes have {len(old)} classes and {old.shape[1]} dimensions, but the "
             f"new ones have {len(new)} classes and {new.shape[1]} dimensions. Train the new model "
             f"with `embedding_dim = {old.shape[1]}` on the classes of the prototypes."
         )
-
-
-def check_not_diverged(*, finite: bool) -> None:
-    """Raises unless the new prototypes are finite."""
-    if not finite:
+    if not all_finite(new):
         raise DataError(
             "The new prototypes contain NaN or infinity: the training has diverged. Lower the "
             "learning rate."

@@ -25,15 +25,15 @@ class CoReS(Method):
         \mathrm{CE}(T e, y), \qquad T \in R^{K \times (K - 1)}, \quad
         \cos(t_a, t_b) = -\frac{1}{K - 1}
 
-    A model of :math:`d` dimensions has :math:`K = d + 1` corners, one kept for each class there
-    will ever be; those of classes still to come take part as negatives.
+    A model of :math:`d` dimensions has :math:`K = d + 1` corners, one for each present and future
+    class; those of future classes are negatives.
 
     New classes:
-        Have had their corner all along.
+        Have a corner from the first version on.
 
     Old view:
-        None: nothing of the old model is used. Its gallery is served if the *old* model was trained
-        by this method too, with the same dimension and the same numbering of classes; in a
+        None: nothing of the old model is used. New queries can search its gallery if the *old*
+        model was trained by this method too, with the same dimension and numbering of classes. In a
         comparison it therefore has an old model of its own.
 
     Differences:
@@ -57,17 +57,17 @@ class CoReS(Method):
             self.check_corners(dim)
 
     def check_corners(self, dim: int) -> None:
-        """Raises where there are fewer corners than classes."""
+        """Raises if there are fewer corners than classes."""
         if dim + 1 < self.num_classes:
             raise ConfigError(
-                f"wanted a corner for each of the {self.num_classes} classes, but an embedding of "
-                f"{dim} dimensions has {dim + 1}. Set embedding_dim to {self.num_classes - 1} or, "
-                f"for classes still to come, more."
+                f"CoReS needs a corner for each of the {self.num_classes} classes, but an "
+                f"embedding of {dim} dimensions has {dim + 1}. Set embedding_dim to "
+                f"{self.num_classes - 1} or, for future classes, more."
             )
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the term `classification`."""
-        if labels.device.type == "cpu":  # on a GPU, looking would stop it
+        if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
             check_labels(labels, self.num_classes)
         if self.dim is None:
             self.check_corners(new.shape[1])

@@ -1,16 +1,9 @@
-"""Cross SupCon: each new embedding finds the old vectors of its class in the batch."""
+"""Cross SupCon: supervised contrast of new embeddings with the old vectors of the batch."""
+
+from typing import Any
 
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Embeddings,
-    Items,
-    Labels,
-    New,
-    Old,
-    Prototypes,
-    Terms,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import same_class, supervised_contrast
 from nobackfill.methods.old_space import OldSpace
@@ -24,11 +17,11 @@ class CrossSupCon(ClassifyingMethod):
         \log \frac{\exp(\cos(e_i, f_p) / \tau)}{\sum_j \exp(\cos(e_i, f_j) / \tau)}, \qquad
         P_i = \{p : y_p = y_i\}
 
-    Where a prototype shows only the middle of a class, its old vectors show how far it spreads.
+    A prototype is only the centre of a class; its old vectors also contain its spread.
 
     Relations:
-        `PrototypeAlignment` contrasts with the class means. `RACT` knows the item's own old vector
-        as the only positive.
+        `PrototypeAlignment` contrasts with the class means. In `RACT` the item's own
+        old vector is the only positive.
 
     Args:
         partners: Number of other stored items of its class that are drawn at random for each item
@@ -50,10 +43,8 @@ class CrossSupCon(ClassifyingMethod):
         self.weight, self.temperature, self.partners = weight, temperature, partners
         self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
 
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
-        """Looks up who can be whose partner."""
+    def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
+        """Builds the index of partners."""
         if self.partners:
             self.classes.sort()
 

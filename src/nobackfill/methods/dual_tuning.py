@@ -28,15 +28,15 @@ class DualTuning(ClassifyingMethod):
     entropy smooths its labels. The last term moves the new classifier only.
 
     New classes:
-        Take no part under the old classifier; in all other terms they do.
+        Take part in all terms but that of the old classifier.
 
     Dimensions:
-        A longer new embedding meets the old space with its first dimensions, a shorter one filled
-        up with zeros; old vectors meet the new classifier likewise.
+        Old classifier and prototypes use the first dimensions of a longer new embedding; a shorter
+        one is padded with zeros. So are old vectors for the new classifier.
 
     Old view:
-        The authors' code for this is not public; the stored vectors by default. They should be raw,
-        as the old model made them, since the new classifier sees them.
+        The authors' code for this is not public; the stored vectors by default. They should be raw
+        outputs of the old model, because the new classifier uses them.
 
     Reconstruction:
         The published code lacks the file with the losses. Their names, weights and the tool that

@@ -1,7 +1,7 @@
-"""Independent: the new model trained as if there were no old one.
+"""Independent: the new model trained without the old one.
 
-Its self-test is the ceiling that compatible models are measured against; its queries find nothing
-in the old gallery.
+Its score on its own gallery is the ceiling for compatible models. Its queries cannot search the old
+gallery.
 """
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms

@@ -1,7 +1,7 @@
 """Independent, contrastive: the control that has the extra supervision but no old model.
 
-Compatible methods add a contrast among class prototypes, and at times beat the independent model on
-its own gallery. Whether that comes from compatibility or from the contrast, this method tells.
+Compatible methods add a contrast among class prototypes and sometimes beat the independent model on
+its own gallery. This method shows whether the contrast alone is the reason.
 """
 
 from typing import Any
@@ -25,8 +25,8 @@ class IndependentContrastive(ClassifyingMethod):
         {\sum_c \exp(\cos(e, q_c) / \tau)}, \qquad
         q_y \leftarrow m \, q_y + (1 - m) \, \mathrm{mean}_{i : y_i = y} \, \hat e_i
 
-    The prototypes of a batch's classes are moved before each step. A class not yet seen counts with
-    a cosine of 0, and pushes nobody.
+    The prototypes of a batch's classes are updated before each step. A class that has not occurred
+    yet has cosine 0 with every embedding.
 
     Relations:
         `PrototypeAlignment` is the same with the prototypes of the old model.
@@ -54,14 +54,14 @@ class IndependentContrastive(ClassifyingMethod):
         self.register_buffer("running", None if dim is None else torch.zeros(num_classes, dim))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Takes the dimension from the saved prototypes where it is not known yet."""
+        """Takes the dimension from the saved prototypes if it is not known yet."""
         saved = state_dict.get(f"{prefix}running")
         if self.running is None and saved is not None:
             self.running = torch.zeros_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
-        """Returns the terms `classification` and `contrast`; moves the running prototypes."""
+        """Returns the terms `classification` and `contrast`; updates the running prototypes."""
         classification = self.classification(new, labels)
         if self.running is None:
             self.running = new.new_zeros(self.num_classes, new.shape[1])
@@ -79,12 +79,6 @@ class IndependentContrastive(ClassifyingMethod):
 def batch_means(
     vectors: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch dim"]:
-    """For each item, the mean unit vector of its class in the batch.
-
-    Example:
-        >>> batch_means(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([5, 5]))
-        tensor([[0.5000, 0.5000],
-                [0.5000, 0.5000]])
-    """
+    """Returns for each item the mean unit vector of its class in the batch."""
     same = same_class(labels).to(vectors.dtype)
     return same @ F.normalize(vectors, dim=-1) / same.sum(dim=-1, keepdim=True)

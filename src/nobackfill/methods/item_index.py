@@ -1,4 +1,4 @@
-"""The class of each training item, for methods that look at whole classes of old vectors."""
+"""Classes of the training items, for methods that use whole classes of old vectors."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,17 @@ from nobackfill.methods.prototypes import check_labels
 
 
 class ItemClasses(nn.Module):
-    """The class of each training item: told at once, or learned from the batches.
+    """The class of each training item, from `OldSpace.labels` or learned from the batches.
 
     Attributes:
-        told: Whether all are known from the start.
-        known: One class per item, -1 where it is not known yet.
-        index: Where the items of each class are; None before `sort`.
+        complete: Whether all classes are known from the start.
+        known: Class of each item, -1 while it is not known.
+        index: Items of each class; None before `sort`.
 
     Args:
-        labels: Where they are known.
-        embeddings: Of the items.
-        num_classes: How many classes there are.
+        labels: Class of each item, or None.
+        embeddings: Old vectors of the items.
+        num_classes: Number of classes.
     """
 
     known: Int[Tensor, " items"]
@@ -36,29 +36,29 @@ class ItemClasses(nn.Module):
         super().__init__()
         if labels is not None and len(labels) != len(embeddings):
             raise OldSpaceError(
-                f"wanted one label for each of the {len(embeddings)} rows of `embeddings`, but got "
-                f"{len(labels)}. Take both from the same items."
+                f"`labels` must contain a label for each of the {len(embeddings)} rows of "
+                f"`embeddings`, but got {len(labels)}. Take both from the same items."
             )
         if labels is not None:
             check_labels(labels, num_classes)
-        self.told = labels is not None
+        self.complete = labels is not None
         known = torch.full((len(embeddings),), -1) if labels is None else labels
         self.register_buffer("known", known.to(embeddings.device, torch.int64))
         self.num_classes = num_classes
         self.index: ClassIndex | None = None
 
-    def see(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
-        """Remembers the classes of a batch."""
-        if not self.told:
+    def learn(self, items: Int[Tensor, " batch"] | None, labels: Int[Tensor, " batch"]) -> None:
+        """Learns the classes of a batch, unless all are known."""
+        if not self.complete:
             self.known[require_items(items)] = labels
 
     def sort(self) -> None:
-        """Looks up where the items of each class are, as far as classes are known by now."""
-        if self.index is None or not self.told:
+        """Builds the index of the classes known so far."""
+        if self.index is None or not self.complete:
             self.index = ClassIndex.of(self.known, self.num_classes)
 
     def others(self, items: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """For each item another of its class, by chance; itself where no other is known."""
+        """Draws another item of its class for each item; itself if no other is known."""
         if self.index is None:
             return items
         classes = self.known[items]
@@ -66,7 +66,9 @@ class ItemClasses(nn.Module):
         chance = torch.rand(len(items), device=items.device)
         step = 1 + (chance * (count - 1)).long()
         place = first + (self.index.place[items] - first + step) % count.clamp(min=1)
-        others = self.index.order[place.clamp(max=len(self.index.order) - 1)]  # none, if unknown
+        others = self.index.order[
+            place.clamp(max=len(self.index.order) - 1)
+        ]  # clamps empty classes
         return torch.where((count > 1) & (classes >= 0), others, items)
 
     def with_partners(
@@ -77,34 +79,27 @@ class ItemClasses(nn.Module):
         embeddings: Float[Tensor, "items dim"],
         partners: int,
     ) -> Float[Tensor, "keys dim"]:
-        """The old vectors of a batch, and below them those of other items of the same classes.
+        """Appends to the old vectors of a batch those of `partners` random others for each item.
 
-        Remembers the classes of the batch.
-
-        Args:
-            stored: The old vectors of the batch.
-            items: Its rows in `embeddings`.
-            labels: Their classes.
-            embeddings: All old vectors.
-            partners: How many others for each item: so many times the batch comes below.
+        Learns the classes of the batch.
         """
         if partners == 0:
             return stored
         items = require_items(items)
-        self.see(items, labels)
+        self.learn(items, labels)
         others = [embeddings[self.others(items)].to(stored.dtype) for _ in range(partners)]
         return torch.cat([stored, *others])
 
 
 @dataclass(frozen=True)
 class ClassIndex:
-    """The items in the order of their classes.
+    """Items in the order of their classes.
 
     Attributes:
-        order: The items; those without a class come first.
-        place: Of each item its place there.
-        first: Of each class the place of its first item.
-        count: Of each class how many there are.
+        order: Items; those without a class come first.
+        place: Position of each item in `order`.
+        first: Position of the first item of each class.
+        count: Number of items of each class.
     """
 
     order: Int[Tensor, " items"]
@@ -114,12 +109,7 @@ class ClassIndex:
 
     @classmethod
     def of(cls, known: Int[Tensor, " items"], num_classes: int) -> "ClassIndex":
-        """From the class of each item, -1 for none.
-
-        Example:
-            >>> ClassIndex.of(torch.tensor([1, 0, -1, 1]), 2).order
-            tensor([2, 1, 0, 3])
-        """
+        """Builds the index from the class of each item, -1 for none."""
         order = known.argsort(stable=True)
         count = (known + 1).bincount(minlength=num_classes + 1)
         first = count.cumsum(0) - count

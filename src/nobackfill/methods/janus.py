@@ -1,4 +1,4 @@
-"""Janus: one model with two faces, one for the galleries that are there, one for those to come."""
+"""Janus: one model, with a linear map for queries to the old gallery."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,24 +6,14 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Embeddings,
-    Items,
-    Labels,
-    New,
-    Old,
-    Prototypes,
-    Sides,
-    Terms,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Sides, Terms
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import same_class, smooth_average_precision
 from nobackfill.methods.old_space import OldSpace
 
 
 class Janus(ClassifyingMethod):
-    r"""Trains the new model nearly free, and with it a linear map whose queries rank old vectors.
+    r"""Trains the new model nearly unconstrained, and with it a map whose queries rank old vectors.
 
     .. math::
         \mathrm{CE}(W e, y) + \mu \bigl(1 - \mathrm{AP}(B e')\bigr), \qquad
@@ -31,19 +21,19 @@ class Janus(ClassifyingMethod):
 
     :math:`\mathrm{AP}` is the average precision of the query :math:`B e'` over old vectors, made
     differentiable (`smooth_average_precision`): those of the batch and, for each of its items, of
-    a partner: another item of its class, drawn by chance from all that are stored. Without partners
-    a batch of many classes would hold hardly two items of any, and ranking would ask to imitate
-    what the old model made of the item itself, its confusions among it. The gradient is gentler
-    than the count: it goes on pulling until the class is ahead by some tenths of a cosine.
+    partners: other stored items of its class, drawn at random. Without partners, a batch of many
+    classes contains hardly two items of any, and the model would have to imitate the old vector of
+    the item itself, with its confusions. The gradient is gentler than the count: it continues to
+    pull until the class is ahead by some tenths of a cosine.
 
-    The face that looks forward, :math:`e`, is stored and searched among its own kind: it need not
-    lie where old vectors lie. The face that looks back, :math:`B e`, asks the old gallery. Both
-    come from one pass through the model. The map learns the ranking whole, the model a share
-    :math:`\lambda` of it (:math:`\mathrm{sg}` stops the gradient): where `RM` maps what a model
-    happens to know, here the model keeps what old vectors tell of a class.
+    :math:`e` is stored and searched among new vectors, so it need not lie near old ones.
+    :math:`B e` searches the old gallery. Both come from one pass through the model. The map learns
+    from the whole gradient of the ranking, the model from a share :math:`\lambda` of it
+    (:math:`\mathrm{sg}` stops the gradient). `RM` maps what a model happens to know; here the model
+    keeps what old vectors contain of a class.
 
-    `query` maps; `gallery` leaves the embedding as it is. While a gallery is part old, part new,
-    `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
+    `query` maps; `gallery` returns the embedding unchanged.
+    `nobackfill.gallery.mixed_merge.merge_rankings` merges both rankings for a partly new gallery.
 
     Dimensions:
         Free: the map goes from the new dimension to the old.
@@ -84,10 +74,8 @@ class Janus(ClassifyingMethod):
         self.weight, self.share, self.partners = weight, share, partners
         self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
 
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
-        """Looks up who can be whose partner."""
+    def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
+        """Builds the index of partners."""
         self.classes.sort()
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
@@ -102,14 +90,14 @@ class Janus(ClassifyingMethod):
         return {"classification": classification, "ranking": self.weight * (1 - precision)}
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
-        """The face that looks back."""
+        """Maps embeddings to the old space."""
         back: Tensor = self.back(vectors)
         return back
 
     @classmethod
     def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
-        """The map asks the old gallery; what is stored stays as it is."""
+        """Returns the map for queries; stored vectors stay unchanged."""
         old_dim, dim = state["back.weight"].shape
         back = nn.Linear(dim, old_dim)
-        back.load_state_dict({name: state[f"back.{name}"] for name in ("weight", "bias")})
+        back.load_state_dict(cls.tensors_of(state, "back."))
         return Sides(query=back)

@@ -1,4 +1,4 @@
-"""Loss formulas that more than one method uses. Tensors in, a scalar out, nothing remembered."""
+"""Loss formulas that several methods share: pure functions from tensors to a scalar."""
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +9,13 @@ from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.prototypes import check_labels
 from nobackfill.ops.softmax_contrast import SHARPEST, contrast_with_all
 
-MANY = 2**20  # products of a batch with all classes, from which on they are made in blocks
+MANY = 2**20  # products of a batch with all classes; from this number on, in blocks
 
 
 def known_class_loss(
     logits: Float[Tensor, "batch old_classes"], labels: Int[Tensor, " batch"]
 ) -> Float[Tensor, ""]:
-    r"""Cross entropy over the items whose class the old model knows.
-
-    .. math::
-        -\frac{1}{|K|} \sum_{i \in K} \log \mathrm{softmax}(z_i)_{y_i},
-        \qquad K = \{i : y_i < C_{old}\}
-
-    A batch without any such item costs 0, not NaN.
+    """Mean cross entropy of the items whose class the old model knows; 0 if there are none.
 
     Example:
         >>> known_class_loss(torch.tensor([[0.0, 0.0], [9.0, 9.0]]), torch.tensor([1, 7]))
@@ -42,28 +36,28 @@ def prototype_loss(
     *,
     temperature: float = DEFAULT_TEMPERATURE,
 ) -> Float[Tensor, ""]:
-    r"""Draws each embedding to its own moved prototype and away from all others as they were.
+    r"""Pulls embeddings to the moved prototype of their class and away from all other classes.
 
     .. math::
         -\frac{1}{B} \sum_i \log \frac{\exp(\cos(e_i, \tilde p_{y_i}) / \tau)}
         {\exp(\cos(e_i, \tilde p_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(\cos(e_i, p_c) / \tau)}
 
-    The paper's Eq. 6; with `moved` equal to `old` its Eq. 2. Where batch times classes are many,
-    classes pass by in blocks, see `ContrastWithAll`.
+    This is the paper's Eq. 6, and its Eq. 2 if `moved` equals `old`. Many classes are compared in
+    blocks, see `ContrastWithAll`. All vectors may have any length.
 
     Args:
-        new: New embeddings, :math:`e`, of any length.
-        labels: Their classes, :math:`y`.
-        moved: Where a class is drawn to, :math:`\tilde p`, of any length.
-        old: Where it is kept away from, :math:`p`, of any length.
-        temperature: :math:`\tau`.
+        new: New embeddings, :math:`e`.
+        labels: Class of each embedding, :math:`y`.
+        moved: Moved prototypes, :math:`\tilde p`: targets of their own class.
+        old: Old prototypes, :math:`p`: negatives of all other classes.
+        temperature: Temperature :math:`\tau`.
 
     Example:
         >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> prototype_loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0]), old, old)
         tensor(0.6931)
     """
-    if labels.device.type == "cpu":  # on a GPU, looking would stop it
+    if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
         check_labels(labels, len(old))
     learned = torch.is_grad_enabled() and (old.requires_grad or moved.requires_grad)
     if len(new) * len(old) >= MANY and temperature >= SHARPEST and not learned:
@@ -78,10 +72,7 @@ def prototype_loss(
 def mimic_loss(
     new: Float[Tensor, "batch dim"], old: Float[Tensor, "batch dim"]
 ) -> Float[Tensor, ""]:
-    r"""How far each embedding is from the old one of the same item.
-
-    .. math::
-        \frac{1}{B} \sum_i \bigl(1 - \cos(e_i, f_i)\bigr)
+    """Mean cosine distance of each embedding from the old one of the same item.
 
     Example:
         >>> mimic_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
@@ -98,20 +89,13 @@ def supervised_contrast(
     temperature: float = DEFAULT_TEMPERATURE,
     left_out: Bool[Tensor, "query keys"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Draws each query to its positive keys, each of them contrasted with all keys.
+    r"""Supervised contrast: pulls each query to its positive keys and away from all others.
 
     .. math::
         -\frac{1}{Q} \sum_i \frac{1}{|P_i|} \sum_{p \in P_i}
         \log \frac{\exp(\cos(q_i, k_p) / \tau)}{\sum_j \exp(\cos(q_i, k_j) / \tau)}
 
-    A query without positives costs 0.
-
-    Args:
-        query: What is moved.
-        keys: What it is compared with.
-        positive: :math:`P`, who belongs to whom.
-        temperature: :math:`\tau`.
-        left_out: Keys that a query does not see at all, such as itself.
+    A query without positives costs 0. Keys in `left_out`, such as the query itself, do not count.
 
     Example:
         >>> keys = torch.eye(2)
@@ -133,19 +117,9 @@ def pair_contrast(
     *,
     temperature: float = DEFAULT_TEMPERATURE,
 ) -> Float[Tensor, ""]:
-    r"""Draws images and texts of one class to each other, and away from the others of the batch.
+    """Supervised contrast of images with texts and of texts with images, averaged.
 
-    .. math::
-        \tfrac12 \bigl(L(u, v) + L(v, u)\bigr)
-
-    with images :math:`u`, texts :math:`v`, and :math:`L` of `supervised_contrast`, in which all
-    that is of the query's class is positive. Where each class is one pair, this is CLIP's loss.
-
-    Args:
-        image: Embeddings of images.
-        text: Embeddings of texts, one for each image.
-        labels: The class of each pair.
-        temperature: Of the contrast.
+    All of the query's class is positive. If each class is one pair, this is CLIP's loss.
 
     Example:
         >>> pair_contrast(torch.ones(2, 3), torch.ones(2, 3), torch.tensor([0, 1]))
@@ -166,25 +140,17 @@ def smooth_average_precision(
     temperature: float = 0.01,
     gradient_temperature: float = 0.1,
 ) -> Float[Tensor, ""]:
-    r"""The mean average precision of queries that rank keys, made differentiable.
+    """Mean average precision of queries that rank keys, made differentiable; see `RBCL`.
 
-    .. math::
-        \frac{1}{Q} \sum_i \frac{1}{|P_i|} \sum_{p \in P_i}
-        \frac{1 + \sum_{j \in P_i, j \ne p} \sigma_\tau(s_{ij} - s_{ip})}
-        {1 + \sum_{j \ne p} \sigma_\tau(s_{ij} - s_{ip})}, \qquad s_{ij} = \cos(q_i, k_j)
-
-    :math:`\sigma_\tau(x)` is a sigmoid steep enough to count. Where it is flat it teaches nothing,
-    so its gradient is taken at a gentler temperature.
-
-    Only positive pairs are ranked, so work and memory grow with their number times the keys: little
-    for many classes, the cube of the batch for a single one.
+    Each query needs a positive. Only positive pairs are ranked, so work and memory grow with their
+    number times that of the keys.
 
     Args:
-        query: What is moved.
-        keys: What it ranks.
-        positive: :math:`P`, who belongs to whom; at least one to each query.
-        temperature: :math:`\tau`, of the sigmoid that counts.
-        gradient_temperature: Of the sigmoid that teaches.
+        query: Vectors that receive the gradient.
+        keys: Vectors that each query ranks.
+        positive: Whether query and key belong together.
+        temperature: Temperature of the sigmoid that counts.
+        gradient_temperature: Temperature of the sigmoid's gradient.
 
     Example:
         >>> keys = torch.eye(2)
@@ -196,20 +162,20 @@ def smooth_average_precision(
     ahead = score[anchor] - score[anchor, own][:, None]  # (pairs, keys)
     gentle = (ahead / gradient_temperature).sigmoid()
     steep = (ahead.detach() / temperature).sigmoid()
-    before = gentle + (steep - gentle).detach()  # the value of the one, the gradient of the other
+    before = gentle + (steep - gentle).detach()  # value of steep, gradient of gentle
     before = before.scatter(1, own[:, None], 0.0)
     precision = (1 + (before * positive[anchor]).sum(dim=-1)) / (1 + before.sum(dim=-1))
-    of_anchor = positive.sum(dim=-1)[anchor]  # how many positives it has
-    return (precision / of_anchor).sum() / len(query)
+    positives = positive.sum(dim=-1)[anchor]
+    return (precision / positives).sum() / len(query)
 
 
 def same_class(labels: Int[Tensor, " batch"]) -> Bool[Tensor, "batch batch"]:
-    """Which items of a batch are of one class, each item with itself included."""
+    """Marks pairs of items of one class, including each item with itself."""
     return labels[:, None] == labels[None, :]
 
 
 def first_dims(vectors: Float[Tensor, "rows columns"], dim: int) -> Float[Tensor, "rows {dim}"]:
-    """Cuts vectors to their first `dim` dimensions, or fills them up with zeros.
+    """Cuts vectors to their first `dim` dimensions, or pads them with zeros.
 
     Example:
         >>> first_dims(torch.tensor([[1.0, 2.0, 3.0]]), 2)

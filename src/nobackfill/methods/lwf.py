@@ -1,4 +1,4 @@
-"""LwF: the new embedding must get from the old classifier the answers that the old one got.
+"""LwF: the old classifier must give the new embedding the outputs that it gave the old one.
 
 Li and Hoiem, Learning without Forgetting, ECCV 2016. https://arxiv.org/abs/1606.09282
 """
@@ -14,34 +14,34 @@ from nobackfill.methods.old_space import OldSpace
 
 
 class LwF(ClassifyingMethod):
-    r"""Adds to the new classification loss the distance to the old model's answers.
+    r"""Adds to the new classification loss the distance to the old model's outputs.
 
     .. math::
         \mathrm{CE}(W_{new} e, y) - \lambda \sum_c \tilde y_c \log
         \mathrm{softmax}(W_{old} e / T)_c, \qquad \tilde y = \mathrm{softmax}(W_{old} f / T)
 
     New classes:
-        Take part like all others: the old model has an answer for every image.
+        Take part like all others: the old model has an output for every image.
 
     Dimensions:
-        A longer new embedding meets the old classifier, and the old gallery, with its first
-        dimensions. A shorter one is filled up with zeros here, but could not search the gallery,
-        so the trainer refuses it.
+        The old classifier and the old gallery use the first dimensions of a longer new embedding.
+        A shorter one is padded with zeros here, but could not search the gallery, so the trainer
+        refuses it.
 
     Old view:
-        The authors record the old answers once, before training. Old vectors must be raw, as the
-        old model made them: its classifier gives vectors of unit length hardly any opinion.
+        The authors record the old outputs once, before training. Old vectors must be raw: for
+        vectors of unit length, the outputs of the classifier are almost uniform.
 
     Differences:
-        The authors go on training the old head and start the new network from the old one. Here
-        the old head is frozen, as in the comparisons of compatible learning, where a head that
-        moves would leave the gallery behind. Others use T = 1 or 0.01.
+        The authors continue to train the old head and start the new network from the old one. Here
+        the old head is frozen, as in the comparisons of compatible learning, because the gallery
+        is fixed. Others use T = 1 or 0.01.
 
     Relations:
-        `BCT` asks the old classifier for the labels, not for the old answers.
+        `BCT` trains the old classifier's output towards the labels, not the old outputs.
 
     Args:
-        temperature: Temperature of both answers, :math:`T`.
+        temperature: Temperature of both outputs, :math:`T`.
         dim: Dimension of the new embedding; that of the old one by default.
     """
 
@@ -67,10 +67,10 @@ class LwF(ClassifyingMethod):
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         old_classifier = self.old_classifier.to(new.dtype)
-        new_answer = first_dims(new, old_classifier.shape[1]) @ old_classifier.T
-        old_answer = self.old_vectors(new, items, old) @ old_classifier.T
+        new_output = first_dims(new, old_classifier.shape[1]) @ old_classifier.T
+        old_output = self.old_vectors(new, items, old) @ old_classifier.T
         distance = F.cross_entropy(
-            new_answer / self.temperature, (old_answer / self.temperature).softmax(dim=-1)
+            new_output / self.temperature, (old_output / self.temperature).softmax(dim=-1)
         )
         return {
             "classification": self.classification(new, labels),

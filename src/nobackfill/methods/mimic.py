@@ -1,4 +1,4 @@
-"""Mimic: each new embedding looks like the old one of the same item."""
+"""Mimic: each new embedding imitates the old one of the same item."""
 
 from nobackfill.methods.base import Items, Labels, Method, New, Old, Terms
 from nobackfill.methods.checks import check_dim
@@ -11,11 +11,11 @@ class Mimic(Method):
     .. math::
         1 - \cos(e, f)
 
-    It is the plainest way to be compatible, and a floor for the others: at best it becomes the old
-    model.
+    The simplest compatible method, and a lower bound for the others: at best the new model becomes
+    the old one.
 
     New classes:
-        Take part like all others; labels are not looked at.
+        Take part like all others; labels are not used.
 
     Relations:
         `PrototypeMimic` adds the labels. `SSPL` mimics neighbourhoods instead of vectors.

@@ -4,9 +4,12 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025, Eqs. 4-8 and Algorithm 1. https://arxiv.org/abs/2503.14824
 """
 
+from typing import Any
+
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.ndpp import NeighborPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
@@ -60,18 +63,12 @@ class NDPP(PrototypeAlignment):
         `NDPPOld` stops after the push of the old neighbours.
 
     Args:
-        neighbors: Number of classes that push, :math:`k`.
-        old_strength: Strength of the single push by old neighbours, :math:`\alpha_1`.
-        new_strength: Strength of each epoch's push by new neighbours, :math:`\alpha_2`.
-        accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
-        include_self: Whether the new prototype of a class may push the class itself.
-        normalize: Whether prototypes are scaled to unit length first.
-        precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16".
         warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: NeighborPerturbation
 
+    @passes_on(NeighborPerturbation, before="warmup_epochs")
     def __init__(
         self,
         old: OldSpace,
@@ -79,27 +76,12 @@ class NDPP(PrototypeAlignment):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
-        neighbors: int = 100,
-        old_strength: float = 0.01,
-        new_strength: float = 0.01,
-        accumulate: bool = True,
-        include_self: bool = False,
-        normalize: bool = True,
-        precision: str = "float32",
         warmup_epochs: int = 0,
+        **perturbation: Any,
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
         self.warmup_epochs = warmup_epochs
-        self.perturb = NeighborPerturbation(
-            self.old,
-            neighbors=neighbors,
-            old_strength=old_strength,
-            new_strength=new_strength,
-            accumulate=accumulate,
-            include_self=include_self,
-            normalize=normalize,
-            precision=precision,
-        )
+        self.perturb = NeighborPerturbation(self.old, **perturbation)  # Eqs. 4-5
 
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
@@ -121,30 +103,9 @@ class NDPPOld(NDPP):
         `NDPP` continues from here with the new model's prototypes.
     """
 
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        temperature: float = DEFAULT_TEMPERATURE,
-        neighbors: int = 100,
-        old_strength: float = 0.01,
-        normalize: bool = True,
-        precision: str = "float32",
-    ):
-        super().__init__(
-            old,
-            num_classes,
-            weight=weight,
-            temperature=temperature,
-            neighbors=neighbors,
-            old_strength=old_strength,
-            normalize=normalize,
-            precision=precision,
-        )
+    @passes_on(NDPP, without=["new_strength", "accumulate", "include_self", "warmup_epochs"])
+    def __init__(self, old: OldSpace, num_classes: int, **options: Any):
+        super().__init__(old, num_classes, **options)
 
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
+    def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
         """Does nothing: the prototypes moved before training."""

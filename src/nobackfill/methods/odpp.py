@@ -4,9 +4,12 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025, Eqs. 9-11 and Algorithm 2. https://arxiv.org/abs/2503.14824
 """
 
+from typing import Any
+
 from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
 from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
@@ -49,26 +52,12 @@ class ODPP(PrototypeAlignment):
         `ODPPOld` stops after the first stage, which knows only the old prototypes.
 
     Args:
-        old_threshold: Largest similarity of two moved prototypes, :math:`\theta_1`.
-        new_threshold: Largest similarity of a moved prototype and another class's new one,
-            :math:`\theta_2`.
-        new_weight: Weight of the new prototypes in the perturbation, :math:`\gamma`.
-        steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
-        learning_rate: Learning rate of the perturbation.
-        optimizer: "adam" or "sgd".
-        hinge: Similarity under the hinge: the "inner" product or the "cosine".
-        pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of images.
-        batch_size: Number of sampled pairs, or of classes, in a batch.
-        keep_state: Whether the optimiser's moments are kept from one epoch to the next.
-        normalize: Whether prototypes are scaled to unit length first.
-        precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
-            "tf32".
         warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: OptimizedPerturbation
 
+    @passes_on(OptimizedPerturbation, without=["generator"], before="warmup_epochs")
     def __init__(
         self,
         old: OldSpace,
@@ -76,44 +65,17 @@ class ODPP(PrototypeAlignment):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
-        old_threshold: float = 0.6,
-        new_threshold: float = 0.6,
-        new_weight: float = 1.0,
-        steps: int = 50,
-        learning_rate: float = 1e-3,
-        optimizer: str = "adam",
-        hinge: str = "inner",
-        pairs: str = "all",
-        pairs_per_epoch: int | None = None,
-        batch_size: int = 1024,
-        keep_state: bool = True,
-        normalize: bool = True,
-        precision: str = "float32",
         warmup_epochs: int = 0,
+        **perturbation: Any,
     ):
         super().__init__(old, num_classes, weight=weight, temperature=temperature)
         self.warmup_epochs = warmup_epochs
-        self.perturb = OptimizedPerturbation(
-            self.old,
-            old_threshold=old_threshold,
-            new_threshold=new_threshold,
-            new_weight=new_weight,
-            steps=steps,
-            learning_rate=learning_rate,
-            optimizer=optimizer,
-            hinge=hinge,
-            pairs=pairs,
-            pairs_per_epoch=pairs_per_epoch,
-            batch_size=batch_size,
-            keep_state=keep_state,
-            normalize=normalize,
-            precision=precision,
-        )
+        self.perturb = OptimizedPerturbation(self.old, **perturbation)  # Eqs. 9-10
 
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Moves the prototypes apart, and away from the new ones."""
+        """Moves the prototypes apart, and away from the new ones (Eq. 11)."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
 
@@ -133,42 +95,9 @@ class ODPPOld(ODPP):
         `ODPP` continues from here with the new model's prototypes.
     """
 
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        temperature: float = DEFAULT_TEMPERATURE,
-        old_threshold: float = 0.6,
-        steps: int = 50,
-        learning_rate: float = 1e-3,
-        optimizer: str = "adam",
-        hinge: str = "inner",
-        pairs: str = "all",
-        pairs_per_epoch: int | None = None,
-        batch_size: int = 1024,
-        normalize: bool = True,
-        precision: str = "float32",
-    ):
-        super().__init__(
-            old,
-            num_classes,
-            weight=weight,
-            temperature=temperature,
-            old_threshold=old_threshold,
-            steps=steps,
-            learning_rate=learning_rate,
-            optimizer=optimizer,
-            hinge=hinge,
-            pairs=pairs,
-            pairs_per_epoch=pairs_per_epoch,
-            batch_size=batch_size,
-            normalize=normalize,
-            precision=precision,
-        )
+    @passes_on(ODPP, without=["new_threshold", "new_weight", "keep_state", "warmup_epochs"])
+    def __init__(self, old: OldSpace, num_classes: int, **options: Any):
+        super().__init__(old, num_classes, **options)
 
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
+    def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
         """Does nothing: the prototypes moved before training."""

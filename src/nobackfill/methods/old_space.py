@@ -1,4 +1,4 @@
-"""What is known of the old model: sometimes its weights, often only its vectors."""
+"""The known parts of the old model: sometimes its weights, often only its vectors."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,17 +21,17 @@ MEANING: dict[Need, str] = {
 
 @dataclass(frozen=True)
 class OldSpace:
-    """The old embedding space, as far as it is known. Classes the old model knows come first.
+    """The known parts of the old embedding space. Classes of the old model come first.
 
     Attributes:
         prototypes: One unit row for each class of the *new* training set.
         embeddings: One row per training item, in the order of the training set.
         classifier: One row for each class the old model was trained on.
         independent: Embeddings of an independently trained new model, rows as in `embeddings`.
-        labels: The class of each training item. A method that wants them learns them from the
-            batches where they are not given, an epoch later.
-        known_classes: How many classes, the first, the old model was trained on; where it is not
-            given, all count as known.
+        labels: Class of each training item. Without them, a method that needs them learns them from
+            the batches, an epoch later.
+        known_classes: Number of classes, the first, that the old model was trained on. None means
+            all.
     """
 
     prototypes: Float[Tensor, "classes prototype_dim"] | None = None
@@ -43,40 +43,30 @@ class OldSpace:
 
     @property
     def given(self) -> frozenset[Need]:
-        """The parts that are known."""
+        """Names of the known parts."""
         return frozenset(need for need in MEANING if getattr(self, need) is not None)
 
     @property
     def dim(self) -> int | None:
-        """The dimension of the old vectors, where any are known."""
-        parts = {"prototypes": self.prototypes, "embeddings": self.embeddings}
-        dims = {
-            name: part.shape[1]
-            for name, part in (parts | {"classifier": self.classifier}).items()
-            if part is not None
-        }
+        """Dimension of the old vectors; None if none are known."""
+        parts = {name: getattr(self, name) for name in ("prototypes", "embeddings", "classifier")}
+        dims = {name: part.shape[1] for name, part in parts.items() if part is not None}
         if len(set(dims.values())) > 1:
             listed = ", ".join(f"{name} {dim}" for name, dim in dims.items())
             raise OldSpaceError(
-                f"wanted all parts of one old space in the same dimension, but got {listed}. Take "
+                f"All parts of an old space must have the same dimension, but got {listed}. Take "
                 f"them from one old model."
             )
         return next(iter(dims.values()), None)
 
     def get(self, need: Need) -> Float[Tensor, "rows columns"]:
-        """Returns one part of the old space, or says how to provide it."""
+        """Returns one part; `Method` has checked that it is known."""
         part: Tensor | None = getattr(self, need)
-        if part is None:
-            given = ", ".join(sorted(self.given)) or "nothing"
-            raise OldSpaceError(
-                f"this method needs {MEANING[need]}, but of the old model we have: {given}. "
-                f"Pass `{need}=` to OldSpace, or choose a method that needs less "
-                f"(`nobackfill methods` lists what each one needs)."
-            )
+        assert part is not None
         return part
 
     def to(self, device: torch.device | str) -> "OldSpace":
-        """Returns the same knowledge on another device."""
+        """Returns the same parts on another device."""
         tensors = {name: getattr(self, name) for name in (*MEANING, "labels")}
         moved: dict[str, Any] = {k: t.to(device) for k, t in tensors.items() if t is not None}
         return replace(self, **moved)

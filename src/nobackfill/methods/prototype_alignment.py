@@ -1,4 +1,4 @@
-"""Prototype alignment: each new embedding belongs near its class's old prototype.
+"""Prototype alignment: pulls each new embedding to the old prototype of its class.
 
 The Baseline (Eq. 2) of Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in
 Backward-Compatible Learning, 2025. https://arxiv.org/abs/2503.14824
@@ -29,7 +29,7 @@ class PrototypeAlignment(ClassifyingMethod):
         never trained on.
 
     Old view:
-        None: prototypes are made once, of images as for a test.
+        None: prototypes are computed once, of images without augmentation.
 
     Relations:
         `NDPP` and `ODPP` are this method with the own prototype moved.
@@ -56,7 +56,7 @@ class PrototypeAlignment(ClassifyingMethod):
 
     @property
     def target(self) -> Float[Tensor, "classes dim"]:
-        """Where each class is drawn to: its old prototype, or where that was moved to."""
+        """The prototype that attracts each class: the old one, or that as moved by `perturb`."""
         return self.old if self.perturb is None else self.perturb.moved
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:

@@ -1,14 +1,16 @@
 """Prototype mimic: near the class's old prototype, and near the item's own old vector."""
 
-from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
+from typing import Any
+
 from nobackfill.methods.base import Items, Labels, New, Old, Terms
 from nobackfill.methods.losses import mimic_loss
 from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.options import passes_on
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
 
 class PrototypeMimic(PrototypeAlignment):
-    r"""`PrototypeAlignment`, and each new embedding looks like the old one of the same item.
+    r"""`PrototypeAlignment`, and each new embedding close to the old one of the same item.
 
     .. math::
         \mathrm{CE}(W e, y) + \lambda L_{proto} + \mu \, (1 - \cos(e, f))
@@ -24,16 +26,11 @@ class PrototypeMimic(PrototypeAlignment):
     paper = "ours"
     year = None
 
+    @passes_on(PrototypeAlignment, before="mimic_weight")
     def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        temperature: float = DEFAULT_TEMPERATURE,
-        mimic_weight: float = 1.0,
+        self, old: OldSpace, num_classes: int, *, mimic_weight: float = 1.0, **alignment: Any
     ):
-        super().__init__(old, num_classes, weight=weight, temperature=temperature)
+        super().__init__(old, num_classes, **alignment)
         self.mimic_weight = mimic_weight
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:

@@ -26,11 +26,11 @@ def class_means(
         m_c = \sum_{i : y_i = c} \frac{v_i}{\lVert v_i \rVert}
 
     Args:
-        vectors: Of any length but zero.
-        labels: Their classes.
-        num_classes: How many there are; each must have a vector.
-        over_processes: Whether the vectors of all processes count, of which these are some: what
-            travels are the sums, not the vectors.
+        vectors: Vectors of any length but zero.
+        labels: Class of each vector.
+        num_classes: Number of classes; each must have a vector.
+        over_processes: Whether these are one process's part of the vectors. The processes then add
+            their sums.
 
     Example:
         >>> import torch
@@ -39,54 +39,45 @@ def class_means(
     """
     labels = torch.as_tensor(labels).to(vectors.device, torch.int64)
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-    _check(vectors, labels, num_classes)
+    # Check the input; a class without vectors would get no prototype.
+    if (bad := ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)).any():
+        row = int(bad.nonzero()[0])
+        kind = "is all zeros" if vectors[row].isfinite().all() else "contains NaN or infinity"
+        raise DataError(
+            f"Row {row} of the vectors {kind} ({int(bad.sum())} such rows) and has no direction. "
+            f"Drop these items, or embed them again."
+        )
+    if len(labels) != len(vectors):
+        raise DataError(
+            f"Each vector needs a label, but there are {len(labels)} labels and {len(vectors)} "
+            f"vectors. Take both from the same items."
+        )
+    check_labels(labels, num_classes)
+
+    # Sum the unit vectors of each class.
     count = labels.bincount(minlength=num_classes)
     unit = F.normalize(vectors, dim=-1)
     sums = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
     if over_processes:
         count, sums = sum_over_processes(count), sum_over_processes(sums)
-    _check_none_is_empty(count)
+    if (empty := (count == 0).nonzero().flatten()).numel():
+        raise DataError(
+            f"{len(empty)} of {num_classes} classes have no items, the first is class {empty[0]}: "
+            f"they have no prototype. Number the classes again with "
+            f"`nobackfill.data.order_classes`, or drop these classes."
+        )
     if (cancelled := (sums.norm(dim=-1) < 1e-6).nonzero().flatten()).numel():
         raise DataError(
-            f"wanted a direction for every class, but the vectors of class {cancelled[0]} cancel "
-            f"out ({len(cancelled)} such classes): they have no mean direction. Check the labels."
+            f"The vectors of class {cancelled[0]} cancel out ({len(cancelled)} such classes), so "
+            f"the class has no mean direction. Check the labels."
         )
     return F.normalize(sums, dim=-1)
 
 
-def _check(
-    vectors: Float[Tensor, "items dim"], labels: Int[Tensor, " labels"], num_classes: int
-) -> None:
-    """Raises where a class would get no prototype, or a meaningless one."""
-    if (bad := ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)).any():
-        row = int(bad.nonzero()[0])
-        kind = "is all zeros" if vectors[row].isfinite().all() else "holds NaN or infinity"
-        raise DataError(
-            f"wanted finite vectors with a direction, but row {row} {kind} ({int(bad.sum())} such "
-            f"rows). Drop these items, or embed them again."
-        )
-    if len(labels) != len(vectors):
-        raise DataError(
-            f"wanted one label per vector, but got {len(labels)} labels and {len(vectors)} "
-            f"vectors. Take both from the same items."
-        )
-    check_labels(labels, num_classes)
-
-
-def _check_none_is_empty(count: Int[Tensor, " classes"]) -> None:
-    """Raises where a class has no vector."""
-    if (empty := (count == 0).nonzero().flatten()).numel():
-        raise DataError(
-            f"wanted items of all {len(count)} classes, but {len(empty)} have none, the first "
-            f"being class {empty[0]}: they have no prototype. Number the classes again with "
-            f"`nobackfill.data.order_classes`, or drop these classes."
-        )
-
-
 def check_labels(labels: Int[Tensor, " items"], num_classes: int) -> None:
-    """Raises where a label is no class."""
+    """Raises if a label is not a class."""
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise DataError(
-            f"wanted labels from 0 to {num_classes - 1}, but found {int(labels.min())} to "
+            f"Labels must be from 0 to {num_classes - 1}, but are from {int(labels.min())} to "
             f"{int(labels.max())}. Number the classes from 0, or pass the true `num_classes`."
         )

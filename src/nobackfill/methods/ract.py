@@ -1,4 +1,4 @@
-"""RACT: each new embedding finds its own old vector among the hardest of both models.
+"""RACT: contrast of each new embedding with its own old vector and the hardest of both models.
 
 Zhang et al., Hot-Refresh Model Upgrades with Regression-Alleviating Compatible Training in Image
 Retrieval, ICLR 2022. https://arxiv.org/abs/2201.09724
@@ -78,13 +78,7 @@ def hardest_contrast(
     temperature: float,
     negatives: int,
 ) -> Float[Tensor, ""]:
-    """The formula of `RACT`, without its weight.
-
-    Example:
-        >>> new, labels = torch.eye(2), torch.tensor([0, 1])
-        >>> hardest_contrast(new, new, labels, temperature=1.0, negatives=1)
-        tensor(0.5514)
-    """
+    """The contrast of `RACT`, without its weight."""
     e, f = F.normalize(new, dim=-1), F.normalize(old, dim=-1)
     same, count = same_class(labels), min(negatives, len(new))
     to_own = (e * f).sum(dim=-1, keepdim=True)

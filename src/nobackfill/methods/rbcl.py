@@ -19,7 +19,7 @@ class RBCL(ClassifyingMethod):
         s_{ij} = \cos(e_i, f_j), \; P_i = \{p : y_p = y_i\}
 
     :math:`\sigma_\tau(x)` is a sigmoid steep enough (:math:`\tau = 0.01`) to count. Where it is
-    flat it teaches nothing, so its gradient is taken at a gentler temperature.
+    flat it has no gradient, so the gradient is that of a gentler sigmoid.
 
     Old view:
         The authors' code is not public; the stored vectors by default.
@@ -30,7 +30,7 @@ class RBCL(ClassifyingMethod):
         gradient that of one with `gradient_temperature`; there is no memory.
 
     Relations:
-        `CrossSupCon` asks the same of the batch by a softmax.
+        `CrossSupCon` is a softmax over the same vectors.
 
     Args:
         temperature: Temperature of the sigmoid that counts.

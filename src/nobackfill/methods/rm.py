@@ -1,4 +1,4 @@
-"""RM: the new model stays free; a small map turns its queries into old ones.
+"""RM: an unconstrained new model, and a small map from its queries to old ones.
 
 Seo et al., Online Backfilling with No Regret for Large-Scale Image Retrieval, 2023.
 https://arxiv.org/abs/2301.03767
@@ -20,18 +20,18 @@ from nobackfill.methods.old_space import OldSpace
 
 
 class RM(ClassifyingMethod):
-    r"""Trains the new model without constraint, and beside it a map from new to old queries.
+    r"""Trains the new model without constraint, and with it a map from new to old queries.
 
     .. math::
         \mathrm{CE}(W e, y) + \lambda \, (1 - \cos(\psi(e), f)) + \mu \, L_{con}(\psi(e))
 
-    :math:`\psi` is Linear, BatchNorm, ReLU, Linear on the unit embedding, which it does not move.
-    :math:`L_{con}` is the supervised contrast of :math:`\psi(e_i)` with the old vectors of the
-    batch and the other mapped ones, so that negatives come from both systems.
+    :math:`\psi` is Linear, BatchNorm, ReLU, Linear on the unit embedding; its gradient does not
+    reach the model. :math:`L_{con}` is the supervised contrast of :math:`\psi(e_i)` with the old
+    vectors of the batch and the other mapped ones, so negatives come from both systems.
 
-    `query` maps; `gallery` leaves the embedding as it is. New queries ask the old gallery mapped,
-    and a new gallery unmapped. While a gallery is part old, part new,
-    `nobackfill.gallery.mixed_merge.merge_rankings` merges the two rankings.
+    `query` maps; `gallery` returns the embedding unchanged: new queries search the old gallery
+    mapped, and a new gallery unmapped. `nobackfill.gallery.mixed_merge.merge_rankings` merges both
+    rankings for a partly new gallery.
 
     Dimensions:
         Free: the map goes from the new dimension to the old.
@@ -41,9 +41,8 @@ class RM(ClassifyingMethod):
 
     Reconstruction:
         Sizes and temperature of the map are not public, and are chosen here. The authors train the
-        map after the model; here both learn at once, the map from a model that keeps moving until
-        the learning rate is gone. As raw vectors of two models cannot be compared, the new vectors
-        of the contrast are the mapped ones.
+        map after the model; here both learn at once. Raw vectors of two models cannot be compared,
+        so the new vectors of the contrast are the mapped ones.
 
     Relations:
         Its new/new is that of `Independent`.
@@ -99,7 +98,7 @@ class RM(ClassifyingMethod):
         }
 
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
-        """Maps new embeddings to where the old gallery is, each for itself: as after training."""
+        """Maps new embeddings to the old space, with the running statistics of BatchNorm."""
         was_training = self.map.training
         self.map.eval()
         try:
@@ -110,8 +109,8 @@ class RM(ClassifyingMethod):
 
     @classmethod
     def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
-        """The map asks the old gallery; what is stored stays as it is."""
-        weights = {k.removeprefix("map."): t for k, t in state.items() if k.startswith("map.")}
+        """Returns the map for queries; stored vectors stay unchanged."""
+        weights = cls.tensors_of(state, "map.")
         hidden, dim = weights["first.weight"].shape
         query = QueryMap(dim, hidden, len(weights["last.weight"]))
         query.load_state_dict(weights)
@@ -119,13 +118,7 @@ class RM(ClassifyingMethod):
 
 
 class QueryMap(nn.Module):
-    """From the direction of a new embedding to an old one: Linear, BatchNorm, ReLU, Linear.
-
-    Args:
-        dim: Of the new embedding; found at the first batch where it is None.
-        hidden: Of the layer between.
-        old_dim: Of the old embedding.
-    """
+    """Maps unit new embeddings to the old space: Linear, BatchNorm, ReLU, Linear."""
 
     def __init__(self, dim: int | None, hidden: int, old_dim: int):
         super().__init__()
@@ -134,7 +127,7 @@ class QueryMap(nn.Module):
         self.last = nn.Linear(hidden, old_dim)
 
     def forward(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
-        """Returns one old-like vector for each new one."""
+        """Maps embeddings of any length."""
         hidden = self.norm(self.first(F.normalize(vectors, dim=-1))).relu()
         mapped: Tensor = self.last(hidden)
         return mapped

@@ -7,22 +7,73 @@ SSPL-CE adds the labels, as compared in Zhou et al., Prototype Perturbation for 
 Constraints in Backward-Compatible Learning, 2025. https://arxiv.org/abs/2503.14824
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.methods.base import (
-    ClassifyingMethod,
-    Items,
-    Labels,
-    Method,
-    New,
-    Old,
-    Terms,
-)
+from nobackfill.methods.base import ClassifyingMethod, Items, Labels, Method, New, Old, Terms
 from nobackfill.methods.checks import at_least_single, check_dim
 from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.options import passes_on
 from nobackfill.ops.kmeans import centroid_log_shares, largest_split, train_codebooks
+
+
+def learn_centroids(
+    method: "SSPL | SSPLCE",
+    *,
+    parts: int | None = None,
+    centroids: int = 256,
+    sharpness: float = 10.0,
+    iterations: int = 10,
+    starts: int = 2,
+    engine: str = "torch",
+) -> None:
+    """Gives a method the centroids of each part of the unit old vectors, found by k-means.
+
+    Args:
+        method: Method with old vectors of the items.
+        parts: Number of parts, :math:`m`. By default 32, or the next smaller number that cuts the
+            dimension into equal parts of at least two.
+        centroids: Number of centroids of each part.
+        sharpness: Scale of the cosines, :math:`s`.
+        iterations: Number of k-means iterations.
+        starts: Number of k-means starts; the best is kept.
+        engine: K-means engine: "torch", or "faiss" if it is installed.
+    """
+    books = train_codebooks(
+        F.normalize(at_least_single(method.embeddings), dim=-1),
+        parts=largest_split(method.embeddings.shape[1], 32) if parts is None else parts,
+        centroids=centroids,
+        iterations=iterations,
+        starts=starts,
+        engine=engine,
+    )
+    method.register_buffer("books", books)
+    method.sharpness = sharpness
+
+
+def structure_loss(
+    new: Float[Tensor, "batch dim"],
+    old: Float[Tensor, "batch dim"],
+    books: Float[Tensor, "parts centroids part_dim"],
+    *,
+    sharpness: float,
+) -> Float[Tensor, ""]:
+    """The formula of `SSPL`: the mean over items and parts.
+
+    Example:
+        >>> import torch
+        >>> books, vectors = torch.eye(2)[None], torch.tensor([[1.0, 0.0]])
+        >>> structure_loss(vectors, vectors, books, sharpness=10.0)
+        tensor(0.)
+    """
+    books = books.to(new.dtype)
+    of_new = centroid_log_shares(new, books, sharpness=sharpness)
+    of_old = centroid_log_shares(old, books, sharpness=sharpness)
+    difference = F.kl_div(of_new, of_old, log_target=True, reduction="sum")
+    return difference / (len(new) * len(books))
 
 
 class SSPL(Method):
@@ -37,22 +88,13 @@ class SSPL(Method):
     the length of each part.
 
     New classes:
-        Take part like all others; labels are not looked at.
+        Take part like all others; labels are not used.
 
     Old view:
-        Not known; the stored vectors by default. The centroids are of images as for a test.
+        Not known; the stored vectors by default. Centroids are of images without augmentation.
 
     Relations:
         `SSPLCE` adds the labels. `Mimic` keeps the vectors themselves.
-
-    Args:
-        parts: Number of parts, :math:`m`. By default 32, or the next smaller number that cuts the
-            dimension into equal parts of at least two.
-        centroids: Number of centroids of each part.
-        sharpness: Scale of the cosines, :math:`s`.
-        iterations: Number of k-means iterations.
-        starts: Number of k-means starts; the best is kept.
-        engine: K-means engine: "torch", or "faiss" if it is installed.
     """
 
     needs = frozenset({"embeddings"})
@@ -60,23 +102,12 @@ class SSPL(Method):
     paper = "Wu et al., TMM"
     year = 2024
     books: Float[Tensor, "parts centroids part_dim"]
+    sharpness: float
 
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        parts: int | None = None,
-        centroids: int = 256,
-        sharpness: float = 10.0,
-        iterations: int = 10,
-        starts: int = 2,
-        engine: str = "torch",
-    ):
+    @passes_on(learn_centroids)
+    def __init__(self, old: OldSpace, num_classes: int, **options: Any):
         super().__init__(old, num_classes)
-        books = centroids_of_parts(self.embeddings, parts, centroids, iterations, starts, engine)
-        self.register_buffer("books", books)
-        self.sharpness = sharpness
+        learn_centroids(self, **options)
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the term `structure`."""
@@ -99,38 +130,19 @@ class SSPLCE(ClassifyingMethod):
 
     Relations:
         `SSPL` is the second term alone.
-
-    Args:
-        parts: Number of parts, as for `SSPL`.
-        centroids: Number of centroids of each part.
-        sharpness: Scale of the cosines, :math:`s`.
-        iterations: Number of k-means iterations.
-        starts: Number of k-means starts; the best is kept.
-        engine: K-means engine: "torch", or "faiss" if it is installed.
     """
 
     needs = frozenset({"embeddings"})
     paper = "Wu et al., TMM"
     year = 2024
     books: Float[Tensor, "parts centroids part_dim"]
+    sharpness: float
 
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        parts: int | None = None,
-        centroids: int = 256,
-        sharpness: float = 10.0,
-        iterations: int = 10,
-        starts: int = 2,
-        engine: str = "torch",
-    ):
+    @passes_on(learn_centroids)
+    def __init__(self, old: OldSpace, num_classes: int, *, weight: float = 1.0, **options: Any):
         super().__init__(old, num_classes, dim=old.dim)
-        books = centroids_of_parts(self.embeddings, parts, centroids, iterations, starts, engine)
-        self.register_buffer("books", books)
-        self.weight, self.sharpness = weight, sharpness
+        learn_centroids(self, **options)
+        self.weight = weight
 
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `structure`."""
@@ -138,44 +150,3 @@ class SSPLCE(ClassifyingMethod):
         stored = self.old_vectors(new, items, old)
         structure = structure_loss(new, stored, self.books, sharpness=self.sharpness)
         return {"classification": classification, "structure": self.weight * structure}
-
-
-def centroids_of_parts(
-    embeddings: Float[Tensor, "items dim"],
-    parts: int | None,
-    centroids: int,
-    iterations: int,
-    starts: int,
-    engine: str,
-) -> Float[Tensor, "parts centroids part_dim"]:
-    """Runs k-means on each part of the unit old vectors; the settings are those of `SSPL`."""
-    return train_codebooks(
-        F.normalize(at_least_single(embeddings), dim=-1),
-        parts=largest_split(embeddings.shape[1], 32) if parts is None else parts,
-        centroids=centroids,
-        iterations=iterations,
-        starts=starts,
-        engine=engine,
-    )
-
-
-def structure_loss(
-    new: Float[Tensor, "batch dim"],
-    old: Float[Tensor, "batch dim"],
-    books: Float[Tensor, "parts centroids part_dim"],
-    *,
-    sharpness: float,
-) -> Float[Tensor, ""]:
-    """The formula of `SSPL`: the mean over items and parts.
-
-    Example:
-        >>> import torch
-        >>> books, one = torch.eye(2)[None], torch.tensor([[1.0, 0.0]])
-        >>> structure_loss(one, one, books, sharpness=10.0)
-        tensor(0.)
-    """
-    books = books.to(new.dtype)
-    of_new = centroid_log_shares(new, books, sharpness=sharpness)
-    of_old = centroid_log_shares(old, books, sharpness=sharpness)
-    difference = F.kl_div(of_new, of_old, log_target=True, reduction="sum")
-    return difference / (len(new) * len(books))

@@ -29,14 +29,14 @@ class UniBCT(ClassifyingMethod):
         Take no part in the second term, and are no negatives in it.
 
     Old view:
-        None: prototypes are made once, of images as for a test.
+        None: prototypes are computed once, of images without augmentation.
 
     Differences:
         This is the row of the paper's tables, which has no structural refinement; `UniBCTSPR` has.
         Prototypes are of the *new* training set; there they were of the old one, which is the same
-        where classes are added.
-        Beyond an angle of :math:`\pi - m`, where :math:`\cos(\theta + m)` would rise again and push
-        the wrong way, :math:`\cos \theta - m \sin m` takes its place.
+        if classes are added.
+        Beyond an angle of :math:`\pi - m`, :math:`\cos(\theta + m)` would rise again and push in
+        the wrong direction; :math:`\cos \theta - m \sin m` replaces it.
 
     Relations:
         `PrototypeAlignment` has no margin, and prototypes of all classes.
@@ -85,12 +85,12 @@ def margin_logits(
     scale: float,
     margin: float,
 ) -> Float[Tensor, "batch classes"]:
-    r"""Scaled cosines to each prototype, the own one turned away by a margin.
+    r"""Scaled cosines to each prototype, with a margin on the angle to the own one.
 
     .. math::
         z_c = s \cos \theta_c \; (c \ne y), \qquad z_y = s \cos(\theta_y + m)
 
-    An item whose class has no prototype gets logits without meaning.
+    Logits of an item whose class has no prototype have no meaning.
 
     Example:
         >>> new, labels = torch.tensor([[0.6, 0.8]]), torch.tensor([0])
@@ -100,8 +100,9 @@ def margin_logits(
     cosine = F.normalize(new, dim=-1) @ F.normalize(prototypes.to(new.dtype), dim=-1).T
     own_class = labels.clamp(max=len(prototypes) - 1)[:, None]
     own = cosine.gather(1, own_class)
-    least = torch.finfo(own.dtype).eps  # the root of 0 has no gradient
-    sine = (1 - own.square()).clamp(min=least).sqrt()
+    sine = (
+        (1 - own.square()).clamp(min=torch.finfo(own.dtype).eps).sqrt()
+    )  # sqrt(0) has no gradient
     turned = own * math.cos(margin) - sine * math.sin(margin)
     turned = torch.where(own > math.cos(math.pi - margin), turned, own - margin * math.sin(margin))
     return scale * cosine.scatter(1, own_class, turned)

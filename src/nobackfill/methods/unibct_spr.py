@@ -1,4 +1,4 @@
-"""UniBCT with structural prototype refinement: the new model says which old vectors to trust.
+"""UniBCT with structural prototype refinement: the new model decides which old vectors to trust.
 
 Zhang et al., Towards Universal Backward-Compatible Representation Learning, IJCAI 2022.
 https://arxiv.org/abs/2203.01583
@@ -33,19 +33,19 @@ class UniBCTSPR(ClassifyingMethod):
         S = (1 - \ell)(I - \ell A)^{-1}, \qquad p_c = \frac{1}{n_c} \mathbf 1^\top S F_c
 
     :math:`E_c` and :math:`F_c` are the new and old embeddings of a class's items. The old vectors
-    spread along the new model's neighbourhoods, so that one which the new model sees far from its
-    class counts for little. Refined twice, at the shares `refine_at` of the training; there is no
-    compatibility term before the first.
+    spread along the new model's neighbourhoods: an item far from its class in the new space gets a
+    small weight. Prototypes are refined twice, at the shares `refine_at` of the training; there is
+    no compatibility term before the first refinement.
 
     Old view:
-        None: prototypes are made of images as for a test.
+        None: prototypes are of images without augmentation.
 
     Differences:
-        Each row of :math:`A` sums to one, as each item hands its weight to its neighbours. A public
-        re-implementation normalises the columns (`transition = "columns"`): then :math:`\mathbf
-        1^\top S = \mathbf 1^\top`, and the refined prototype *is* the plain mean, whatever the new
-        model says. As there, embeddings are raw, not unit. The margin is that of `UniBCT`. Where
-        `OldSpace.labels` is not given, the classes of the items are learned from the batches.
+        Each row of :math:`A` sums to one, because each item passes its weight to its neighbours. A
+        public re-implementation normalises the columns (`transition = "columns"`): then
+        :math:`\mathbf 1^\top S = \mathbf 1^\top`, and the refined prototype *is* the plain mean,
+        whatever the new model. As there, embeddings are raw, not unit. The margin is that of
+        `UniBCT`. Without `OldSpace.labels`, the classes of the items are learned from the batches.
 
     Relations:
         `UniBCT` has the plain means of the old classes.
@@ -53,7 +53,7 @@ class UniBCTSPR(ClassifyingMethod):
     Args:
         scale: Scale of the cosines.
         margin: Margin added to the angle to the own prototype.
-        spread: How far old vectors spread, :math:`\ell`.
+        spread: Share of its weight that an item passes on, :math:`\ell`.
         temperature: Temperature of the neighbourhoods, :math:`\tau`.
         transition: Whether "rows" or "columns" of :math:`A` sum to one.
         refine_at: Times of the refinements, as shares of the training.
@@ -81,7 +81,7 @@ class UniBCTSPR(ClassifyingMethod):
     ):
         super().__init__(old, num_classes, dim=old.dim)
         if transition not in ("rows", "columns"):
-            raise ConfigError(f'wanted transition "rows" or "columns", but got {transition!r}.')
+            raise ConfigError(f'transition must be "rows" or "columns", not {transition!r}.')
         self.weight, self.scale, self.margin = weight, scale, margin
         self.spread, self.temperature, self.transition = spread, temperature, transition
         self.refine_at = refine_at
@@ -93,18 +93,20 @@ class UniBCTSPR(ClassifyingMethod):
     def start_epoch(
         self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
     ) -> None:
-        """Refines the prototypes when it is time."""
+        """Refines the prototypes at the shares `refine_at` of the training."""
         due = [round(share * epochs) for share in self.refine_at]
         self.active = epoch >= min(due, default=0)
+        # Also refine if that has not happened yet and, without labels, while a class has no
+        # prototype because none of its items is known.
         never = not self.old.any()
-        lacking = not self.classes.told and not self.old.any(dim=-1).all()  # no item known so far
+        lacking = not self.classes.complete and not self.old.any(dim=-1).all()
         if epoch in due or (self.active and (never or lacking)):
             self.waiting = new_embeddings()
-            if self.classes.told:
+            if self.classes.complete:
                 self.refine()
 
     def refine(self) -> None:
-        """Makes the prototypes anew, from the items whose class is known."""
+        """Computes the prototypes from the items whose class is known."""
         assert self.waiting is not None
         known = self.classes.known >= 0
         self.old = refined_prototypes(
@@ -121,7 +123,7 @@ class UniBCTSPR(ClassifyingMethod):
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`, 0 before the first refinement."""
         classification = self.classification(new, labels)
-        self.classes.see(items, labels)
+        self.classes.learn(items, labels)
         if self.waiting is not None:
             self.refine()
         if not self.active:
@@ -143,16 +145,9 @@ def refined_prototypes(
     temperature: float,
     transition: str = "rows",
 ) -> Float[Tensor, "classes dim"]:
-    """The formula of `UniBCTSPR`: classes of equal size are solved together.
+    """The formula of `UniBCTSPR`: classes of equal size are solved together, a few at a time.
 
-    A class with a single item keeps it as it is; one without items gets zeros.
-
-    Example:
-        >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-        >>> refined_prototypes(
-        ...     old, old, torch.tensor([0, 0]), 1, spread=0.9, temperature=0.05
-        ... )
-        tensor([[0.5000, 0.5000]])
+    A class with a single item keeps it; one without items gets zeros.
     """
     count = labels.bincount(minlength=num_classes)
     start, order = count.cumsum(0) - count, labels.argsort(stable=True)
@@ -173,20 +168,17 @@ def refined_prototypes(
 def item_weights(
     new: Float[Tensor, "classes size dim"], *, spread: float, temperature: float, transition: str
 ) -> Float[Tensor, "classes size"]:
-    r"""How much each item counts in its class's prototype.
+    r"""Weight of each item in its class's prototype, :math:`\mathbf 1^\top S / n`.
 
-    .. math::
-        w^\top = \frac{1}{n} \mathbf 1^\top (1 - \ell)(I - \ell A)^{-1}
-
-    Found by solving :math:`(I - \ell A)^\top w = (1 - \ell) \mathbf 1 / n`: no inverse is made.
+    Solves :math:`(I - \ell A)^\top w = (1 - \ell) \mathbf 1 / n`; no inverse is computed.
     """
     size = new.shape[1]
     even = new.new_full(new.shape[:2], 1 / size)
     if size == 1:
         return even
-    likeness = new @ new.transpose(1, 2) / temperature
-    likeness.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    passed_on = likeness.softmax(dim=2 if transition == "rows" else 1)
+    similarity = new @ new.transpose(1, 2) / temperature
+    similarity.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    passed_on = similarity.softmax(dim=2 if transition == "rows" else 1)
     system = torch.eye(size, dtype=new.dtype, device=new.device) - spread * passed_on
     weights: Tensor = torch.linalg.solve(system.transpose(1, 2), (1 - spread) * even)
     return weights

@@ -89,7 +89,7 @@ def test_wherever_prototypes_go_the_gradient_is_that_of_all_pairs(step):
             expected = crowding_gradient(x, rows, threshold)
             assert expected.any()
             torch.testing.assert_close(pairs.gradient(x, rows), expected, rtol=0, atol=1e-12)
-            assert number or pairs._rows is not None
+            assert number or pairs._listed is not None
         x = x + step * unit(400, 96, seed=2 + number)
     assert (among.lists_made < 10) == (step < 0.1)
     if step == 2.0:
@@ -100,7 +100,7 @@ def test_where_nothing_is_near_nothing_moves():
     x = torch.eye(100)
     pairs = NearPairs(0.6)
     assert not pairs.gradient(x, x).any()
-    assert pairs._rows is not None
+    assert pairs._listed is not None
 
 
 def test_where_most_is_near_all_pairs_are_compared(monkeypatch):

@@ -1,4 +1,4 @@
-"""How crowded prototypes are, and which way is out: the arithmetic of ODPP."""
+"""Gradients of the hinge on pairs of prototypes that are too close: the arithmetic of ODPP."""
 
 import torch
 import torch.nn.functional as F
@@ -15,16 +15,14 @@ def crowding_gradient(
     *,
     block: int | None = None,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The gradient in `x` of the summed hinge, as if `others` did not move with `x`.
+    r"""The gradient in `x` of the summed hinge; `others` count as constants.
 
     .. math::
         \frac{\partial}{\partial x_c} \sum_{c} \sum_{j \ne c} [x_c^\top o_j - \theta]_+
         = \sum_{j \ne c} \mathbb{1}[x_c^\top o_j > \theta]\; o_j
 
-    Where the `others` are `x` itself, every pair is met from both sides: take it twice. Then each
-    product is computed once, and serves both rows.
-
-    A block of rows is compared at a time, so that no classes x classes tensor ever exists.
+    If `others` is `x` itself, double the result: each pair has a hinge from both sides. One product
+    then serves both rows. Products exist for one block of rows at a time.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
@@ -34,32 +32,20 @@ def crowding_gradient(
                 [0.0000, 0.0000]])
     """
     block = block or (4096 if x.is_cuda else 1024)
-    if others is x:
-        return _among_themselves(x, threshold, block)
+    among = others is x  # a block of rows is then compared with itself and what follows
     gradient = torch.zeros_like(x)
     products = empty_products(x, min(block, len(x)), len(others))
     for start in range(0, len(x), block):
-        rows = x[start : start + block]
-        product = inner_products(rows, others, products[: len(rows)])
-        too_near = product.gt_(threshold)  # 1 where it is, 0 where not
-        too_near.diagonal(offset=start).zero_()  # a class is not its own neighbour
-        sums_of_rows(too_near, others, gradient[start : start + block])
-    return gradient
-
-
-def _among_themselves(
-    x: Float[Tensor, "classes dim"], threshold: float, block: int
-) -> Float[Tensor, "classes dim"]:
-    """The same for `x` and itself: a block of rows meets itself and what comes after it."""
-    gradient = torch.zeros_like(x)
-    products = empty_products(x, min(block, len(x)), len(x))
-    for start in range(0, len(x), block):
-        rows, after = x[start : start + block], x[start:]
-        product = inner_products(rows, after, products[: len(rows), : len(after)])
-        too_near = product.gt_(threshold)
-        too_near[:, : len(rows)].triu_(1)  # of a pair within the block, the first meets the second
-        sums_of_rows(too_near, after, gradient[start : start + block])
-        gradient[start:].addmm_(too_near.T, rows)
+        rows, columns = x[start : start + block], others[start:] if among else others
+        product = inner_products(rows, columns, products[: len(rows), : len(columns)])
+        too_near = product.gt_(threshold)  # 1 or 0
+        if among:
+            too_near[:, : len(rows)].triu_(1)  # within the block, each pair once
+        else:
+            too_near.diagonal(offset=start).zero_()  # a class is not its own neighbour
+        sums_of_rows(too_near, columns, gradient[start : start + block])
+        if among:
+            gradient[start:].addmm_(too_near.T, rows)
     return gradient
 
 
@@ -70,12 +56,7 @@ def pair_gradient(
     other_rows: Int[Tensor, " pairs"],
     threshold: float,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The gradient in `x` of the hinge summed over the given pairs, `others` held fixed.
-
-    .. math::
-        \frac{\partial}{\partial x_c} \sum_{(c, j)} [x_c^\top o_j - \theta]_+
-        = \sum_{(c, j)} \mathbb{1}[x_c^\top o_j > \theta]\; o_j
-    """
+    """The same gradient over some pairs: rows of `x` and rows of `others`."""
     neighbor = others[other_rows]
     too_near = (x[rows] * neighbor).sum(dim=1, keepdim=True) > threshold
     return torch.zeros_like(x).index_add(0, rows, neighbor * too_near)

@@ -1,4 +1,4 @@
-"""Which prototypes are, or may soon be, too near: looked up once, good for many steps."""
+"""Lists of prototype pairs that are, or may soon be, too close; each serves many steps."""
 
 import torch
 import torch.nn.functional as F
@@ -8,65 +8,53 @@ from torch import Tensor
 from nobackfill.methods.perturbation.crowding import crowding_gradient
 from nobackfill.ops.matmul import empty_products, inner_products
 
-BLOCK_BYTES = 256 * 2**20  # of products looked through at once
-MARGIN = 0.2  # how far below the threshold a pair is still listed
-DENSE = 64  # one pair in so many listed: comparing all is as fast
-MOST = 2**26  # pairs listed, for the sake of memory
-AT_A_TIME = {"cpu": 2**12, "cuda": 2**20}  # pairs compared: as many as fit the cache, or more
-ROUNDING = 2**-6  # by how much a product in bfloat16 may be wrong, for unit vectors
+BLOCK_BYTES = 256 * 2**20  # of products searched at once
+MARGIN = 0.2  # largest distance below the threshold of a listed pair
+DENSE = 64  # if one pair in so many is listed, comparing all is as fast
+MOST = 2**26  # listed pairs, which limits memory
+AT_A_TIME = {"cpu": 2**12, "cuda": 2**20}  # pairs compared together; on a CPU they fit its cache
+ROUNDING = 2**-6  # largest error of a product of unit vectors in bfloat16
 
 
 class NearPairs:
-    r"""The crowding gradient at places that move little from one step to the next.
+    r"""The crowding gradient of prototypes that move little from one step to the next.
 
-    Prototypes that take small steps meet the same neighbours for a while. All pairs with
-    :math:`x_c^\top o_j > \theta - m` are listed once, with places :math:`x^0, o^0`. As
+    Such prototypes keep their neighbours for a while. All pairs with :math:`x_c^\top o_j > \theta -
+    m` are listed once, together with the prototypes of that moment, :math:`x^0, o^0`. Because
 
     .. math::
         |x_c^\top o_j - x_c^{0\top} o_j^0| \;\le\;
         \lVert x_c - x_c^0 \rVert \lVert o_j \rVert + \lVert x_c^0 \rVert \lVert o_j - o_j^0 \rVert,
 
-    no pair outside the list can be too near until the right side, taken at its largest, exceeds
-    :math:`m`: then the list is made anew. So the result is that of `crowding_gradient`, in fewer
-    operations by about the share of listed pairs. Where that share is high, it *is* that function.
+    no other pair can be too close until the maximum of the right side exceeds :math:`m`; then the
+    list is made anew. The result is that of `crowding_gradient`, in fewer operations by about the
+    share of listed pairs. If that share is high, it calls that function.
 
     Args:
-        threshold: :math:`\theta`.
-        margin: :math:`m`.
+        threshold: Threshold of the hinge, :math:`\theta`.
+        margin: Margin of the list, :math:`m`.
     """
 
     def __init__(self, threshold: float, *, margin: float = MARGIN):
         self.threshold, self.margin = threshold, margin
         self.lists_made = 0
-        self._at: tuple[Tensor, Tensor] | None = None
-        self._rows: Int[Tensor, " pairs"] | None = None
-        self._others: Int[Tensor, " pairs"] | None = None
-        self._first: Int[Tensor, " classes"] | None = None
+        self._start: tuple[Tensor, Tensor] | None = None  # prototypes when the list was made
+        self._listed: tuple[Tensor, Tensor, Tensor] | None = None
 
     def gradient(
         self, x: Float[Tensor, "classes dim"], others: Float[Tensor, "classes dim"]
     ) -> Float[Tensor, "classes dim"]:
-        """The same as `crowding_gradient`, for places near the last ones."""
-        if self._at is None or drift(*self._at, x, others) > self.margin:
-            self._look_up(x, others)
-        if self._rows is None or self._others is None or self._first is None:
+        """Computes the same as `crowding_gradient`."""
+        # List the pairs anew, unless there are too many.
+        if self._start is None or drift(*self._start, x, others) > self.margin:
+            self._start = x.clone(), others.clone()
+            self.lists_made += 1
+            most = min(MOST, len(x) ** 2 // DENSE)
+            pairs = near_pairs(x, others, self.threshold - self.margin, most=most)
+            self._listed = None if pairs is None else (*pairs, row_starts(pairs[0], len(x)))
+        if self._listed is None:
             return crowding_gradient(x, others, self.threshold)
-        return listed_gradient(
-            x, others, self._rows, self._others, self._first, threshold=self.threshold
-        )
-
-    def _look_up(self, x: Tensor, others: Tensor) -> None:
-        """Lists the pairs, or nothing where they are too many."""
-        self._at = x.clone(), others.clone()
-        self.lists_made += 1
-        most = min(MOST, len(x) ** 2 // DENSE)
-        pairs = near_pairs(x, others, self.threshold - self.margin, most=most)
-        if pairs is None:
-            self._rows = self._others = self._first = None
-            return
-        self._rows, self._others = pairs
-        counts = torch.bincount(self._rows, minlength=len(x))
-        self._first = (counts.cumsum(0) - counts).to(self._rows.dtype)
+        return listed_gradient(x, others, *self._listed, threshold=self.threshold)
 
 
 def drift(
@@ -75,12 +63,7 @@ def drift(
     x: Float[Tensor, "classes dim"],
     others: Float[Tensor, "classes dim"],
 ) -> float:
-    r"""By how much an inner product of two rows can have changed, at most.
-
-    .. math::
-        \max_c \lVert x_c - x_c^0 \rVert \max_j \lVert o_j \rVert +
-        \max_c \lVert x_c^0 \rVert \max_j \lVert o_j - o_j^0 \rVert
-    """
+    """The maximum of the right side above: the largest possible change of an inner product."""
     moved = (x - x0).norm(dim=1).max() * others.norm(dim=1).max()
     return float(moved + x0.norm(dim=1).max() * (others - others0).norm(dim=1).max())
 
@@ -93,11 +76,10 @@ def near_pairs(
     most: int,
     block: int | None = None,
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]] | None:
-    """All pairs of different rows above a threshold, in order; None where they exceed `most`.
+    """All pairs of different rows above a threshold, in order; None if they exceed `most`.
 
-    On a GPU they are looked for in bfloat16, and a few more are found than asked for, never fewer.
-    On a CPU, where the `others` are `x` itself, each pair is looked for once, and turned round.
-    `block` rows are compared at a time, by default what fits into 256 MB.
+    A GPU compares in bfloat16, which finds a few pairs below the threshold too. A CPU compares each
+    pair once if `others` is `x` itself, and adds its reverse. `block` rows are compared at a time.
     """
     once = others is x and x.device.type == "cpu"
     if x.is_cuda:
@@ -106,19 +88,19 @@ def near_pairs(
         x, others = x.bfloat16(), others.bfloat16()
     block = block or max(1, BLOCK_BYTES // (len(others) * x.element_size()))
     products = empty_products(x, min(block, len(x)), len(others))
-    rows, other_rows, found = [], [], 0
+    rows, other_rows, count = [], [], 0
     for start in range(0, len(x), block):
         part, first = x[start : start + block], start if once else 0
-        to_compare = others[first:]
-        room = products[: len(part), : len(to_compare)]
-        near = inner_products(part, to_compare, room) > threshold
+        columns = others[first:]
+        product = inner_products(part, columns, products[: len(part), : len(columns)])
+        near = product > threshold
         if once:
-            near[:, : len(part)].triu_(1)  # the first of two classes meets the second
+            near[:, : len(part)].triu_(1)  # within the block, each pair once
         else:
             near.diagonal(offset=start).zero_()  # a class is not its own neighbour
         row, other = near.nonzero().int().unbind(1)
-        found += len(row) * (2 if once else 1)
-        if found > most:
+        count += len(row) * (2 if once else 1)
+        if count > most:
             return None
         rows.append(row + start)
         other_rows.append(other + first)
@@ -129,16 +111,17 @@ def near_pairs(
 def both_ways(
     rows: Int[Tensor, " pairs"], other_rows: Int[Tensor, " pairs"], *, number: int
 ) -> tuple[Int[Tensor, " both"], Int[Tensor, " both"]]:
-    """Each pair and its reverse, in order, of rows below `number`.
-
-    Example:
-        >>> both_ways(torch.tensor([0, 1]), torch.tensor([2, 2]), number=3)
-        (tensor([0, 1, 2, 2], dtype=torch.int32), tensor([2, 2, 0, 1], dtype=torch.int32))
-    """
+    """Each pair and its reverse, in order, of rows below `number`."""
     row, other = rows.long(), other_rows.long()
     pair = torch.cat([row * number + other, other * number + row])
     pair.numpy().sort()  # in place
     return (pair // number).int(), (pair % number).int()
+
+
+def row_starts(rows: Int[Tensor, " pairs"], number: int) -> Int[Tensor, " classes"]:
+    """Returns where the pairs of each row begin, if `rows` ascend."""
+    counts = torch.bincount(rows, minlength=number)
+    return (counts.cumsum(0) - counts).to(rows.dtype)
 
 
 def listed_gradient(
@@ -150,19 +133,7 @@ def listed_gradient(
     *,
     threshold: float,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The gradient of the hinge summed over listed pairs, `others` held fixed.
-
-    .. math::
-        \sum_{(c, j)} \mathbb{1}[x_c^\top o_j > \theta]\; o_j
-
-    Args:
-        x: The places whose gradient it is.
-        others: Their neighbours' places.
-        rows: Row of `x` of each pair, in ascending order.
-        other_rows: Row of `others` of each pair.
-        first: Where the pairs of each row of `x` begin.
-        threshold: :math:`\theta`.
-    """
+    """The crowding gradient over listed pairs; those of row `c` of `x` begin at `first[c]`."""
     size = AT_A_TIME.get(x.device.type, 2**16)
     pieces = zip(rows.split(size), other_rows.split(size), strict=True)
     inner = [  # `index_select` is faster than brackets

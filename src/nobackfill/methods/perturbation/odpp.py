@@ -1,7 +1,6 @@
-"""ODPP: prototypes moved until no two are too close. Zhou et al., 2025, optimisation-driven."""
+"""ODPP: old prototypes, moved until no two are too close (Zhou et al., 2025, Eqs. 9-11)."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,17 +17,20 @@ from nobackfill.methods.perturbation.crowding import (
 from nobackfill.methods.perturbation.near_pairs import NearPairs
 from nobackfill.ops.matmul import matmul_precision
 
+Classes = Float[Tensor, "classes dim"]
 Rows = Int[Tensor, " rows"]
-Crowding = Callable[[Tensor, Tensor], Tensor]  # places and their neighbours' in, gradient out
+Among = Callable[[Tensor], Tensor]  # from the prototypes to the gradient of the first sum
+Towards = Callable[[Tensor, Tensor], Tensor]  # from old and new ones to that of the second
+CHOICES = {
+    "optimizer": ("adam", "sgd"),
+    "hinge": ("inner", "cosine"),
+    "pairs": ("all", "sampled", "inbatch"),
+    "precision": ("float32", "tf32"),
+}
 
 
-def adam_step(
-    gradient: Float[Tensor, "classes dim"],
-    first: Float[Tensor, "classes dim"],
-    second: Float[Tensor, "classes dim"],
-    step: int,
-) -> Float[Tensor, "classes dim"]:
-    r"""The direction Adam takes; the moments are brought up to date in place.
+def adam_step(gradient: Classes, first: Classes, second: Classes, step: int) -> Classes:
+    r"""Returns the direction of Adam's step number `step`, and updates the moments in place.
 
     .. math::
         m \leftarrow .9 m + .1 g, \quad v \leftarrow .999 v + .001 g^2, \quad
@@ -40,55 +42,56 @@ def adam_step(
 
 
 class OptimizedPerturbation(nn.Module):
-    r"""Old prototypes plus a perturbation that gradient steps make larger where it is crowded.
+    r"""Old prototypes plus a perturbation, optimised until no two prototypes are too close.
 
     .. math::
-        \tilde p = p + r, \qquad r = \arg\min_r \;
-        \sum_{c \ne c'} [\tilde p_c^\top \tilde p_{c'} - \theta_1]_+ \;+\;
-        \gamma \sum_{c \ne c'} [\tilde p_c^\top q_{c'} - \theta_2]_+,
+        \tilde p = p + r, \qquad r = \arg\min_r L(r), \qquad
+        L = \underbrace{\sum_{c \ne j} [\tilde p_c^\top \tilde p_j - \theta_1]_+}_{\text{Eq. 9}} +
+        \gamma \sum_{c \ne j} [\tilde p_c^\top q_j - \theta_2]_+
 
-    over *ordered* pairs, with :math:`p` the old and :math:`q` the new prototypes. The constructor
-    minimises the first term alone, starting from :math:`r = 0`; `update` goes on with both.
+    Old prototypes :math:`p`, new ones :math:`q` and the perturbation :math:`r` are (classes, dim);
+    sums are over *ordered* pairs. The constructor minimises the first sum alone (Eq. 9), starting
+    from :math:`r = 0`; `update` continues with both (Eq. 11).
 
-    The paper samples pairs, saying that all of them cannot be had; in blocks of rows they can, and
-    those too far apart to matter soon are passed over: `pairs="all"` takes `steps` full gradients.
-    `"sampled"` is the printed procedure: `steps` epochs of `pairs_per_epoch` random pairs (one
-    random new prototype for each) in batches; `"inbatch"` takes as many batches, each with all
-    pairs among `batch_size` random classes.
+    The paper samples pairs because it holds all of them to be too many. In blocks of rows they are
+    not: `pairs="all"` takes `steps` full gradients. `"sampled"` is the printed procedure: `steps`
+    epochs of `pairs_per_epoch` random pairs (one random new prototype for each) in batches;
+    `"inbatch"` takes as many batches, each with all pairs among `batch_size` random classes.
 
     Args:
-        old: The old prototypes, one row per class.
-        old_threshold: :math:`\theta_1`: old prototypes may come as near as this.
-        new_threshold: :math:`\theta_2`.
-        new_weight: :math:`\gamma`.
-        steps: Full gradients, or epochs of sampled pairs, in the constructor and in each update.
-        learning_rate: Of the perturbation.
-        optimizer: "adam" as in left-over code of the authors, or "sgd" as printed, which at
-            this learning rate hardly moves anything.
-        hinge: On the "inner" product as printed, which a shorter prototype satisfies too, or on
-            the "cosine".
+        old: Old prototypes, one row per class.
+        old_threshold: Largest similarity of two moved prototypes, :math:`\theta_1`.
+        new_threshold: Largest similarity of a moved prototype and another class's new one,
+            :math:`\theta_2`.
+        new_weight: Weight of the new prototypes in the perturbation, :math:`\gamma`.
+        steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
+        learning_rate: Learning rate of the perturbation.
+        optimizer: "adam" as in left-over code of the authors, or "sgd" as printed, which at this
+            learning rate hardly moves anything.
+        hinge: Similarity under the hinge: the "inner" product as printed, which a shorter prototype
+            satisfies too, or the "cosine".
         pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: For sampled and in-batch pairs; the paper takes the number of training
+        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of training
             images. By default the number of classes.
-        batch_size: Of sampled pairs, or of classes in a batch.
-        keep_state: Whether the optimiser's moments live on from one update to the next. The
-            perturbation itself always does.
-        normalize: Whether prototypes are made unit first.
-        precision: In which all pairs are compared where they are too many to be listed: "float32",
-            or for GPUs "tf32".
-        generator: Draws the pairs. By default each update draws from a generator seeded with the
-            number of updates so far, so that a resumed training draws the same ones.
+        batch_size: Number of sampled pairs, or of classes, in a batch.
+        keep_state: Whether the optimiser's moments are kept from one epoch to the next. The
+            perturbation itself always is.
+        normalize: Whether prototypes are scaled to unit length first.
+        precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
+            "tf32".
+        generator: Random generator of the pairs. By default each update has one seeded with the
+            number of updates so far, so that a resumed training draws the same pairs.
     """
 
-    old: Float[Tensor, "classes dim"]
-    perturbation: Float[Tensor, "classes dim"]
-    first_moment: Float[Tensor, "classes dim"]
-    second_moment: Float[Tensor, "classes dim"]
+    old: Classes
+    perturbation: Classes
+    first_moment: Classes
+    second_moment: Classes
     counts: Int[Tensor, "2"]  # optimiser steps since its state was reset, updates so far
 
     def __init__(
         self,
-        old: Float[Tensor, "classes dim"],
+        old: Classes,
         *,
         old_threshold: float = 0.6,
         new_threshold: float = 0.6,
@@ -107,19 +110,19 @@ class OptimizedPerturbation(nn.Module):
     ):
         super().__init__()
         check_prototypes(old)
-        _check_choice("optimizer", optimizer, ("adam", "sgd"))
-        _check_choice("hinge", hinge, ("inner", "cosine"))
-        _check_choice("pairs", pairs, ("all", "sampled", "inbatch"))
-        _check_choice("precision", precision, ("float32", "tf32"))
-        _check_positive("steps", steps)
-        _check_positive("batch_size", batch_size)
-        _check_positive("pairs_per_epoch", len(old) if pairs_per_epoch is None else pairs_per_epoch)
         self.old_threshold, self.new_threshold = old_threshold, new_threshold
         self.new_weight, self.steps, self.learning_rate = new_weight, steps, learning_rate
         self.optimizer, self.hinge, self.pairs = optimizer, hinge, pairs
-        self.pairs_per_epoch = pairs_per_epoch or len(old)
+        self.pairs_per_epoch = len(old) if pairs_per_epoch is None else pairs_per_epoch
         self.batch_size, self.keep_state, self.normalize = batch_size, keep_state, normalize
         self.precision, self.generator = precision, generator
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
+        for name in ("steps", "batch_size", "pairs_per_epoch"):
+            if (number := getattr(self, name)) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {number}.")
+
         p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
         self.register_buffer("old", p)
         self.register_buffer("perturbation", torch.zeros_like(p))
@@ -129,27 +132,27 @@ class OptimizedPerturbation(nn.Module):
         self._minimize(None)
 
     @property
-    def moved(self) -> Float[Tensor, "classes dim"]:
-        """The prototypes where they are now."""
+    def moved(self) -> Classes:
+        """The prototypes at their present positions (Eq. 10)."""
         return self.old + self.perturbation
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
-        """Goes on minimising both terms, given the new model's prototypes."""
+        """Continues minimising both terms, given the new model's prototypes (Eq. 11)."""
         check_same_classes(self.old, new)
         q = new.detach().to(self.old.dtype)
         unit = self.normalize or self.hinge == "cosine"
         self._minimize(F.normalize(q, dim=-1) if unit else q)
 
     @torch.no_grad()
-    def _minimize(self, new: Float[Tensor, "classes dim"] | None) -> None:
-        """Takes the steps of one stage: the old term alone, or both."""
+    def _minimize(self, q: Classes | None) -> None:
+        """Takes the steps of one stage: the first term alone, or both."""
         if not self.keep_state:
             self.first_moment.zero_()
             self.second_moment.zero_()
             self.counts[0] = 0
         step = int(self.counts[0])
         with matmul_precision(self.precision):
-            for gradient in self._gradients(new):
+            for gradient in self._gradients(q):
                 step += 1
                 if self.optimizer == "adam":
                     gradient = adam_step(gradient, self.first_moment, self.second_moment, step)
@@ -157,83 +160,76 @@ class OptimizedPerturbation(nn.Module):
         self.counts[0] = step
         self.counts[1] += 1
 
-    def _gradients(
-        self, new: Float[Tensor, "classes dim"] | None
-    ) -> Iterator[Float[Tensor, "classes dim"]]:
-        """Yields one gradient per step, at the place the prototypes have reached by then."""
-        if self.pairs == "all":
-            among, towards_new = NearPairs(self.old_threshold), NearPairs(self.new_threshold)
-            for _ in range(self.steps):
-                yield self._all_pairs(self.moved, new, among.gradient, towards_new.gradient)
-            return
-        generator = self.generator or torch.Generator().manual_seed(int(self.counts[1]))
-        batches = -(-self.pairs_per_epoch // self.batch_size)
-        for step in range(self.steps * batches):
-            if self.pairs == "inbatch":
-                yield self._batch_of_classes(new, generator)
-            else:
-                drawn = step % batches * self.batch_size
-                count = min(self.batch_size, self.pairs_per_epoch - drawn)
-                yield self._batch_of_pairs(new, count, generator)
-
-    def _all_pairs(
+    def _gradient(
         self,
         x: Float[Tensor, "rows dim"],
-        new: Float[Tensor, "rows dim"] | None,
-        among: Crowding,
-        towards_new: Crowding,
+        q: Float[Tensor, "rows dim"] | None,
+        among: Among,
+        towards: Towards,
     ) -> Float[Tensor, "rows dim"]:
-        """The gradient of both terms over all ordered pairs of the rows."""
+        r"""The gradient of Eq. 11 in moved prototypes `x`; of Eq. 9 if `q` is None.
+
+        .. math::
+            \frac{\partial L}{\partial x_c} =
+            2 \sum_{j \ne c} \mathbb{1}[x_c^\top x_j > \theta_1]\, x_j +
+            \gamma \sum_{j \ne c} \mathbb{1}[x_c^\top q_j > \theta_2]\, q_j
+
+        The functions `among` and `towards` compute the two sums, over all pairs or some of them.
+        """
         at = F.normalize(x, dim=-1) if self.hinge == "cosine" else x
-        gradient = 2 * among(at, at)
-        if new is not None:
-            gradient += self.new_weight * towards_new(at, new)
+        gradient = among(at)  # (rows, dim)
+        if q is not None:
+            gradient += self.new_weight * towards(at, q)
         return project_out_length(gradient, x) if self.hinge == "cosine" else gradient
 
-    def _batch_of_classes(
-        self, new: Float[Tensor, "classes dim"] | None, generator: torch.Generator
-    ) -> Float[Tensor, "classes dim"]:
-        """The gradient over all pairs among some random classes, 0 for the others."""
+    def _gradients(self, q: Classes | None) -> Iterator[Classes]:
+        """Yields the gradient of each step, at the prototypes as the last step moved them."""
+        if self.pairs == "all":
+            near_old, near_new = NearPairs(self.old_threshold), NearPairs(self.new_threshold)
+            for _ in range(self.steps):
+                yield self._gradient(
+                    self.moved, q, lambda at: 2 * near_old.gradient(at, at), near_new.gradient
+                )
+            return
+
+        # Each epoch of random pairs consists of batches; the last one may be smaller.
+        generator = self.generator or torch.Generator().manual_seed(int(self.counts[1]))
+        for _ in range(self.steps):
+            for first in range(0, self.pairs_per_epoch, self.batch_size):
+                if self.pairs == "inbatch":
+                    yield self._batch_of_classes(q, generator)
+                else:
+                    count = min(self.batch_size, self.pairs_per_epoch - first)
+                    yield self._batch_of_pairs(q, count, generator)
+
+    def _batch_of_classes(self, q: Classes | None, generator: torch.Generator) -> Classes:
+        """The gradient over all pairs among some random classes; 0 for the others."""
         drawn = torch.randperm(len(self.old), generator=generator)[: self.batch_size]
         rows = drawn.to(self.old.device)
-        part = self._all_pairs(
+        part = self._gradient(
             self.moved[rows],
-            None if new is None else new[rows],
-            partial(crowding_gradient, threshold=self.old_threshold),
-            partial(crowding_gradient, threshold=self.new_threshold),
+            None if q is None else q[rows],
+            lambda at: 2 * crowding_gradient(at, at, self.old_threshold),
+            lambda at, q: crowding_gradient(at, q, self.new_threshold),
         )
         return torch.zeros_like(self.old).index_copy(0, rows, part)
 
-    def _batch_of_pairs(
-        self, new: Float[Tensor, "classes dim"] | None, count: int, generator: torch.Generator
-    ) -> Float[Tensor, "classes dim"]:
-        """The gradient over some random pairs, 0 for the classes of none."""
-        x = self.moved
-        at = F.normalize(x, dim=-1) if self.hinge == "cosine" else x
-        rows, others = self._draw_pairs(count, generator)
-        gradient = pair_gradient(at, at, rows, others, self.old_threshold)
-        gradient += pair_gradient(at, at, others, rows, self.old_threshold)
-        if new is not None:
-            others = self._other_than(rows, generator)
-            gradient += self.new_weight * pair_gradient(at, new, rows, others, self.new_threshold)
-        return project_out_length(gradient, x) if self.hinge == "cosine" else gradient
-
-    def _draw_pairs(self, count: int, generator: torch.Generator) -> tuple[Rows, Rows]:
-        """Draws random pairs of different classes."""
+    def _batch_of_pairs(self, q: Classes | None, count: int, generator: torch.Generator) -> Classes:
+        """The gradient over some random pairs; 0 for classes that are in none."""
         rows = torch.randint(len(self.old), (count,), generator=generator).to(self.old.device)
-        return rows, self._other_than(rows, generator)
+        others = self._draw_others(rows, generator)
 
-    def _other_than(self, rows: Rows, generator: torch.Generator) -> Rows:
-        """Draws, for each class, a random other one."""
+        def among(at: Tensor) -> Tensor:
+            of_rows = pair_gradient(at, at, rows, others, self.old_threshold)
+            return of_rows + pair_gradient(at, at, others, rows, self.old_threshold)
+
+        def towards(at: Tensor, q: Tensor) -> Tensor:
+            new = self._draw_others(rows, generator)
+            return pair_gradient(at, q, rows, new, self.new_threshold)
+
+        return self._gradient(self.moved, q, among, towards)
+
+    def _draw_others(self, rows: Rows, generator: torch.Generator) -> Rows:
+        """Draws another random class for each class."""
         others = torch.randint(len(self.old) - 1, rows.shape, generator=generator).to(rows.device)
         return others + (others >= rows)
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"wanted {name} to be one of {', '.join(known)}, but got {value!r}.")
-
-
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"wanted {name} of at least 1, but got {value}.")
