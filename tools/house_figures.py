@@ -1,4 +1,4 @@
-"""Prints size and import figures of a checkout as Markdown.
+"""Prints size, import and start-up figures of a checkout as Markdown.
 
     python tools/house_figures.py ROOT [PYTHON]
 
@@ -13,9 +13,11 @@ import ast
 import io
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -56,6 +58,25 @@ for name in ("old", "new"):
     np.savez(f"{name}.npz", id=ids, label=labels, vector=vector)
     column = pa.FixedSizeListArray.from_arrays(pa.array(vector.ravel()), 8)
     pq.write_table(pa.table({"id": ids, "label": labels, "vector": column}), f"{name}.parquet")
+"""
+
+# Commands that are timed in turns, each beside what it is compared with.
+TURNS = 7
+TIMED = {
+    "nothing": ["-c", "pass"],
+    "nobackfill --help": ["-m", "nobackfill", "--help"],
+    "import torch, pyarrow, typer": ["-c", "import torch, pyarrow, typer"],
+    "evaluate two files of 1,000 x 64": [
+        *("-m", "nobackfill", "evaluate"), *("--old", "old.npz", "--new", "new.npz"),
+    ],
+}  # fmt: skip
+WRITE_TIMED_INPUTS = """
+import numpy as np
+random = np.random.default_rng(0)
+labels = np.arange(1_000) % 50
+for name in ("old", "new"):
+    vector = random.normal(size=(1_000, 64)).astype(np.float32) + np.eye(64)[labels]
+    np.savez(f"{name}.npz", id=np.arange(1_000), label=labels, vector=vector.astype(np.float32))
 """
 
 # Runs a command and writes the names of the loaded modules, however the command ends.
@@ -239,18 +260,46 @@ def journey_table(loaded: dict[str, tuple[int, list[str]]]) -> str:
     return table(("command", "exit code", "nobackfill modules", *WATCHED), rows)
 
 
+def seconds_of_commands(root: Path, python: str) -> dict[str, float]:
+    """Median wall-clock seconds of each command in `TIMED`; the commands take turns."""
+    environment = os.environ | {"PYTHONPATH": str(root / "src")}
+    seconds: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-c", WRITE_TIMED_INPUTS], cwd=folder, check=True)
+        for _ in range(TURNS):
+            for name, arguments in TIMED.items():
+                start = time.perf_counter()
+                subprocess.run(
+                    [python, *arguments], cwd=folder, env=environment, capture_output=True
+                )
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def time_table(seconds: dict[str, float]) -> str:
+    """Start-up times, and how they compare."""
+    nothing, usage, imports, evaluate = (seconds[name] for name in TIMED)
+    rows = [(name, f"{value:.2f}") for name, value in seconds.items()]
+    rows += [
+        ("`--help` beyond nothing", f"{usage - nothing:.2f}"),
+        ("evaluate / imports", f"{evaluate / imports:.2f} x"),
+    ]
+    return table((f"median of {TURNS}", "seconds"), rows)
+
+
 def main() -> None:
     """Prints the figures of the checkout named on the command line."""
     if not 2 <= len(sys.argv) <= 3:
         raise SystemExit(__doc__)
     root = Path(sys.argv[1]).resolve()
-    python = sys.argv[2] if len(sys.argv) == 3 else sys.executable
+    python = os.path.abspath(sys.argv[2]) if len(sys.argv) == 3 else sys.executable
     files = read_sources(root)
     sections = {
         "Size": size_table(files),
         f"The {LONGEST} longest files and functions": longest_tables(files),
         "File names that occur twice or more": repeated_names(files),
         "Modules that a command loads": journey_table(loaded_modules(root, python)),
+        "Start-up": time_table(seconds_of_commands(root, python)),
     }
     print("\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items()))
 
