@@ -74,7 +74,7 @@ def test_a_second_measurement_replaces_the_first_and_others_stay(file):
 @pytest.mark.parametrize(
     ("new", "verdict", "says"),
     [
-        (STRANGER, "not compatible", "Train or fit a model"),
+        (STRANGER, "not compatible", "Keep the old model, or embed the gallery again"),
         (ALIKE, "undecided", "more queries, of more classes"),
     ],
     ids=["worse", "alike"],

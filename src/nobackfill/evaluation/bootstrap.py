@@ -56,10 +56,6 @@ class Interval:
 def in_points(interval: Mapping[str, Any], *, digits: int = 2) -> str:
     """A difference in percentage points, with its interval if it is known.
 
-    Args:
-        interval: Result of `Interval.summary`.
-        digits: Number of decimals.
-
     Example:
         >>> in_points(Interval(0.02, 0.011, 0.03, 0.95, 9).summary(), digits=1)
         '+2.0 (+1.1 to +3.0)'

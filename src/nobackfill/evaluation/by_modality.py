@@ -22,7 +22,6 @@ from nobackfill.evaluation.result import Evaluation, metrics_of
 from nobackfill.evaluation.search import PairVectors, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import (
-    ADVICE,
     Verdict,
     directions_sentence,
     is_between_modalities,
@@ -78,18 +77,19 @@ class ByModality:
             named[f"new_{pair.first}_old_{pair.second}"] = pair.first_to_second
         return named
 
-    def between(self, *verdicts: Verdict) -> list[str]:
-        """Names of the directions between two modalities that have one of these verdicts."""
-        return [
-            name
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdict of each direction between two modalities."""
+        return {
+            name: evaluation.verdict
             for name, evaluation in self.directions.items()
-            if is_between_modalities(name) and evaluation.verdict in verdicts
-        ]
+            if is_between_modalities(name)
+        }
 
     @property
     def verdict(self) -> Verdict:
         """The joint verdict of the directions between two modalities."""
-        return joint_verdict(self.directions[name].verdict for name in self.between(*ADVICE))
+        return joint_verdict(self.verdicts.values())
 
     @property
     def compatible(self) -> bool | None:
@@ -99,9 +99,7 @@ class ByModality:
     @property
     def conclusion(self) -> str:
         """The verdict in a sentence, with what to do."""
-        return directions_sentence(
-            {name: self.directions[name].verdict for name in self.between(*ADVICE)}
-        )
+        return directions_sentence(self.verdicts)
 
     def summary(self) -> dict[str, Any]:
         """The numbers for JSON: fractions, and None for what was not measured."""
@@ -192,25 +190,20 @@ def evaluate_modalities(
 
 def has_something_to_find(plan: SearchPlan) -> bool:
     """Whether any query has a relevant item that is not ignored."""
-    count = len(plan.query_ids)
     return any(
-        bool((plan.is_relevant(first, last) & ~plan.is_ignored(first, last)).any())
-        for first in range(0, count, BLOCK)
-        for last in (min(first + BLOCK, count),)
+        bool((plan.is_relevant(rows) & ~plan.is_ignored(rows)).any())
+        for rows in torch.arange(len(plan.query_ids)).split(BLOCK)
     )
 
 
 def _with_old_new(summary: dict[str, Any], result: Retrieval | None) -> dict[str, Any]:
     """The summary of a direction, with old queries on the new gallery added to the other pairs."""
-    metrics = {} if result is None else {"old_new": metrics_of(result)}
+    metrics = {} if result is None else metrics_of(result)
     return {
         **summary,
-        "old_new": None if result is None else result.mean_average_precision,
-        "metrics": {**summary["metrics"], **metrics},
-        "recall_at_1": {
-            **summary["recall_at_1"],
-            "old_new": None if result is None else result.recall(1),
-        },
+        "old_new": metrics.get("map"),
+        "metrics": {**summary["metrics"], **({"old_new": metrics} if metrics else {})},
+        "recall_at_1": {**summary["recall_at_1"], "old_new": metrics.get("recall_at_1")},
     }
 
 

@@ -178,11 +178,9 @@ def _shares(evaluation: Evaluation, name: str, pairs: list[_ClassPair]) -> list[
         confused = 0
         for rows in pair.queries.split(rows_per_block(8 * len(pair.gallery))):
             is_own = query_labels[rows, None] == gallery_labels[pair.gallery]
-            is_ignored = torch.stack(
-                [plan.is_ignored(row, row + 1)[0, pair.gallery] for row in rows.tolist()]
-            )
+            ignored = [plan.is_ignored(row)[:, pair.gallery] for row in rows.split(1)]
             confused += int(
-                is_confused(query[rows.to(query.device)], stored, is_own, is_ignored).sum()
+                is_confused(query[rows.to(query.device)], stored, is_own, torch.cat(ignored)).sum()
             )
         shares.append(confused / len(pair.queries))
     return shares

@@ -7,14 +7,9 @@ from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.notes import check_new_queries
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.result import Evaluation
+from nobackfill.evaluation.verdict import ADVICE, as_sentence
 from nobackfill.vectors.records import record_of, space_of
 from nobackfill.vectors.space import CompatibleWith, Space, write_record
-
-WHAT_TO_DO = {
-    "not compatible": "Train or fit a model against these vectors (`nobackfill train`, `nobackfill "
-    "fit`), or embed the gallery again",
-    "undecided": "Evaluate with more queries, of more classes",
-}
 
 
 def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleWith:
@@ -81,9 +76,7 @@ def metric_of(evaluation: Evaluation) -> str:
 def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
     """The reason why a model cannot be declared compatible; None if it can.
 
-    Args:
-        evaluation: Evaluation of the model.
-        written: Whether a negative verdict was written into the record (`declare_measured`).
+    With `written`, a negative verdict was written into its record.
     """
     if evaluation.verdict == "compatible":
         return None
@@ -95,17 +88,14 @@ def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
     return (
         f"the model cannot be declared compatible, as the verdict is {evaluation.verdict}: new/old "
         f"has {metric} {new:.4f} and old/old {old:.4f}, a difference of {gain} points. {record}. "
-        f"{WHAT_TO_DO[evaluation.verdict]}."
+        f"{as_sentence(ADVICE[evaluation.verdict])}"
     )
 
 
 def check_declarable(model: Path, old: Space | None, query: Space | None) -> Space:
     """Raises if a model cannot be declared whatever the verdict; returns the space of its record.
 
-    Args:
-        model: Run, head or file of vectors.
-        old: Space of the old gallery.
-        query: Space of the queries on it.
+    Returns the space of its record.
     """
     _declared(old, "old vectors")
     queries, space = _declared(query, "new queries"), space_of(model)

@@ -110,9 +110,7 @@ class Findings:
 def findings_of(evaluation: Evaluation, *, columns: Sequence[str] | None = None) -> Findings:
     """Measures everything that the report of an upgrade shows.
 
-    Args:
-        evaluation: Result of `evaluate`.
-        columns: Columns to slice by; by default `label` and all others with few enough values.
+    By default, queries are sliced by `label` and all columns with few enough values.
     """
     comparison = compare(evaluation)
     missing = _missing(evaluation)

@@ -14,9 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nobackfill.core.config import suggest
-from nobackfill.errors import ConfigError, DataError
-from nobackfill.ops.nearest import check_finite, rows_per_block
+from nobackfill.ops.nearest import rows_per_block
 
 MOST_ROWS = 10_000  # rows whose pairs `uniformity` compares
 FEWEST_ROWS = 10  # fewer rows are too few for t-SNE
@@ -159,9 +157,7 @@ def similarity_histogram(
         >>> histogram.pairs, histogram.counts["old"].tolist(), histogram.counts["new"].tolist()
         (1, [0, 0, 0, 1], [1, 0, 0, 0])
     """
-    if bins < 1:
-        raise ConfigError(f"a histogram needs at least one bin, but bins is {bins}.")
-    classes = _classes_of_all(prototypes, alike_in)
+    classes = len(next(iter(prototypes.values())))
     unit = {name: _unit(rows) for name, rows in prototypes.items()}
     block = block or rows_per_block(sum(u.element_size() for u in unit.values()) * classes)
     edges = (2 * torch.arange(bins + 1, dtype=torch.float64) - bins) / bins  # exact at 0
@@ -187,21 +183,6 @@ def similarity_histogram(
         for sums in (total, below)
     )
     return SimilarityHistogram(tuple(alike_in), pairs, edges, counts, mean, below_zero)
-
-
-def _classes_of_all(prototypes: Mapping[str, Float[Tensor, "_ _"]], alike_in: Sequence[str]) -> int:
-    """The number of classes; raises if spaces differ in it, or if a space is missing."""
-    for name in alike_in:
-        if name not in prototypes:
-            raise ConfigError(f"no prototypes of the space `{name}`. {suggest(name, prototypes)}")
-    sizes = {name: len(rows) for name, rows in prototypes.items()}
-    if len(set(sizes.values())) != 1 or not all(sizes.values()):
-        counts = ", ".join(f"{size} of {name}" for name, size in sizes.items()) or "none"
-        raise DataError(
-            f"a histogram needs prototypes of the same classes in every space, but got {counts}. "
-            f"Take the class means of the same items under each model."
-        )
-    return next(iter(sizes.values()))
 
 
 def _unit(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
@@ -242,9 +223,6 @@ Layout = Literal["tsne", "pca"]
 
 def on_a_plane(
     parts: Mapping[str, Float[Tensor, "_ _"]],
-    *,
-    seed: int = 0,
-    kind: str = "auto",
 ) -> tuple[Layout, dict[str, Float[Tensor, "_ 2"]]]:
     r"""Lays out vectors of one space in two dimensions, all parts together.
 
@@ -256,57 +234,32 @@ def on_a_plane(
         q_{ij} \propto (1 + \lVert y_i - y_j \rVert^2)^{-1},
 
     with :math:`\sigma_i` such that a row has about 30 neighbours, or a third of the others if that
-    is less. PCA: :math:`y = (u - \bar u) V`, with `V` of `principal_plane`. Fewer than 10 rows, and
-    rows that are all equal, are always laid out by PCA.
+    is less. PCA: :math:`y = (u - \bar u) V`, with `V` of `principal_plane`. It is used if openTSNE
+    is not installed, and for fewer than 10 rows and rows that are all equal.
 
     Args:
         parts: Rows of one space by name, such as items and prototypes. They are normalised.
-        seed: Random seed of t-SNE. The same seed gives the same points on the same machine.
-        kind: "tsne" (requires the extra `tsne`), "pca", or "auto": t-SNE if it is installed.
 
     Returns:
         The layout, "tsne" or "pca", and the points of each part, on the CPU.
     """
-    if kind not in ("tsne", "pca", "auto"):
-        raise ConfigError(f"unknown layout `{kind}`. {suggest(kind, ('tsne', 'pca', 'auto'))}")
-    package = None if kind == "pca" else _open_tsne()
-    if kind == "tsne" and package is None:
-        raise ConfigError(
-            "openTSNE is not installed. Install it by `pip install 'nobackfill[tsne]'`, or choose "
-            "the layout `pca`."
-        )
-    unit = _one_space(parts)
+    unit = _unit(torch.cat([rows.detach().cpu() for rows in parts.values()]))
     enough = len(unit) >= FEWEST_ROWS and unit.shape[1] >= 2 and bool((unit != unit[0]).any())
-    layout: Layout = "pca" if package is None or not enough else "tsne"
-    if package is None or not enough:
+    package = _open_tsne() if enough else None
+    layout: Layout = "pca" if package is None else "tsne"
+    if package is None:
         center, plane = principal_plane(unit)
         points = (unit - center) @ plane
     else:
         tsne = package.TSNE(
             perplexity=min(PERPLEXITY, (len(unit) - 1) / 3),
             metric="euclidean",  # on unit vectors the same order as cosines
-            random_state=seed,
+            random_state=0,
             n_jobs=1,  # more threads would add in another order each time
         )
         points = torch.as_tensor(tsne.fit(unit.numpy()).__array__(), dtype=unit.dtype)
     pieces = points.split([len(rows) for rows in parts.values()])
     return layout, dict(zip(parts, pieces, strict=True))
-
-
-def _one_space(parts: Mapping[str, Float[Tensor, "_ _"]]) -> Float[Tensor, "rows dim"]:
-    """All rows in one matrix, of unit length."""
-    dims = {name: rows.shape[1] for name, rows in parts.items()}
-    if len(set(dims.values())) > 1:
-        listed = ", ".join(f"{name} {dim}" for name, dim in dims.items())
-        raise DataError(
-            f"a layout needs vectors of one space, but their dimensions differ: {listed}. Lay out "
-            f"each space by itself."
-        )
-    if not any(len(rows) for rows in parts.values()):
-        raise DataError("a layout needs vectors, but there are none. Pass at least one row.")
-    for name, rows in parts.items():
-        check_finite(rows, f"`{name}`")
-    return _unit(torch.cat([rows.detach().cpu() for rows in parts.values()]))
 
 
 def _open_tsne() -> ModuleType | None:

@@ -9,11 +9,10 @@ import torch
 from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
-from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.protocols import Protocol, protocol_named
 from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
-from nobackfill.evaluation.search import nothing_relevant, search_as_planned
+from nobackfill.evaluation.search import PairVectors, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
 
@@ -230,37 +229,18 @@ def mean_average_precision(
     """MAP of one model's queries on another model's gallery.
 
     A query with more dimensions than the gallery is compared by its first dimensions.
-
-    Args:
-        plan: Queries, gallery and relevant items of the search.
-        protocol: Rules of the search.
-        query: Vectors of the model of the queries.
-        gallery: Vectors of the model of the gallery.
-        device: Device of the search.
     """
     if query.dim < gallery.dim:
         raise SpaceMismatch(
             f"queries need at least the gallery's {gallery.dim} dimensions, but they have "
             f"{query.dim}. Compare models whose number of dimensions stays the same, or grows."
         )
-    result = search_as_planned(
-        plan,
-        protocol,
-        rows_of(query, plan.query_ids)[:, : gallery.dim].to(device),
-        rows_of(gallery, plan.gallery_ids).to(device),
-    )
-    if not result.num_relevant.any():
-        raise DataError(nothing_relevant(plan))
-    return result.mean_average_precision
+    pair = PairVectors(plan, {"pair": (query, gallery, gallery.dim)}, device)["pair"]
+    return search_as_planned(plan, protocol, *pair).mean_average_precision
 
 
 def check_names(names: Sequence[str], independent: Iterable[str] = ()) -> None:
-    """Raises if names of models are not unique, or if an independent model has an unknown name.
-
-    Args:
-        names: Names of the models, the oldest first.
-        independent: Names of the models that have an independent model.
-    """
+    """Raises if names of models are not unique, or if an independent model has an unknown name."""
     if len(names) < 2:
         raise ConfigError(
             f"a matrix needs at least two models, the oldest first, but got {len(names)}. One "

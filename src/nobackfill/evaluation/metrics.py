@@ -317,13 +317,7 @@ def check_settings(at: int | None, area: str) -> None:
 def unit(
     vectors: Float[Tensor, "rows dim"], name: str, length: Float[Tensor, "rows 1"] | None = None
 ) -> Float[Tensor, "rows dim"]:
-    """Normalises each row to length 1; raises if a row is zero.
-
-    Args:
-        vectors: One vector per row.
-        name: Name of the vectors in errors.
-        length: Result of `length_of`, if it is known.
-    """
+    """Normalises each row to length 1; raises if a row is zero."""
     length = length_of(vectors) if length is None else length
     shortest, longest = torch.stack(length.aminmax()).tolist()  # one synchronisation of a GPU
     if not math.isfinite(longest):

@@ -137,11 +137,7 @@ def half_done(
 ) -> Scores:
     """Scores on a half-migrated gallery: of new queries on new vectors, of `query` on old ones.
 
-    Args:
-        part: Items that query each other.
-        query: Queries for the old vectors.
-        is_new: Marks the items that have been embedded again.
-        scales: Scales of the scores on old and on new vectors.
+    Items that are new have been embedded again; scales are those of old and of new vectors.
     """
     old, new = on_old(part, query), on_new(part)
     return lambda rows: mixed(old(rows), new(rows), is_new, scales)

@@ -38,15 +38,7 @@ class Overlap:
 
 
 def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -> Overlap | None:
-    """Counts the items of a search that a head was fitted on.
-
-    Args:
-        files: New vectors, whose column `fitted` marks the items that the head was fitted on.
-        query_ids: Ids of the queries.
-        gallery_ids: Ids of the gallery items.
-
-    Returns:
-        The counts; None if no file has the column.
+    """Counts the items of a search that a head was fitted on; None if no file marks them.
 
     Example:
         >>> import torch

@@ -90,11 +90,7 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Compares old and new results query by query.
-
-    Args:
-        evaluation: Result of `evaluate`.
-    """
+    """Compares old and new results query by query."""
 
     evaluation: Evaluation
 
@@ -109,9 +105,7 @@ class Comparison:
     def slices(self, column: str = "label", *, smallest: int = 1) -> list[Slice]:
         """The results of the queries with each value of a column, the worst first.
 
-        Args:
-            column: `label`, or any other column of the files.
-            smallest: Smallest number of queries of a slice.
+        A slice has at least `smallest` queries.
         """
         evaluation = self.evaluation
         columns = evaluation.query_columns
@@ -168,10 +162,7 @@ class Comparison:
         same, different = [], []
         for rows in torch.arange(0, len(query), every).split(max(1, BLOCK // len(gallery))):
             cosine = (query[rows.to(query.device)] @ gallery.T).cpu()
-            relevant, ignored = (
-                torch.cat([marks(row, row + 1) for row in rows.tolist()])
-                for marks in (plan.is_relevant, plan.is_ignored)
-            )
+            relevant, ignored = plan.is_relevant(rows), plan.is_ignored(rows)
             same.append(cosine[relevant & ~ignored])
             different.append(cosine[~relevant & ~ignored])
         return torch.cat(same), torch.cat(different)
@@ -193,7 +184,7 @@ class Comparison:
         top: list[Int[Tensor, " found"]] = []
         for block in torch.tensor(rows, dtype=torch.int64).split(rows_per_block(4 * len(gallery))):
             cosine = (query[block.to(query.device)] @ gallery.T).cpu()
-            ignored = torch.cat([plan.is_ignored(row, row + 1) for row in block.tolist()])
+            ignored = plan.is_ignored(block)
             best = best_by_partition(cosine.masked_fill_(ignored, -torch.inf), min(k, len(gallery)))
             top += [
                 places[: int((~is_ignored).sum())]
@@ -239,7 +230,7 @@ class Comparison:
     ) -> Flipped:
         """The change of a query, from the gallery rows of its first results."""
         evaluation = self.evaluation
-        right = evaluation.plan.is_relevant(row, row + 1)[0]
+        right = evaluation.plan.is_relevant(torch.tensor([row]))[0]
         return Flipped(
             query=evaluation.query_ids[row].item(),
             rank_before=int(evaluation.old_old.first_hit[row]),
@@ -252,11 +243,7 @@ class Comparison:
 
 
 def compare(evaluation: Evaluation) -> Comparison:
-    """Compares old and new results query by query.
-
-    Args:
-        evaluation: Result of `evaluate`.
-    """
+    """Compares old and new results query by query."""
     return Comparison(evaluation)
 
 

@@ -73,22 +73,22 @@ class SearchPlan:
         digest.update(json.dumps([self.relevant, self.ignored]).encode())
         return digest.hexdigest()[:16]
 
-    def is_relevant(self, first: int, last: int) -> Bool[Tensor, "block gallery"]:
-        """Marks the relevant gallery items of queries `first` to `last - 1`."""
+    def is_relevant(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "rows gallery"]:
+        """Marks the relevant gallery items of some queries."""
         if self.relevant is not None:
-            return _marks(self.relevant[first:last], len(self.gallery_ids))
+            return _marks([self.relevant[row] for row in rows.tolist()], len(self.gallery_ids))
         assert self.query_labels is not None
         assert self.gallery_labels is not None
-        return self.query_labels[first:last, None] == self.gallery_labels[None]
+        return self.query_labels[rows, None] == self.gallery_labels
 
-    def is_ignored(self, first: int, last: int) -> Bool[Tensor, "block gallery"]:
-        """Marks the ignored gallery items of queries `first` to `last - 1`."""
-        lists = [[]] * (last - first) if self.ignored is None else self.ignored[first:last]
+    def is_ignored(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "rows gallery"]:
+        """Marks the ignored gallery items of some queries."""
+        lists = [[] if self.ignored is None else self.ignored[row] for row in rows.tolist()]
         ignored = _marks(lists, len(self.gallery_ids))
         if self.query_camera is not None:
             assert self.gallery_camera is not None
-            same_camera = self.query_camera[first:last, None] == self.gallery_camera[None]
-            ignored |= same_camera & self.is_relevant(first, last)
+            same_camera = self.query_camera[rows, None] == self.gallery_camera
+            ignored |= same_camera & self.is_relevant(rows)
         return ignored
 
 
@@ -190,13 +190,7 @@ def plan_upgrade(
 ) -> SearchPlan:
     """Plans a search over an old and a new file; raises if new queries do not fit the old gallery.
 
-    Args:
-        old: Old vectors: the stored gallery.
-        new_query: New query vectors.
-        new_gallery: New gallery vectors, usually the same file.
-        protocol: Rules of the search.
-        intersect: Whether to leave out items that only one file has, instead of raising an error.
-        ground_truth: Relevant items of each query, in place of labels.
+    New gallery vectors are usually in the same file as new queries.
     """
     dim = new_query.compatible_dim or new_query.dim
     if dim != old.dim:

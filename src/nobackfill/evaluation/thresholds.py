@@ -59,9 +59,7 @@ def similarities(
 ) -> list[Similarities]:
     """Histograms and thresholds of every pair of models, old/old first.
 
-    Args:
-        comparison: Result of `compare`.
-        false_accepts: Shares of pairs of different classes that may pass a threshold.
+    False accepts are shares of the pairs of different classes.
     """
     results: list[Similarities] = []
     old: tuple[Threshold, ...] = ()

@@ -12,7 +12,7 @@ Verdict = Literal["compatible", "not compatible", "undecided"]
 ADVICE: dict[Verdict, str] = {
     "compatible": "it may go live today, without embedding the gallery again",
     "not compatible": "keep the old model, or embed the gallery again",
-    "undecided": "Evaluate with more queries, of more classes",
+    "undecided": "evaluate with more queries, of more classes",
 }
 DIRECTION = re.compile(r"(?:(?P<test>.+)_)?(?P<direction>(?:image|text)_to_(?:image|text))")
 TOP_METRICS = {"recall_at_1": "Recall@1", "ndcg_at_10": "nDCG@10"}
@@ -24,12 +24,8 @@ def verdict_sentence(
 ) -> str:
     """The verdict of an upgrade in a sentence, with what to do.
 
-    Args:
-        verdict: Verdict of the evaluation.
-        gain: Change of mAP with its interval, such as "+2.0 (+1.1 to +3.0)".
-        where: Directions of the search, such as "from text to image".
-        doubts: Directions that are undecided, if not all are.
-        unchanged: Whether the interval is 0 to 0.
+    `where` and `doubts` are directions: those searched, and those undecided if not all are. With
+    `unchanged`, the interval is 0 to 0.
 
     Example:
         >>> verdict_sentence("not compatible", "-1.2 (-2.0 to -0.4)")
@@ -42,15 +38,13 @@ def verdict_sentence(
     if verdict == "undecided" and unchanged:
         return f"{finding}: nothing changes."
     if verdict == "undecided":
-        return f"{finding}, which may be chance{doubts and ' ' + doubts}. {ADVICE[verdict]}."
+        finding = f"{finding}, which may be chance{doubts and ' ' + doubts}."
+        return f"{finding} {as_sentence(ADVICE[verdict])}"
     return f"{finding}: {ADVICE[verdict]}."
 
 
 def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
     """The joint verdict of several directions in a sentence, with what to do.
-
-    Args:
-        verdicts: Verdict of each direction between two modalities, by its name.
 
     Example:
         >>> directions_sentence({"text_to_image": "compatible", "image_to_text": "undecided"})
@@ -60,14 +54,19 @@ def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
         return "No direction between two modalities was measured."
     joint = joint_verdict(verdicts.values())
     where = ", ".join(from_to(name) for name, verdict in verdicts.items() if verdict == joint)
-    advice = ADVICE[joint][0].upper() + ADVICE[joint][1:]
+    advice = as_sentence(ADVICE[joint])
     return {
         "compatible": f"On the stored gallery new queries do better than old ones {where}.",
         "not compatible": f"On the stored gallery new queries do worse than old ones {where}. "
-        f"{advice}.",
+        f"{advice}",
         "undecided": f"What new queries change on the stored gallery may be chance {where}. "
-        f"{advice}.",
+        f"{advice}",
     }[joint]
+
+
+def as_sentence(text: str) -> str:
+    """A clause as a sentence of its own."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
@@ -75,10 +74,6 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
 
     The verdict depends on mAP, which covers whole rankings. It can rise while Recall@1 or nDCG@10
     fall, or while more queries lose their first hit than gain one.
-
-    Args:
-        summary: Result of `Evaluation.summary`.
-        where: Direction of the search, such as "from text to image".
 
     Example:
         >>> before, after = ({"recall_at_1": one, "ndcg_at_10": 0.2} for one in (0.3, 0.25))
@@ -121,11 +116,7 @@ def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def directions_of(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The summaries of each direction of a run's first test; empty for a run of images alone.
-
-    Args:
-        summary: Content of the run's `evaluation.json`.
-    """
+    """The summaries of each direction of a run's first test; empty for a run of images alone."""
     if "direction" not in summary:
         return {}
     test, first = _parts(summary["direction"])
@@ -165,9 +156,6 @@ def over_directions(summary: Mapping[str, Any]) -> dict[str, Any]:
 
     The key `verdicts` holds the verdict of each direction. The summary of a run of images alone
     is returned as it is.
-
-    Args:
-        summary: Content of the run's `evaluation.json`.
     """
     directions = directions_of(summary)
     if not directions:
@@ -188,9 +176,6 @@ def is_compatible(verdict: Verdict) -> bool | None:
 
 def run_sentence(summary: Mapping[str, Any]) -> str:
     """The result of a run: mAP in each direction that counts, and the joint verdict.
-
-    Args:
-        summary: Content of the run's `evaluation.json`.
 
     Example:
         >>> run_sentence({"old_old": 0.2, "new_old": 0.3, "new_new": 0.4, "verdict": "compatible"})

@@ -1,4 +1,4 @@
-"""What queries find in a gallery of which some items have been embedded again."""
+"""Results of queries in a gallery of which some items have been embedded again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,25 +21,18 @@ from nobackfill.vectors import Vectors
 
 @dataclass(frozen=True, eq=False)
 class Halves:
-    """The same queries and gallery twice, in vectors of unit length.
+    """The same queries and gallery twice, in vectors of unit length."""
 
-    Attributes:
-        query_old: Queries, as they ask what is still old.
-        gallery_old: The stored vectors.
-        query_new: Queries, as they ask what has been embedded again.
-        gallery_new: New vectors of the same items.
-    """
-
-    query_old: Float[Tensor, "query old_dim"]
+    query_old: Float[Tensor, "query old_dim"]  # queries for items that are still old
     gallery_old: Float[Tensor, "gallery old_dim"]
-    query_new: Float[Tensor, "query new_dim"]
+    query_new: Float[Tensor, "query new_dim"]  # queries for items that were embedded again
     gallery_new: Float[Tensor, "gallery new_dim"]
 
     @classmethod
     def of(
         cls, plan: SearchPlan, old: Vectors, new: Vectors, query_for_old: Vectors, device: str
     ) -> "Halves":
-        """Takes them from files; of queries only what meets older galleries asks the old half."""
+        """Reads them from files; `compatible_dim` of the queries searches the old half."""
         dim = query_for_old.compatible_dim
         return cls(
             _unit(rows_of(query_for_old, plan.query_ids)[:, :dim], device),
@@ -50,7 +43,7 @@ class Halves:
 
 
 def scales_of(plan: SearchPlan, halves: Halves) -> tuple[Scale, Scale]:
-    """Scales of the scores on the old and on the new half, from a sample of queries."""
+    """Returns the scales of the scores on the old and on the new half, from a sample of queries."""
     assert plan.query_labels is not None
     assert plan.gallery_labels is not None
     rows = every_so_many(torch.arange(len(plan.query_ids)))
@@ -71,36 +64,36 @@ def precision_when(
     scales: tuple[Scale, Scale] | None,
     watch: Callable[[int], None] = lambda done: None,
 ) -> Float[np.ndarray, "cases query"]:
-    """The average precision of each query, in each case of which items have been embedded again.
+    """Returns the average precision of each query if some items have been embedded again.
 
     Args:
-        plan: Who asks, who is searched, and what counts as found.
+        plan: Queries, gallery and relevance.
         halves: Their vectors.
-        is_new: The cases.
+        is_new: Cases of which items have been embedded again.
         scales: Scales of the old and of the new half; see `mixed`.
-        watch: Told how many queries are done.
+        watch: Callback that receives the number of queries that are done.
     """
     assert plan.query_labels is not None
     assert plan.gallery_labels is not None
     relevance = lists_by_label(plan.query_labels.numpy(), plan.gallery_labels.numpy())
-    found, device = [], halves.gallery_old.device
+    blocks, device = [], halves.gallery_old.device
     is_new = is_new.to(device)
     number = len(plan.query_ids)
     block = rows_per_block(16 * len(plan.gallery_ids))
     for first in range(0, number, block):
         last = min(first + block, number)
-        ignored = plan.is_ignored(first, last).to(device)
+        ignored = plan.is_ignored(torch.arange(first, last)).to(device)
         on_old = halves.query_old[first:last] @ halves.gallery_old.T
         on_new = halves.query_new[first:last] @ halves.gallery_new.T
-        on_old, on_new = (one.masked_fill(ignored, -torch.inf) for one in (on_old, on_new))
+        on_old, on_new = (scores.masked_fill(ignored, -torch.inf) for scores in (on_old, on_new))
         part = []
         for case in is_new:
             score = mixed(on_old, on_new, case, scales)
             ranks, count = sorted_ranks(score, *relevance.pairs(first, last))
             part.append(average_precision(ranks.cpu(), count.cpu()))
-        found.append(torch.stack(part))
+        blocks.append(torch.stack(part))
         watch(last)
-    return torch.cat(found, dim=1).numpy()
+    return torch.cat(blocks, dim=1).numpy()
 
 
 def _unit(vectors: Float[Tensor, "rows dim"], device: str) -> Float[Tensor, "rows dim"]:
@@ -111,7 +104,7 @@ def _unit(vectors: Float[Tensor, "rows dim"], device: str) -> Float[Tensor, "row
 def cases(
     rows: Mapping[str, Int[Tensor, " gallery"]], shares: Sequence[float], number: int
 ) -> Bool[Tensor, "cases gallery"]:
-    """Which items are new: none, all, then of each order at each share between."""
+    """Returns which items are new: none, all, then those of each order at each share between."""
     cases = [torch.zeros(number, dtype=torch.bool), torch.ones(number, dtype=torch.bool)]
     for order in rows.values():
         place = torch.empty(number, dtype=torch.int64)
@@ -121,13 +114,17 @@ def cases(
 
 
 def by_order(
-    found: Float[np.ndarray, "cases query"], names: Sequence[str], shares: Sequence[float]
+    precision: Float[np.ndarray, "cases query"], names: Sequence[str], shares: Sequence[float]
 ) -> dict[str, Float[np.ndarray, "share query"]]:
-    """What `cases` came to, of each order from none to all."""
+    """Splits the results of `cases` by order, from no new item to all."""
     between = len(shares) - 2
     return {
         name: np.concatenate(
-            [found[:1], found[2 + place * between : 2 + (place + 1) * between], found[1:2]]
+            [
+                precision[:1],
+                precision[2 + place * between : 2 + (place + 1) * between],
+                precision[1:2],
+            ]
         )
         for place, name in enumerate(names)
     }
