@@ -20,21 +20,13 @@ FEWEST_GROUPS = 8  # intervals of fewer classes are too narrow
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its confidence interval.
+    """A mean and its confidence interval."""
 
-    Attributes:
-        mean: Measured mean.
-        low: Lower end; NaN if there are too few classes.
-        high: Upper end; NaN if there are too few classes.
-        confidence: Confidence, such as 0.95.
-        groups: Number of classes.
-    """
-
-    mean: float
-    low: float
-    high: float
-    confidence: float
-    groups: int
+    mean: float  # measured mean
+    low: float  # lower end; NaN if there are too few classes
+    high: float  # upper end; NaN if there are too few classes
+    confidence: float  # confidence, such as 0.95
+    groups: int  # number of classes
 
     def summary(self) -> dict[str, float | int | None]:
         """The numbers for JSON: None for unknown ends."""

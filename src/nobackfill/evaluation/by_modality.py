@@ -48,20 +48,15 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ByModality:
-    """The evaluations of all directions.
+    """The evaluations of all directions."""
 
-    Attributes:
-        directions: Evaluation of each direction by its name, such as `text_to_image`; directions
-            between two modalities come first.
-        old_new: Old queries on the new gallery in each direction; None if not comparable.
-        gap_pairs: Gaps between every two modalities.
-        notes: Notes for the reader of the results.
-    """
-
+    # evaluation of each direction by its name, such as `text_to_image`: those between two
+    # modalities come first
     directions: Mapping[str, Evaluation]
+    # old queries on the new gallery in each direction; None if not comparable
     old_new: Mapping[str, Retrieval | None]
-    gap_pairs: tuple[Gap, ...]
-    notes: tuple[str, ...] = ()
+    gap_pairs: tuple[Gap, ...]  # gaps between every two modalities
+    notes: tuple[str, ...] = ()  # notes for the reader of the results
 
     @property
     def gaps(self) -> dict[str, float | None]:

@@ -23,26 +23,17 @@ class ConfusedPair:
 
     A query is confused if an item of the other class scores at least as high as the best of its
     own, among the items of these two classes that it does not ignore.
-
-    Attributes:
-        one: Label of the first class.
-        other: Label of the second class.
-        queries: Number of queries of both classes that have a relevant item.
-        old_cosine: Cosine of the class means of the old gallery.
-        new_cosine: Cosine of the class means of the new gallery; None if it was not measured.
-        old_old: Share of the queries that the old model confuses.
-        new_old: Share that new queries confuse on the old gallery.
-        new_new: Share after a full backfill; None if it was not measured.
     """
 
-    one: Any
-    other: Any
-    queries: int
-    old_cosine: float
+    one: Any  # label of the first class
+    other: Any  # label of the second class
+    queries: int  # number of queries of both classes that have a relevant item
+    old_cosine: float  # cosine of the class means of the old gallery
+    # cosine of the class means of the new gallery; None if it was not measured
     new_cosine: float | None
-    old_old: float
-    new_old: float
-    new_new: float | None
+    old_old: float  # share of the queries that the old model confuses
+    new_old: float  # share that new queries confuse on the old gallery
+    new_new: float | None  # share after a full backfill; None if it was not measured
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,63 +28,39 @@ NOT_SLICED = {"split", "is_query", "is_gallery", "text", "path"}
 
 @dataclass(frozen=True)
 class SpaceFacts:
-    """Geometry of a gallery.
+    """Geometry of a gallery."""
 
-    Attributes:
-        spread: Standard deviation of the cosines between class means; NaN with a single class.
-        spread_centred: The same after subtracting the mean of the class means.
-        uniformity: Uniformity of the items on the sphere; lower is more even.
-    """
-
-    spread: float
-    spread_centred: float
-    uniformity: float
+    spread: float  # standard deviation of the cosines between class means; NaN with a single class
+    spread_centred: float  # the same after subtracting the mean of the class means
+    uniformity: float  # uniformity of the items on the sphere; lower is more even
 
 
 @dataclass(frozen=True, eq=False)
 class PlaneMap:
-    """Classes of the old gallery and queries on it, laid out together in two dimensions.
+    """Classes of the old gallery and queries on it, laid out together in two dimensions."""
 
-    Attributes:
-        kind: "tsne" or "pca".
-        names: Names of the classes.
-        points: Points of each part: `gallery`, `old` and `new` (queries), and `means`.
-        classes: Classes of the points of each part, as indices of `names`.
-    """
-
-    kind: str
-    names: Sequence[str]
+    kind: str  # "tsne" or "pca"
+    names: Sequence[str]  # names of the classes
+    # points of each part: `gallery`, `old` and `new` (queries), and `means`
     points: Mapping[str, NDArray[Any]]
-    classes: Mapping[str, NDArray[Any]]
+    classes: Mapping[str, NDArray[Any]]  # classes of the points of each part, as indices of `names`
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All measurements of an upgrade.
+    """All measurements of an upgrade."""
 
-    Attributes:
-        evaluation: Evaluation of the upgrade.
-        lost: Queries that lose their first hit, the worst first.
-        won: Queries that gain a first hit.
-        slices: Results of the queries with each value of a column, by column.
-        smallest: Smallest number of queries of a slice.
-        confused: Pairs of classes that the old space confuses.
-        similarities: Cosines and thresholds of each pair of models.
-        spaces: Geometry of each gallery.
-        map: Layout of some classes; None without classes.
-        not_measured: Missing measurements, with reasons.
-    """
-
-    evaluation: Evaluation
-    lost: Sequence[Flipped]
-    won: Sequence[Flipped]
+    evaluation: Evaluation  # evaluation of the upgrade
+    lost: Sequence[Flipped]  # queries that lose their first hit, the worst first
+    won: Sequence[Flipped]  # queries that gain a first hit
+    # results of the queries with each value of a column, by column
     slices: Mapping[str, Sequence[Slice]]
-    smallest: int
-    confused: Sequence[ConfusedPair]
-    similarities: Sequence[Similarities]
-    spaces: Mapping[str, SpaceFacts]
-    map: PlaneMap | None
-    not_measured: Sequence[str] = field(default_factory=tuple)
+    smallest: int  # smallest number of queries of a slice
+    confused: Sequence[ConfusedPair]  # pairs of classes that the old space confuses
+    similarities: Sequence[Similarities]  # cosines and thresholds of each pair of models
+    spaces: Mapping[str, SpaceFacts]  # geometry of each gallery
+    map: PlaneMap | None  # layout of some classes; None without classes
+    not_measured: Sequence[str] = field(default_factory=tuple)  # missing measurements, with reasons
 
     def summary(self) -> dict[str, Any]:
         """The measurements for JSON."""

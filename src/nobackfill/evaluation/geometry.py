@@ -109,23 +109,16 @@ def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None)
 
 @dataclass(frozen=True, eq=False)
 class SimilarityHistogram:
-    """Cosines of selected pairs of classes in several spaces. All tensors are on the CPU.
+    """Cosines of selected pairs of classes in several spaces. All tensors are on the CPU."""
 
-    Attributes:
-        alike_in: Spaces in which every selected pair has a cosine above 0.
-        pairs: Number of selected pairs.
-        edges: Edges of the bins, from -1 to 1.
-        counts: Number of pairs in each bin, by space. A bin includes its lower edge; the last one
-            includes both.
-        mean: Mean cosine, by space; NaN if there is no pair.
-        below_zero: Share of pairs with a cosine below 0, by space; NaN if there is no pair.
-    """
-
-    alike_in: tuple[str, ...]
-    pairs: int
-    edges: Float[Tensor, " edges"]
+    alike_in: tuple[str, ...]  # spaces in which every selected pair has a cosine above 0
+    pairs: int  # number of selected pairs
+    edges: Float[Tensor, " edges"]  # edges of the bins, from -1 to 1
+    # Number of pairs in each bin, by space. A bin includes its lower edge; the last one
+    # includes both
     counts: Mapping[str, Int[Tensor, " bins"]]
-    mean: Mapping[str, float]
+    mean: Mapping[str, float]  # mean cosine, by space; NaN if there is no pair
+    # share of pairs with a cosine below 0, by space; NaN if there is no pair
     below_zero: Mapping[str, float]
 
 

@@ -19,23 +19,15 @@ from nobackfill.vectors import Vectors
 
 @dataclass(frozen=True)
 class UpgradeScores:
-    """The P-scores of an upgrade, and the values that they are computed from.
+    """The P-scores of an upgrade, and the values that they are computed from."""
 
-    Attributes:
-        scores: P-scores; None if there are none.
-        old_old: mAP of a model on its own gallery, used as M(o,o).
-        old_old_of: Name of that model.
-        independent: mAP of an independent model on its own gallery, used as M*, if there is one.
-        independent_of: Name of that model.
-        reason: Reason why there are no scores.
-    """
-
-    scores: PScores | None
-    old_old: float
-    old_old_of: str
+    scores: PScores | None  # P-scores; None if there are none
+    old_old: float  # mAP of a model on its own gallery, used as M(o,o)
+    old_old_of: str  # name of that model
+    # mAP of an independent model on its own gallery, used as M*, if there is one
     independent: float | None
-    independent_of: str | None
-    reason: str | None = None
+    independent_of: str | None  # name of that model
+    reason: str | None = None  # reason why there are no scores
 
     def summary(self) -> dict[str, Any]:
         """The numbers for JSON, with the keys of `evaluate`."""
@@ -50,25 +42,16 @@ class UpgradeScores:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade from one model to any newer one.
+    """An upgrade from one model to any newer one."""
 
-    Attributes:
-        old: Name of the older model.
-        new: Name of the newer model.
-        old_old: mAP of the older model on its own gallery.
-        new_old: mAP of new queries on the older gallery; None if not comparable.
-        new_new: mAP of the newer model on its own gallery.
-        independent: mAP of the independent model of the newer one on its own gallery.
-        p_scores: P-scores with old/old as M(o,o). If the older model has an independent model too,
-            a second entry uses its mAP, as in the paper's table of sequential upgrades.
-    """
-
-    old: str
-    new: str
-    old_old: float
-    new_old: float | None
-    new_new: float
-    independent: float | None
+    old: str  # name of the older model
+    new: str  # name of the newer model
+    old_old: float  # mAP of the older model on its own gallery
+    new_old: float | None  # mAP of new queries on the older gallery; None if not comparable
+    new_new: float  # mAP of the newer model on its own gallery
+    independent: float | None  # mAP of the independent model of the newer one on its own gallery
+    # P-scores with old/old as M(o,o). If the older model has an independent model too, a second
+    # entry uses its mAP, as in the paper's table of sequential upgrades
     p_scores: tuple[UpgradeScores, ...]
 
     def summary(self) -> dict[str, Any]:

@@ -24,19 +24,12 @@ SAMPLE = 200  # queries that a scale is measured on
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Items that query each other.
+    """Items that query each other."""
 
-    Attributes:
-        new: New vectors, of unit length.
-        old: Old vectors, of unit length.
-        classes: Class of each item.
-        queries: Rows of the items that are queries.
-    """
-
-    new: Float[Tensor, "items new_dim"]
-    old: Float[Tensor, "items old_dim"]
-    classes: Int[Tensor, " items"]
-    queries: Int[Tensor, " queries"]
+    new: Float[Tensor, "items new_dim"]  # new vectors, of unit length
+    old: Float[Tensor, "items old_dim"]  # old vectors, of unit length
+    classes: Int[Tensor, " items"]  # class of each item
+    queries: Int[Tensor, " queries"]  # rows of the items that are queries
 
     @property
     def groups(self) -> NDArray[np.int64]:

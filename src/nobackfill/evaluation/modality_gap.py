@@ -18,22 +18,15 @@ from nobackfill.vectors.ids import Ids, is_in
 
 
 class Gap(NamedTuple):
-    """The gaps between two modalities; None for those that were not measured.
+    """The gaps between two modalities; None for those that were not measured."""
 
-    Attributes:
-        first: First modality, such as `image`.
-        second: Second modality, such as `text`.
-        old: Gap in the old space.
-        new: Gap in the new space.
-        second_to_first: Gap between new queries of the second and the old gallery of the first.
-        first_to_second: Gap between new queries of the first and the old gallery of the second.
-    """
-
-    first: str
-    second: str
-    old: float | None
-    new: float | None
+    first: str  # first modality, such as `image`
+    second: str  # second modality, such as `text`
+    old: float | None  # gap in the old space
+    new: float | None  # gap in the new space
+    # gap between new queries of the second and the old gallery of the first
     second_to_first: float | None
+    # gap between new queries of the first and the old gallery of the second
     first_to_second: float | None
 
     @property

@@ -22,19 +22,12 @@ REMEDY = "with a column `split`, or on other classes than those of the queries"
 
 @dataclass(frozen=True)
 class Overlap:
-    """Number of items of a search that a head was fitted on.
+    """Number of items of a search that a head was fitted on."""
 
-    Attributes:
-        queries: Number of queries that it was fitted on.
-        num_queries: Number of all queries.
-        gallery: Number of gallery items that it was fitted on.
-        num_gallery: Number of all gallery items.
-    """
-
-    queries: int
-    num_queries: int
-    gallery: int
-    num_gallery: int
+    queries: int  # number of queries that it was fitted on
+    num_queries: int  # number of all queries
+    gallery: int  # number of gallery items that it was fitted on
+    num_gallery: int  # number of all gallery items
 
 
 def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -> Overlap | None:

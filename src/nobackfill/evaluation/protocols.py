@@ -9,22 +9,16 @@ from nobackfill.errors import ConfigError
 
 @dataclass(frozen=True)
 class Protocol:
-    """Rules of a search.
-
-    Attributes:
-        description: Description of the rules.
-        at: Cut-off rank of the average precision, or None.
-        same_camera: Whether items of the query's label and camera count; they do not in re-id.
-        leave_one_out: Whether every item queries all others, regardless of the columns.
-        area: Area under the precision-recall curve, by "step" or by "trapezoid".
-        modalities: Modality of the queries and of the gallery, values of the column `modality`.
-    """
+    """Rules of a search."""
 
     description: str
-    at: int | None = None
+    at: int | None = None  # cut-off rank of the average precision, or None
+    # whether items of the query's label and camera count; they do not in re-id
     same_camera: bool = True
-    leave_one_out: bool = False
+    leave_one_out: bool = False  # whether every item queries all others, regardless of the columns
+    # area under the precision-recall curve, by "step" or by "trapezoid"
     area: Literal["step", "trapezoid"] = "step"
+    # modality of the queries and of the gallery, values of the column `modality`
     modalities: tuple[str, str] | None = None
 
 

@@ -27,65 +27,38 @@ PAIRS = 50_000_000  # most pairs whose cosines are compared; queries are sampled
 
 @dataclass(frozen=True)
 class Flipped:
-    """A query that loses or gains a hit in the top `k` by the upgrade.
+    """A query that loses or gains a hit in the top `k` by the upgrade."""
 
-    Attributes:
-        query: Id of the query.
-        rank_before: Rank of the first hit of the old query; 0 if it has none.
-        rank_after: Rank of the first hit of the new query; 0 if it has none.
-        top_before: Ids of the first results of the old query.
-        top_after: Ids of the first results of the new query.
-        right_before: Whether each result of the old query is relevant.
-        right_after: Whether each result of the new query is relevant.
-    """
-
-    query: Any
-    rank_before: int
-    rank_after: int
-    top_before: list[Any]
-    top_after: list[Any]
-    right_before: list[bool]
-    right_after: list[bool]
+    query: Any  # id of the query
+    rank_before: int  # rank of the first hit of the old query; 0 if it has none
+    rank_after: int  # rank of the first hit of the new query; 0 if it has none
+    top_before: list[Any]  # ids of the first results of the old query
+    top_after: list[Any]  # ids of the first results of the new query
+    right_before: list[bool]  # whether each result of the old query is relevant
+    right_after: list[bool]  # whether each result of the new query is relevant
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The queries with one value of a column.
+    """The queries with one value of a column."""
 
-    Attributes:
-        value: Value of the column.
-        queries: Number of queries that have a relevant item.
-        old_old: mAP of old/old.
-        new_old: mAP of new/old.
-        difference: Difference new/old - old/old, with its interval.
-        lost: Share of the queries that lose their first hit.
-        won: Share of the queries that gain a first hit.
-    """
-
-    value: Any
-    queries: int
-    old_old: float
-    new_old: float
-    difference: Interval
-    lost: float
-    won: float
+    value: Any  # value of the column
+    queries: int  # number of queries that have a relevant item
+    old_old: float  # mAP of old/old
+    new_old: float  # mAP of new/old
+    difference: Interval  # difference new/old - old/old, with its interval
+    lost: float  # share of the queries that lose their first hit
+    won: float  # share of the queries that gain a first hit
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold of similarity.
+    """A threshold of similarity."""
 
-    Attributes:
-        pair: Pair of models (query/gallery), such as "new_old".
-        false_accept: Share of pairs of different classes at or above the threshold.
-        value: Threshold, a cosine.
-        true_accept: Share of pairs of one class at or above the threshold.
-    """
-
-    pair: str
-    false_accept: float
-    value: float
-    true_accept: float
+    pair: str  # pair of models (query/gallery), such as "new_old"
+    false_accept: float  # share of pairs of different classes at or above the threshold
+    value: float  # a cosine
+    true_accept: float  # share of pairs of one class at or above the threshold
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,17 +30,11 @@ DIFFERENCES = (
 
 @dataclass(frozen=True)
 class Flips:
-    """Shares of queries that lose or gain a hit in the top `k`.
+    """Shares of queries that lose or gain a hit in the top `k`."""
 
-    Attributes:
-        k: Number of first results.
-        negative: Share of queries with a hit by the old model and none by the new one.
-        positive: Share of queries with a hit by the new model and none by the old one.
-    """
-
-    k: int
-    negative: float
-    positive: float
+    k: int  # number of first results
+    negative: float  # share of queries with a hit by the old model and none by the new one
+    positive: float  # share of queries with a hit by the new model and none by the old one
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,32 +29,22 @@ Values = tuple[Ids, Ids]  # ids of items, and one value of each
 
 @dataclass(frozen=True, eq=False)
 class SearchPlan:
-    """Queries, gallery and relevant items of a search, the same for every pair of models.
+    """Queries, gallery and relevant items of a search, the same for every pair of models."""
 
-    Attributes:
-        query_ids: Ids of the queries.
-        gallery_ids: Ids of the gallery items.
-        query_labels: Class of each query, as a number; None if the relevant items are listed.
-        gallery_labels: Class of each gallery item, likewise.
-        relevant: For each query, the gallery rows of its relevant items, if they are listed.
-        query_camera: Camera of each query, if the protocol uses cameras.
-        gallery_camera: Camera of each gallery item, likewise.
-        ignored: For each query, the gallery rows that are left out of its ranking: the query
-            itself, and what the ground truth lists as ignored. None if no query has any.
-        new_has_gallery: Whether the new file has every gallery item.
-        notes: Notes for the reader of the results.
-    """
-
-    query_ids: Ids
-    gallery_ids: Ids
+    query_ids: Ids  # ids of the queries
+    gallery_ids: Ids  # ids of the gallery items
+    # class of each query, as a number; None if the relevant items are listed
     query_labels: Int[Tensor, " query"] | None
-    gallery_labels: Int[Tensor, " gallery"] | None
+    gallery_labels: Int[Tensor, " gallery"] | None  # class of each gallery item, likewise
+    # for each query, the gallery rows of its relevant items, if they are listed
     relevant: list[list[int]] | None
-    query_camera: Int[Tensor, " query"] | None
-    gallery_camera: Int[Tensor, " gallery"] | None
+    query_camera: Int[Tensor, " query"] | None  # camera of each query, if the protocol uses cameras
+    gallery_camera: Int[Tensor, " gallery"] | None  # camera of each gallery item, likewise
+    # For each query, the gallery rows that are left out of its ranking: the query itself, and
+    # what the ground truth lists as ignored. None if no query has any
     ignored: list[list[int]] | None
-    new_has_gallery: bool
-    notes: tuple[str, ...]
+    new_has_gallery: bool  # whether the new file has every gallery item
+    notes: tuple[str, ...]  # notes for the reader of the results
 
     @property
     def fingerprint(self) -> str:

@@ -16,29 +16,17 @@ BINS = 80
 
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    r"""Histograms of the cosines of a pair of models, and thresholds.
+    """Histograms of the cosines of a pair of models, and thresholds."""
 
-    Attributes:
-        pair: Pair of models (query/gallery), such as "new_old".
-        edges: Edges of the bins.
-        same: Number of query-gallery pairs of one class in each bin.
-        different: Number of pairs of different classes in each bin.
-        mean_same: Mean cosine within a class.
-        mean_different: Mean cosine between classes.
-        alignment: Mean squared distance within a class, :math:`2 - 2 \cos` (Wang and Isola).
-        thresholds: Threshold for each rate of false accepts.
-        kept: Rates at the unchanged thresholds of old/old.
-    """
-
-    pair: str
-    edges: NDArray[Any]
-    same: NDArray[Any]
-    different: NDArray[Any]
-    mean_same: float
-    mean_different: float
-    alignment: float
-    thresholds: tuple[Threshold, ...]
-    kept: tuple[Threshold, ...]
+    pair: str  # pair of models (query/gallery), such as "new_old"
+    edges: NDArray[Any]  # edges of the bins
+    same: NDArray[Any]  # number of query-gallery pairs of one class in each bin
+    different: NDArray[Any]  # number of pairs of different classes in each bin
+    mean_same: float  # mean cosine within a class
+    mean_different: float  # mean cosine between classes
+    alignment: float  # mean squared distance within a class: 2 - 2 cos (Wang and Isola)
+    thresholds: tuple[Threshold, ...]  # threshold for each rate of false accepts
+    kept: tuple[Threshold, ...]  # rates at the unchanged thresholds of old/old
 
     def summary(self) -> dict[str, Any]:
         """The numbers for JSON."""

@@ -17,20 +17,14 @@ class Examples:
 
     New vectors stay where they are stored, which may be a memory-mapped file. Only the rows of a
     batch are copied. Old vectors are searched as a whole and stay on the device.
-
-    Attributes:
-        new: New vectors of these items, and possibly of others.
-        old: Old vectors of these items.
-        classes: Classes, numbered from 0 without gaps; None if unknown.
-        rows: Rows of these items in `new`; None for all rows.
-        modality: Number of each item's modality, such as 0 for images and 1 for texts; None if all
-            items have the same.
     """
 
-    new: Float[Tensor, "stored new_dim"]
-    old: Float[Tensor, "items old_dim"]
-    classes: Int[Tensor, " items"] | None
-    rows: Int[Tensor, " items"] | None = None
+    new: Float[Tensor, "stored new_dim"]  # new vectors of these items, and possibly of others
+    old: Float[Tensor, "items old_dim"]  # old vectors of these items
+    classes: Int[Tensor, " items"] | None  # classes, numbered from 0 without gaps; None if unknown
+    rows: Int[Tensor, " items"] | None = None  # rows of these items in `new`; None for all rows
+    # number of each item's modality, such as 0 for images and 1 for texts; None if all items
+    # have the same
     modality: Int[Tensor, " items"] | None = None
 
     def __len__(self) -> int:

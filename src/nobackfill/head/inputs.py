@@ -137,25 +137,16 @@ def check_order(new: Rows, old: Rows, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FitInputs:
-    """Arguments of `CompatibleHead.fit`, read from files.
+    """Arguments of `CompatibleHead.fit`, read from files."""
 
-    Attributes:
-        new: New vectors of the items to fit on.
-        old: Old vectors of the same items, in the same order.
-        labels: Class of each item; None with other supervision or none.
-        groups: Group of each item; None with other supervision or none.
-        pairs: Relevant items of each query; None with other supervision or none.
-        modality: Modality of each item, if a column was requested.
-        notes: Notes on the files.
-    """
-
-    new: Vectors
-    old: Vectors
-    labels: NDArray[Any] | None = None
-    groups: NDArray[Any] | None = None
+    new: Vectors  # new vectors of the items to fit on
+    old: Vectors  # old vectors of the same items, in the same order
+    labels: NDArray[Any] | None = None  # class of each item; None with other supervision or none
+    groups: NDArray[Any] | None = None  # group of each item; None with other supervision or none
+    # relevant items of each query; None with other supervision or none
     pairs: Mapping[str, Sequence[str]] | None = None
-    modality: NDArray[Any] | None = None
-    notes: tuple[str, ...] = ()
+    modality: NDArray[Any] | None = None  # modality of each item, if a column was requested
+    notes: tuple[str, ...] = ()  # notes on the files
 
 
 def read_for_fit(

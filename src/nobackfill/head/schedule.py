@@ -84,17 +84,11 @@ def check_method(name: str) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """Steps between two measurements on the held-out classes.
+    """Steps between two measurements on the held-out classes."""
 
-    Attributes:
-        epoch: Number of its epoch.
-        begins_epoch: Whether it is the first round of its epoch.
-        batches: Positions of the items of each step.
-    """
-
-    epoch: int
-    begins_epoch: bool
-    batches: Sequence[Tensor]
+    epoch: int  # number of its epoch
+    begins_epoch: bool  # whether it is the first round of its epoch
+    batches: Sequence[Tensor]  # positions of the items of each step
 
 
 def rounds(examples: Examples, config: FitConfig) -> Iterator[Round]:
@@ -136,28 +130,19 @@ class Schedule:
 
 @dataclass
 class Progress:
-    """Record of a fit.
+    """Record of a fit."""
 
-    Attributes:
-        closed: New/old mAP of each closed form on the held-out classes; NaN without such classes.
-        start: Name of the closed form that training started from.
-        history: New/old mAP on the held-out classes after each round. A round is an epoch, or a
-            part of a long epoch.
-        best: Number of the round that was kept; 0 for the closed form.
-        planned: Number of steps without a limit of time or patience.
-        seen: Number of steps that were made.
-        late: Whether the time limit ended training.
-        done: Completed share of the training, by steps or by time.
-        stored: New/new mAP on the held-out classes of each way to store re-embedded items; see
-            `compare_stored`.
-    """
-
+    # new/old mAP of each closed form on the held-out classes; NaN without such classes
     closed: dict[str, float] = field(default_factory=dict)
-    start: str = ""
+    start: str = ""  # name of the closed form that training started from
+    # New/old mAP on the held-out classes after each round. A round is an epoch, or a part of a
+    # long epoch
     history: list[float] = field(default_factory=list)
-    best: int = 0
-    planned: int = 0
-    seen: int = 0
-    late: bool = False
-    done: float = 0.0
+    best: int = 0  # number of the round that was kept; 0 for the closed form
+    planned: int = 0  # number of steps without a limit of time or patience
+    seen: int = 0  # number of steps that were made
+    late: bool = False  # whether the time limit ended training
+    done: float = 0.0  # completed share of the training, by steps or by time
+    # new/new mAP on the held-out classes of each way to store re-embedded items; see
+    # `compare_stored`
     stored: dict[str, float] = field(default_factory=dict)

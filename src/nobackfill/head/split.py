@@ -19,19 +19,12 @@ BLOCK = 65_536  # rows per block
 
 @dataclass(frozen=True, eq=False)
 class FitSplit:
-    """Fitted and held-out items of a fit.
+    """Fitted and held-out items of a fit."""
 
-    Attributes:
-        fitted: Items to fit on.
-        held_out: Items of other classes; None if no class can be held out.
-        supervision: Kind of supervision: "labels", "pairs", "groups" or "none".
-        notes: Notes on the classes.
-    """
-
-    fitted: Examples
-    held_out: Examples | None
-    supervision: str
-    notes: tuple[str, ...] = ()
+    fitted: Examples  # items to fit on
+    held_out: Examples | None  # items of other classes; None if no class can be held out
+    supervision: str  # kind of supervision: "labels", "pairs", "groups" or "none"
+    notes: tuple[str, ...] = ()  # notes on the classes
 
     @property
     def rows(self) -> Int[Tensor, " items"]:

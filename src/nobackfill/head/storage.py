@@ -40,34 +40,21 @@ KINDS: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Contents of the folder of a head.
+    """Contents of the folder of a head."""
 
-    Attributes:
-        config: Settings and record of the fit.
-        arrays: Weights.
-        space: Space of the mapped vectors.
-        fitted: Marks of the fitted items, if known.
-    """
-
-    config: dict[str, Any]
+    config: dict[str, Any]  # settings and record of the fit
     arrays: Arrays
-    space: Space
-    fitted: NDArray[np.uint64] | None = None
+    space: Space  # space of the mapped vectors
+    fitted: NDArray[np.uint64] | None = None  # marks of the fitted items, if known
 
 
 @dataclass(frozen=True)
 class Joint:
-    """Contents of the config.json of a head with several modalities.
+    """Contents of the config.json of a head with several modalities."""
 
-    Attributes:
-        names: Names of the modalities and of their subfolders.
-        source: Fingerprint of the space of the new vectors, if known.
-        space: Space of the mapped vectors.
-    """
-
-    names: tuple[str, ...]
-    source: str | None
-    space: Space
+    names: tuple[str, ...]  # names of the modalities and of their subfolders
+    source: str | None  # fingerprint of the space of the new vectors, if known
+    space: Space  # space of the mapped vectors
 
 
 def write_folder(folder: Path, stored: Stored) -> None:

@@ -60,21 +60,13 @@ SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to serve the upgrade.
-
-    Attributes:
-        name: Name.
-        validation: mAP on the validation classes, which the choice was made on.
-        test: mAP on the test classes.
-        gain: Difference to the old model on the test classes, with its interval.
-        added: Difference to a head on the old model's own vectors.
-    """
+    """One way to serve the upgrade."""
 
     name: str
-    validation: float
-    test: float
-    gain: Interval
-    added: Interval
+    validation: float  # mAP on the validation classes, which the choice was made on
+    test: float  # mAP on the test classes
+    gain: Interval  # difference to the old model on the test classes, with its interval
+    added: Interval  # difference to a head on the old model's own vectors
 
     @property
     def uses_new(self) -> bool:

@@ -19,20 +19,13 @@ SHOWN = 3  # number of closest pairs
 
 @dataclass(frozen=True)
 class Crowding:
-    """Crowding of the old class means.
+    """Crowding of the old class means."""
 
-    Attributes:
-        classes: Number of classes.
-        near: Share of classes with another at a cosine above 0.6.
-        pairs: Number of pairs of classes at a cosine above 0.6.
-        nearest: Mean cosine of a class to its nearest other class.
-        closest: Names and cosine of the closest pairs of classes.
-    """
-
-    classes: int
-    near: float
-    pairs: int
-    nearest: float
+    classes: int  # number of classes
+    near: float  # share of classes with another at a cosine above 0.6
+    pairs: int  # number of pairs of classes at a cosine above 0.6
+    nearest: float  # mean cosine of a class to its nearest other class
+    # names and cosine of the closest pairs of classes
     closest: Sequence[tuple[str, str, float]] = ()
 
 

@@ -25,23 +25,14 @@ FEWEST_CLASSES = 30  # smallest number of classes that can be divided into three
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Items of both models, with their classes.
-
-    Attributes:
-        ids: Ids.
-        new: New vectors.
-        old: Old vectors.
-        classes: Classes.
-        names: Names from which those of the classes are taken: labels, or ids for pairs.
-        notes: Notes on the classes.
-    """
+    """Items of both models, with their classes."""
 
     ids: NDArray[Any]
     new: Float[Tensor, "items new_dim"]
     old: Float[Tensor, "items old_dim"]
     classes: Int[Tensor, " items"]
-    names: NDArray[Any]
-    notes: tuple[str, ...] = ()
+    names: NDArray[Any]  # labels, or ids for pairs; classes are named by them
+    notes: tuple[str, ...] = ()  # notes on the classes
 
     def __len__(self) -> int:
         return len(self.ids)
