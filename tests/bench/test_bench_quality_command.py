@@ -128,7 +128,7 @@ def test_all_that_is_asked_for_reaches_the_runs(quality, toy, tmp_path, monkeypa
         (("--study", "variant"), "unknown study `variant`. Did you mean `variants`"),
         (("--suite", "glyphs", "--methods", "janu"), "unknown method `janu`. Did you mean `janus`"),
         (("--suite", "cub-heads", "--methods", "cores"), "`cores` sets its own"),
-        (("--suite", "captions", "--methods", "bct"), "`bct` needs more"),
+        (("--suite", "captions", "--methods", "bct"), "by `bct`: it needs more"),
         (("--seeds", "many"), "--seeds"),
     ],
 )

@@ -190,7 +190,7 @@ def test_a_run_is_built_again_when_the_file_is_gone(stored, tmp_path):
     again = vectors(**options)
     assert again.feature_dim == 3
     assert options["space"] in again.says
-    with pytest.raises(DataError, match=r"the vectors of texts at .*captions.safetensors"):
+    with pytest.raises(DataError, match=r"No text vectors at .*captions.safetensors"):
         again.prepare(TEXTS, IDS)
     with pytest.raises(ConfigError, match=r"wanted `path` in \[text\]"):
         vectors(**options | {"path": None}).prepare(TEXTS, IDS)
