@@ -347,13 +347,14 @@ def test_whoever_watches_may_draw_from_a_seed_too(fit, parts):
     assert not worker.is_alive()
 
 
-def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for):
+def test_mapping_in_blocks_is_the_same_and_without_dropout(parts, network_for, monkeypatch):
     network = network_for(parts[0])
     torch.nn.init.normal_(network.outer.weight)
     network.train()
     new = parts[0].new
     whole = embed_rows(network, new)
-    torch.testing.assert_close(embed_rows(network, new, block=7), whole)
+    monkeypatch.setattr("nobackfill.head.validation.BLOCK", 7)
+    torch.testing.assert_close(embed_rows(network, new), whole)
     assert network.training
     torch.testing.assert_close(whole, F.normalize(network.eval()(new), dim=1))
     assert not whole.requires_grad

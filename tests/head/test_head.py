@@ -310,7 +310,7 @@ def test_arrays_fit_as_tensors_do(items, head):
 def test_many_rows_are_mapped_in_blocks(items, fitted, monkeypatch):
     new = items().new
     expected = fitted.transform(new)
-    monkeypatch.setattr("nobackfill.head.head.BLOCK", 7)
+    monkeypatch.setattr("nobackfill.head.validation.BLOCK", 7)
     torch.testing.assert_close(fitted.transform(new), expected)
     new[80] = 0
     with pytest.raises(DataError, match="vector of id 80"):

@@ -251,10 +251,10 @@ def test_a_head_maps_each_row_as_the_head_of_its_modality(joint, pictures):
 def test_many_rows_are_mapped_in_blocks(joint, pictures, monkeypatch):
     data = pictures()
     expected = joint.transform(data.new, modality=data.names)
-    monkeypatch.setattr("nobackfill.head.head.BLOCK", 7)
+    monkeypatch.setattr("nobackfill.head.validation.BLOCK", 7)
     torch.testing.assert_close(joint.transform(data.new, modality=data.names), expected)
     torch.testing.assert_close(
-        embed_rows(joint.network_, data.new, data.codes, block=11), expected, atol=1e-6, rtol=0
+        embed_rows(joint.network_, data.new, data.codes), expected, atol=1e-6, rtol=0
     )
 
 

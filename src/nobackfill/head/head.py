@@ -7,7 +7,6 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -42,8 +41,6 @@ from nobackfill.head.validation import embed_rows
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix
 from nobackfill.vectors.space import Space
-
-BLOCK = 65_536  # rows per block
 
 
 class CompatibleHead:
@@ -243,15 +240,8 @@ class CompatibleHead:
         if side == "gallery" and self.stores == "as they are":
             return new
         ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
-        device = next(network.parameters()).device
         check_lengths(rows, ids)
-        # Map block by block.
-        assert self.space_.dim is not None
-        out = torch.empty(len(rows), self.space_.dim, device=rows.device)
-        for first in range(0, len(rows), BLOCK):
-            block = rows[first : first + BLOCK].to(device, torch.float32)
-            kinds = None if numbers is None else numbers[first : first + BLOCK].to(device)
-            out[first : first + BLOCK] = embed_rows(network, block, kinds)
+        out = embed_rows(network, rows, numbers)
         if isinstance(new, Vectors):
             return Vectors(
                 new.ids,

@@ -20,10 +20,6 @@ class ExtraDims(nn.Module):
     with the first principal directions :math:`P` of the new vectors. Old vectors have zeros there,
     so scores against them do not change: :math:`[q, e(q)] \cdot [g, 0] = q \cdot g`. Between new
     vectors, the extra dimensions add :math:`s^2` times the cosine of their projections.
-
-    Args:
-        new_dim: Dimension of the new vectors.
-        dim: Number of extra dimensions.
     """
 
     scale: Float[Tensor, "1"]
@@ -55,13 +51,7 @@ class HeadNetwork(nn.Module):
 
     with dropout :math:`d` in training and the new dimension :math:`n`. :math:`W_2` and :math:`b_2`
     start at 0, so that the network starts as the closed form.
-
-    Args:
-        new_dim: Dimension of the new vectors.
-        old_dim: Dimension of the old vectors.
-        hidden: Width of the correction; 0 for none.
-        dropout: Dropout of the correction in training.
-        extra: Number of extra dimensions that `embed` appends; see `ExtraDims`.
+    With `extra`, `embed` appends dimensions; see `ExtraDims`.
     """
 
     def __init__(
@@ -150,9 +140,6 @@ class ModalityNetwork(nn.Module):
 
     with the modality :math:`m_i` of each item and a network :math:`h_m` for each modality. A
     network reads as many of the first dimensions as its modality has; zeros follow them.
-
-    Args:
-        networks: Network of each modality, in the order of their numbers; all map into one space.
     """
 
     extra = None  # extra dimensions exist for heads of one modality only

@@ -110,7 +110,11 @@ def read_folder(folder: Path) -> Stored:
             f"{folder / 'config.json'} describes other weights: those in model.safetensors are of "
             f"another head. Fit the head again."
         )
-    space = _read_space(folder / "space.json")
+    try:
+        text = (folder / "space.json").read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise _unreadable("space of the head", folder / "space.json", error) from None
+    space = Space.from_json(text, where=str(folder / "space.json"))
     if space.weights != fingerprint(arrays):
         raise DataError(
             f"{folder / 'space.json'} is of other weights than those in model.safetensors: they "
@@ -204,17 +208,18 @@ def _read_json(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"No head in {folder}: its config.json cannot be read ({error}). Pass a folder that "
-            f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
-        ) from None
+        raise _no_head(folder, f"cannot be read ({error})") from None
     is_head_config = isinstance(config, dict) and ("new_dim" in config or "modalities" in config)
     if not is_head_config or "schema" not in config:
-        raise DataError(
-            f"No head in {folder}: its config.json is of something else. Pass a folder that "
-            f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
-        )
+        raise _no_head(folder, "is of something else")
     return dict(config)
+
+
+def _no_head(folder: Path, reason: str) -> DataError:
+    return DataError(
+        f"No head in {folder}: its config.json {reason}. Pass a folder that "
+        f"`nobackfill fit -o FOLDER` or `save_pretrained` wrote."
+    )
 
 
 def _check_schema(folder: Path, config: dict[str, Any], version: int) -> None:
@@ -257,13 +262,6 @@ def _read_marks(folder: Path, digest: str | None) -> NDArray[np.uint64] | None:
     if fingerprint({"fitted": marks}) != digest:
         raise DataError(f"{path} is of another head. Fit the head again. {OR_REMOVE}")
     return np.asarray(marks, np.uint64)
-
-
-def _read_space(path: Path) -> Space:
-    try:
-        return Space.from_json(path.read_text(encoding="utf-8"), where=str(path))
-    except (OSError, UnicodeError) as error:
-        raise _unreadable("space of the head", path, error) from None
 
 
 def _unreadable(contents: str, path: Path, error: Exception) -> DataError:

@@ -11,6 +11,7 @@ from nobackfill.evaluation.metrics import retrieval
 from nobackfill.head.examples import Examples
 from nobackfill.head.network import Network
 
+BLOCK = 65_536  # rows per block
 QUERIES = 2000  # largest number of queries per modality
 
 
@@ -19,21 +20,21 @@ def embed_rows(
     network: Network,
     new: Float[Tensor, "rows new_dim"],
     modality: Int[Tensor, " rows"] | None = None,
-    *,
-    block: int = 65_536,
 ) -> Float[Tensor, "rows dim"]:
-    """Embeds vectors block by block, without dropout."""
-    was_training = network.training
+    """Embeds vectors block by block on the device of the network, without dropout.
+
+    The result is where the vectors are.
+    """
+    was_training, device = network.training, next(network.parameters()).device
     network.eval()
-    parts = [
-        network.embed(
-            new[first : first + block],
-            None if modality is None else modality[first : first + block],
-        )
-        for first in range(0, len(new), block)
-    ]
+    extra = 0 if network.extra is None else network.extra.linear.out_features
+    out = torch.empty(len(new), network.old_dim + extra, device=new.device)
+    for first in range(0, len(new), BLOCK):
+        rows = slice(first, first + BLOCK)
+        kinds = None if modality is None else modality[rows].to(device)
+        out[rows] = network.embed(new[rows].to(device, torch.float32), kinds)
     network.train(was_training)
-    return torch.cat(parts)
+    return out
 
 
 def new_old_map(network: Network, held_out: Examples) -> float:
