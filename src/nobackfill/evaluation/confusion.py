@@ -56,10 +56,6 @@ def confused_classes(evaluation: Evaluation, *, count: int = 20) -> list[Confuse
     with the means :math:`p_c` of the old gallery vectors of each class (all vectors have unit
     length), the five nearest classes :math:`N_5(c)`, and without ignored items. Classes and pairs
     without queries are left out.
-
-    Args:
-        evaluation: Result of `evaluate`, with labels.
-        count: Largest number of pairs to return.
     """
     if count < 1:
         raise ConfigError(f"the number of pairs must be 1 or more, but count is {count}.")

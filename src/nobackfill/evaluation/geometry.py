@@ -22,12 +22,7 @@ PERPLEXITY = 30.0  # about the number of neighbours of a row in t-SNE
 
 
 def pair_cosines(prototypes: Float[Tensor, "classes dim"]) -> Float[Tensor, " pairs"]:
-    """The cosine of every pair of different classes, each pair once, row by row.
-
-    Example:
-        >>> pair_cosines(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
-        tensor([1., 0., 0.])
-    """
+    """The cosine of every pair of different classes, each pair once, row by row."""
     unit = F.normalize(prototypes, dim=-1)
     row, column = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
     return (unit @ unit.T)[row, column]
@@ -51,11 +46,6 @@ def cosine_spread(
         \sum_{c, c'} (u_c^\top u_{c'})^2 = \lVert G \rVert_F^2,
 
     minus the terms of :math:`c = c'`. Sums are in float64; the result is exact to about 1e-8.
-
-    Args:
-        prototypes: One row per class. The spread of fewer than two classes is NaN.
-        center: Whether to subtract the mean of all classes first.
-        block: Number of rows to add at once; by default what fits into 64 MB.
     """
     classes, dim = prototypes.shape
     if classes < 2:
@@ -82,10 +72,6 @@ def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None)
     over pairs of different items, with unit rows :math:`u`. It is 0 if all rows are equal, and
     about -4 for random directions in many dimensions. More than 10,000 rows are reduced to 10,000
     evenly chosen ones.
-
-    Args:
-        vectors: One row per item. The result for fewer than two is NaN.
-        block: Number of rows to compare at once; by default what fits into 64 MB.
 
     Example:
         >>> uniformity(torch.eye(3).double())
@@ -136,12 +122,6 @@ def similarity_histogram(
         \cos(\mu_c^a, \mu_{c'}^a) > 0 \;\forall a \in A\}\big|
 
     with the prototypes :math:`\mu_c^s` of space `s`, not centred, and the spaces `A` in `alike_in`.
-
-    Args:
-        prototypes: One row per class, by space; the same classes in the same order.
-        alike_in: Spaces that select the pairs; all pairs are counted if it is empty.
-        bins: Number of bins of equal width from -1 to 1. If it is even, 0 is an edge.
-        block: Number of classes to compare at once; by default what fits into 64 MB.
 
     Example:
         >>> old = torch.tensor([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.0]])
@@ -229,12 +209,7 @@ def on_a_plane(
     with :math:`\sigma_i` such that a row has about 30 neighbours, or a third of the others if that
     is less. PCA: :math:`y = (u - \bar u) V`, with `V` of `principal_plane`. It is used if openTSNE
     is not installed, and for fewer than 10 rows and rows that are all equal.
-
-    Args:
-        parts: Rows of one space by name, such as items and prototypes. They are normalised.
-
-    Returns:
-        The layout, "tsne" or "pca", and the points of each part, on the CPU.
+    Parts have names, such as items and prototypes. Returns the layout and the points of each part.
     """
     unit = _unit(torch.cat([rows.detach().cpu() for rows in parts.values()]))
     enough = len(unit) >= FEWEST_ROWS and unit.shape[1] >= 2 and bool((unit != unit[0]).any())

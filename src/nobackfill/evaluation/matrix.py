@@ -8,10 +8,15 @@ import torch
 
 from nobackfill.core.config import suggest
 from nobackfill.data.listing import GroundTruth
-from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import maps_queries
 from nobackfill.evaluation.protocols import Protocol, protocol_named
-from nobackfill.evaluation.scores import Compatibility, PScores, compatibility, p_scores
+from nobackfill.evaluation.scores import (
+    Compatibility,
+    PScores,
+    compatibility,
+    p_scores_or_reason,
+)
 from nobackfill.evaluation.search import PairVectors, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
@@ -255,10 +260,7 @@ def _score(
     elif new_old is None:
         reason = "new/old was not measured"
     else:
-        try:
-            scores = p_scores(new_new, new_old, old_old, independent)
-        except DataError as error:
-            reason = str(error)
+        scores, reason = p_scores_or_reason(new_new, new_old, old_old, independent)
     independent_of = None if independent is None else _independent(new)
     return UpgradeScores(scores, old_old, old_old_of, independent, independent_of, reason)
 

@@ -147,13 +147,7 @@ def mixed(
     .. math::
         s_{qj} = \begin{cases} (s'_{qj} - \mu') / \sigma' & j \text{ is new} \\
         (s_{qj} - \mu) / \sigma & \text{else} \end{cases}
-
-    Args:
-        on_old: Scores :math:`s` on the old vectors.
-        on_new: Scores :math:`s'` on the new vectors.
-        is_new: Marks the items that have been embedded again.
-        scales: :math:`\mu, \sigma` of the scores on old and on new vectors; None if both are in
-            one space, and scores are compared as they are.
+    Without `scales`, both kinds of vectors are in one space, and scores are compared as they are.
     """
     if not is_new.any():
         return on_old

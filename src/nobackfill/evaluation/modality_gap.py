@@ -62,10 +62,6 @@ def modality_gap(image: Float[Tensor, "images dim"], text: Float[Tensor, "texts 
     and 2; means are computed in float64. Liang et al., Mind the Gap: Understanding the Modality
     Gap in Multi-modal Contrastive Representation Learning, NeurIPS 2022.
 
-    Args:
-        image: Vectors of any length but zero.
-        text: Vectors of any length but zero.
-
     Example:
         >>> modality_gap(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.0, 3.0]]))
         1.414...

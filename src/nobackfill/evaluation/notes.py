@@ -31,14 +31,7 @@ class Overlap:
 
 
 def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -> Overlap | None:
-    """Counts the items of a search that a head was fitted on; None if no file marks them.
-
-    Example:
-        >>> import torch
-        >>> new = Vectors(["a", "b"], torch.eye(2), columns={"fitted": [True, False]})
-        >>> fitted_overlap([new], np.array(["b"]), np.array(["a", "c"]))
-        Overlap(queries=0, num_queries=1, gallery=1, num_gallery=2)
-    """
+    """Counts the items of a search that a head was fitted on; None if no file marks them."""
     marked = [
         file.ids[file.columns[FITTED]]
         for file in files
@@ -47,12 +40,8 @@ def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -
     if not marked:
         return None
     fitted = np.concatenate(marked)
-    return Overlap(
-        int(is_in(query_ids, fitted).sum()),
-        len(query_ids),
-        int(is_in(gallery_ids, fitted).sum()),
-        len(gallery_ids),
-    )
+    queries, gallery = (int(is_in(ids, fitted).sum()) for ids in (query_ids, gallery_ids))
+    return Overlap(queries, len(query_ids), gallery, len(gallery_ids))
 
 
 def fitted_note(overlap: Overlap | None) -> str | None:
@@ -65,14 +54,12 @@ def fitted_note(overlap: Overlap | None) -> str | None:
     if overlap is None or not (overlap.queries or overlap.gallery):
         return None
     if overlap.queries:
-        return (
-            f"{overlap.queries:,} of {overlap.num_queries:,} queries were used to fit the head; "
-            f"expect a smaller gain on unseen queries. To measure that, fit {REMEDY}"
-        )
-    return (
-        f"{overlap.gallery:,} of {overlap.num_gallery:,} gallery items were used to fit the head; "
-        f"expect a smaller gain on unseen items"
-    )
+        count, what = f"{overlap.queries:,} of {overlap.num_queries:,} queries", "queries"
+        remedy = f". To measure that, fit {REMEDY}"
+    else:
+        count, what = f"{overlap.gallery:,} of {overlap.num_gallery:,} gallery items", "items"
+        remedy = ""
+    return f"{count} were used to fit the head; expect a smaller gain on unseen {what}{remedy}"
 
 
 def check_new_queries(overlap: Overlap | None) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.evaluation.metrics import Retrieval
 from nobackfill.evaluation.notes import Overlap
-from nobackfill.evaluation.scores import PScores, p_scores
+from nobackfill.evaluation.scores import PScores, p_scores_or_reason
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors.space import Space
@@ -142,17 +141,15 @@ class Evaluation:
     @property
     def p_scores(self) -> PScores | None:
         """The P-scores; None without an independent model that is better than the old one."""
-        try:
-            return self._p_scores()
-        except DataError:
-            return None
+        return self._p_scores[0]
 
-    def _p_scores(self) -> PScores | None:
-        """The P-scores; raises if the independent model is no better than the old one."""
+    @property
+    def _p_scores(self) -> tuple[PScores | None, str | None]:
+        """The P-scores, or the reason why there are none although both models were measured."""
         if self.new_new is None or self.independent is None:
-            return None
+            return None, None
         pairs = (self.new_new, self.new_old, self.old_old, self.independent)
-        return p_scores(*(pair.mean_average_precision for pair in pairs))
+        return p_scores_or_reason(*(pair.mean_average_precision for pair in pairs))
 
     def explained(self) -> "Evaluation":
         """The same result, with notes on missing intervals and P-scores."""
@@ -163,10 +160,8 @@ class Evaluation:
                 f"no intervals: they need queries of at least {FEWEST_GROUPS} classes, and these "
                 f"are of {classes}"
             )
-        try:
-            self._p_scores()
-        except DataError as error:
-            notes.append(f"no P-scores: {error}")
+        if (reason := self._p_scores[1]) is not None:
+            notes.append(f"no P-scores: {reason}")
         return replace(self, notes=tuple(notes))
 
     def summary(self) -> dict[str, Any]:

@@ -64,6 +64,16 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
     )
 
 
+def p_scores_or_reason(
+    new_new: float, new_old: float, old_old: float, independent: float
+) -> tuple[PScores | None, str | None]:
+    """The P-scores of one test set, or the reason why there are none."""
+    try:
+        return p_scores(new_new, new_old, old_old, independent), None
+    except DataError as error:
+        return None, str(error)
+
+
 def _p_scores_of_one(new_new: float, new_old: float, old_old: float, independent: float) -> PScores:
     """The scores on one test set."""
     if not all(map(isfinite, (new_new, new_old, old_old, independent))):

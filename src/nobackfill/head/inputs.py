@@ -163,16 +163,8 @@ def read_for_fit(
 
     If a file has the column `split`, only training items are used, and only pairs between them. A
     used column must agree where both files have it.
-
-    Args:
-        old: File of old vectors.
-        new: File of new vectors.
-        label: Column of classes; the default column may be missing.
-        pairs: File of lines such as `{"query": "a", "relevant": ["b"]}`, or a table with the
-            columns `query` and `relevant`.
-        group: Column of groups in place of labels.
-        modality: Column of modalities; the column `modality` may be missing.
-        only_training: Whether to leave out items of other splits.
+    The default columns `label` and `modality` may be missing. A file of pairs has lines such as
+    `{"query": "a", "relevant": ["b"]}`, or is a table with these columns.
     """
     if pairs is not None and group is not None:
         raise ConfigError("--pairs and --group exclude each other. Pass one kind of supervision.")
