@@ -125,19 +125,8 @@ def evaluate_modalities(
 
     The column `modality` of the old file, or of the new one if the old has none, holds the
     modality of each item. A direction in which no query has a relevant item is left out, with a
-    note.
-
-    Args:
-        old: Vectors of the model in service.
-        new: Vectors of the model that may replace it. Directions whose queries it lacks are left
-            out.
-        query_for_old: Query vectors of the new model, mapped for the old gallery.
-        independent: Vectors of a new model trained without constraint: the upper bound.
-        protocol: Name in `PROTOCOLS`, whose modalities are ignored; "plain" by default.
-        intersect: Whether to leave out items that only one file has, instead of raising an error.
-        seed: Random seed of the intervals.
-        device: Device of the search.
-        progress: Called with the number of searches done and the number of all searches.
+    note, and so are those whose queries the new file lacks. Arguments are those of `evaluate`; the
+    modalities of a protocol are ignored.
     """
     _, rules = protocol_named(protocol)
     queries = new if query_for_old is None else query_for_old

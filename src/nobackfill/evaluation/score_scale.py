@@ -10,17 +10,13 @@ class Scale:
 
     It needs no torch: scores are numbers, arrays or tensors.
 
-    Attributes:
-        mean: Mean of these scores.
-        deviation: Standard deviation of these scores.
-
     Example:
         >>> Scale(0.5, 0.25)(1.0), Scale()(0.3)
         (2.0, 0.3)
     """
 
-    mean: float = 0.0
-    deviation: float = 1.0
+    mean: float = 0.0  # mean of these scores
+    deviation: float = 1.0  # standard deviation of these scores
 
     @classmethod
     def of(cls, scores: Any) -> "Scale":

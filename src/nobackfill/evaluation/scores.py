@@ -14,17 +14,11 @@ Value = Any  # a number, or a list, array or tensor of one number per test set
 
 @dataclass(frozen=True)
 class PScores:
-    """P-scores of an upgrade, in percent; 50 is neutral.
+    """P-scores of an upgrade, in percent; 50 is neutral."""
 
-    Attributes:
-        up: Above 50 if new/new beats the independent model.
-        comp: Above 50 if new/old beats old/old: if the upgrade is compatible.
-        one: Harmonic mean of both.
-    """
-
-    up: float
-    comp: float
-    one: float
+    up: float  # above 50 if new/new beats the independent model
+    comp: float  # above 50 if new/old beats old/old: if the upgrade is compatible
+    one: float  # harmonic mean of both
 
 
 def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value) -> PScores:
@@ -99,15 +93,10 @@ def _logistic(x: float) -> float:
 
 @dataclass(frozen=True)
 class Compatibility:
-    """Scores of a sequence of upgrades.
+    """Scores of a sequence of upgrades."""
 
-    Attributes:
-        ac: Share of upgrades, over any number of steps, that are compatible.
-        am: Mean of all entries.
-    """
-
-    ac: float
-    am: float
+    ac: float  # share of upgrades, over any number of steps, that are compatible
+    am: float  # mean of all entries
 
 
 def compatibility(matrix: Sequence[Sequence[float]]) -> Compatibility:

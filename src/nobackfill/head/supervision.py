@@ -117,12 +117,7 @@ def classes_of_pairs(ids: NDArray[Any], pairs: Pairs) -> Int[Tensor, " items"]:
 
 
 def notes_on_classes(classes: Int[Tensor, " items"]) -> tuple[str, ...]:
-    """Returns a note if one class from pairs contains very many items.
-
-    Example:
-        >>> notes_on_classes(torch.arange(40) % 20)
-        ()
-    """
+    """Returns a note if one class from pairs contains very many items."""
     linked = classes[classes >= 0]
     largest = int(linked.bincount(minlength=1).max())
     if largest <= LARGE * len(linked):
