@@ -125,6 +125,16 @@ def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None
             )
 
 
+def check_complete(what: str, values: Sequence[Any]) -> None:
+    """Raises DataError if a value is missing: None or NaN."""
+    missing = [row for row, value in enumerate(values) if value is None or value != value]
+    if missing:
+        raise DataError(
+            f"The {what} of {len(missing)} of {len(values)} items are missing, the first in row "
+            f"{missing[0]}. Add them, or drop these items."
+        )
+
+
 def check_order(new: Rows, old: Rows, name: str) -> None:
     """Raises DataError if a list comes with two files whose items or order differ."""
     ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import check_agreement, columns_of
-from nobackfill.head.inputs import MODALITY, Rows, check_order, named
+from nobackfill.head.inputs import MODALITY, Rows, check_complete, check_order, named
 from nobackfill.head.network import Network
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import blocks
@@ -95,12 +95,7 @@ def as_names(values: Modality, items: int) -> NDArray[Any]:
         raise DataError(
             f"There are {len(names)} modalities for {items} items. Pass one for each item."
         )
-    missing = [row for row, name in enumerate(names) if name is None or name != name]
-    if missing:
-        raise DataError(
-            f"The modalities of {len(missing)} of {items} items are missing, the first in row "
-            f"{missing[0]}. Add them, or drop these items."
-        )
+    check_complete("modalities", names)
     return np.array([str(name) for name in names])
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.inputs import Rows, check_order
+from nobackfill.head.inputs import Rows, check_complete, check_order
 
 Pairs = Mapping[Any, Sequence[Any]]  # relevant items of each query
 LARGE = 0.1  # share of all linked items above which a class is worth a note
@@ -58,13 +58,7 @@ def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:
         raise DataError(
             f"Classes must be a single column, but they are an array of the shape {labels.shape}."
         )
-    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
-    if missing.any():
-        raise DataError(
-            f"The classes of {int(missing.sum())} of {len(labels)} items are missing, the first in "
-            f"row {int(np.flatnonzero(missing)[0])}. Give each of these items a class of its own, "
-            f"or drop it."
-        )
+    check_complete("classes", labels.tolist())
     return torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64))
 
 
