@@ -81,6 +81,7 @@ class CompatibleHead:
         fitted_: Marks of the items that each map was fitted on; empty if unknown.
 
     Example:
+        >>> import torch
         >>> new, old = torch.randn(60, 8), torch.randn(60, 4)
         >>> head = CompatibleHead(epochs=1).fit(new, old, labels=torch.arange(60) % 12)
         >>> head.transform(new).shape
