@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import assess as show_assessment
+from nobackfill.cli import output
 from nobackfill.cli.exit_codes import code_of_assessment
 from nobackfill.evaluation.bootstrap import Interval
 from nobackfill.head.assess.assess import Candidate, Verdict
 from nobackfill.head.assess.crowding import Crowding
+from nobackfill.report.pages.assessment import assessment_page
 
 LABELS = np.arange(320) % 40
 QUICK = ["--epochs", "1", "--device", "cpu"]
@@ -106,10 +107,11 @@ def a_verdict(*names):
 
 
 def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys):
-    monkeypatch.setattr(show_assessment, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(output, "console", Console(width=80, highlight=False))
     names = ["keep the old model", "old vectors with a head", "independent_contrastive"]
-    show_assessment.print_verdict(a_verdict(*names), as_json=False)
-    lines = capsys.readouterr().out.splitlines()
+    page = assessment_page(a_verdict(*names), title="Is it worth it?")
+    output.print_page(page, {}, as_json=False)
+    lines = capsys.readouterr().out.splitlines()[1:]  # without the title
     assert max(map(len, lines[:4])) <= 80
     assert lines[0].split("  ")[-1].strip() == "new model adds"
     assert lines[1].rstrip().endswith("-100.00)")  # the new model takes no part in it

@@ -382,10 +382,12 @@ def test_a_sequence_prints_its_matrix(command, glyph_recipes):
     code, out, _ = command("train", "sequence.toml", "-o", "runs/s", *TINY, "--resume")
     assert code == 0
     rows = [line.split() for line in out.splitlines()]
-    numbers = [[f"{100 * value:.2f}" for value in row] for row in summary["matrix"]]
-    assert ["model", "1", "(independent)", *numbers[0]] in rows
-    assert ["model", "2", "(ndpp)", *numbers[1]] in rows
-    assert f"AC {summary['ac']:.2f}, AM {summary['am']:.3f}" in out
+    (own,), (before, after) = [[f"{100 * value:.2f}" for value in row] for row in summary["matrix"]]
+    sign = "▲" if summary["ac"] == 1 else "▼"
+    assert ["1", "independent", own, "●", "–"] in rows
+    assert ["2", "ndpp", before, sign, after, "●"] in rows
+    assert f"AC {summary['ac']:.2f}: " in out
+    assert f"AM {summary['am']:.3f}: " in out
     assert command("train", "sequence.toml", "-o", "runs/s", *TINY)[0] == 2
 
 
@@ -469,7 +471,7 @@ def test_methods_fit_the_terminal_and_no_name_is_broken(command, monkeypatch, wi
 
 def test_methods_have_every_column(command, monkeypatch):
     lines = methods_at(80, command, monkeypatch)
-    assert " ".join(lines[:2]).split() == "cost at method paper year needs inference".split()
+    assert lines[0].split() == "method paper year needs inference cost".split()
     cells = {line.split("  ")[0]: line for line in lines}
     for cell in ("Shen et al., CVPR", "2020", "classifier", "nothing"):
         assert cell in cells["bct"]
@@ -479,7 +481,7 @@ def test_methods_have_every_column(command, monkeypatch):
 
 
 def test_methods_say_what_they_do_where_there_is_room(command, monkeypatch):
-    sentence = "Adds to the new classification loss the distance to the old model's answers."
+    sentence = "Adds to the new classification loss the distance to the old model's outputs."
     says = f"{'lwf':25}{sentence}"
     assert says in methods_at(120, command, monkeypatch)
     assert says not in methods_at(119, command, monkeypatch)

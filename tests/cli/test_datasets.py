@@ -77,7 +77,7 @@ def test_counts_stand_beside_the_official_ones_and_a_difference_exits_with_1(com
     code, out, _ = command("check", "market1501", root)
     assert code == 1
     rows = [line.split() for line in out.splitlines()]
-    assert ["train", "images", "1", "2"] in rows
+    assert ["train", "images", "1", "2", "✗"] in rows
     assert ["queries", "1", "1"] in rows
     assert "Differs from the official release" in out
 
@@ -130,7 +130,7 @@ def test_progress_goes_to_stderr(capsys, monkeypatch):
     ("arguments", "says"),
     [
         (["check", "market-1501", "."], "Did you mean `market1501`"),
-        (["check", "market1501", "no/such/folder"], "wanted a folder of Market-1501"),
+        (["check", "market1501", "no/such/folder"], "No images of Market-1501"),
         (["check", "inshop", "no/such/folder"], "list_eval_partition.txt"),
         (["check"], "NAME is missing"),
         (["check", "market1501"], "PATH is missing"),

@@ -36,7 +36,7 @@ def test_help_says_every_word_that_was_written(nobackfill, monkeypatch, words):
 def test_the_words_in_brackets_are_shown(nobackfill, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     assert "a recipe or run folder, whose [data] is used" in nobackfill("embed", "--help")[1]
-    assert "a run, whose [data] has them" in nobackfill("gallery", "backfill", "--help")[1]
+    assert "run whose [data] has the items" in nobackfill("gallery", "backfill", "--help")[1]
 
 
 def test_what_is_looked_for():

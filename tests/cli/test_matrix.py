@@ -12,9 +12,10 @@ import torch
 from rich.console import Console
 
 import nobackfill as nb
-from nobackfill.cli import matrix as show_matrix
+from nobackfill.cli import output
 from nobackfill.cli.matrix import name_files, split_independent, split_names
 from nobackfill.errors import ConfigError
+from nobackfill.report.pages.matrix import matrix_page
 
 NUMBER = 120
 LABELS = np.arange(NUMBER) % 12
@@ -79,7 +80,7 @@ def test_people_get_a_table(command, files):
     code, out, _ = command(*THREE)
     assert code == 0
     matrix = nb.compatibility_matrix(loaded(files, *MODELS))
-    lines = [line.split() for line in out.splitlines()]
+    lines = [line.split() for line in out.splitlines()[1:]]  # without the title
     assert lines[0] == ["query", "by", "↓", "gallery", "by", "→", "old", "middle", "new"]
     for i, name in enumerate(MODELS):
         row = lines[1 + i]
@@ -88,13 +89,15 @@ def test_people_get_a_table(command, files):
         assert row[5] == shown
         for j in (0, 1):
             value, own = matrix.map[i][j], matrix.map[j][j]
-            mark = "●" if i == j else "▲" if value > own else "▼"
+            better, worse = "▲▼" if i > j else "△▽"
+            mark = "●" if i == j else better if value > own else worse
             assert row[1 + 2 * j : 3 + 2 * j] == [f"{100 * value:.2f}", mark]
     assert f"AC {matrix.ac:.2f}: {round(3 * matrix.ac)} of 3 upgrades find more" in out
     assert f"AM {matrix.am:.3f}: the mean mAP" in out
     for upgrade in matrix.upgrades:
         gain = 100 * (upgrade.new_old - upgrade.old_old)
-        assert f"\n{upgrade.old} → {upgrade.new} {gain:+.2f}\n" in out
+        sign = "▲" if gain > 0 else "▼"
+        assert [upgrade.old, "→", upgrade.new, f"{gain:+.2f}", sign] in lines
     assert "--independent NAME=FILE" in out
     assert "Note: the models differ in dimensions (`old` 12, `middle` 12, `new` 16)" in out
 
@@ -109,25 +112,29 @@ def test_people_read_what_entered_the_p_scores(command, files):
             name: nb.load_vectors(files / f"{file}.parquet") for name, file in free.items()
         },
     )
-    told = [
-        f"P_up {one.scores.up:.2f}  P_comp {one.scores.comp:.2f}  P_1 {one.scores.one:.2f}  "
-        f"(M(o,o) {one.old_old_of} {100 * one.old_old:.2f}, "
-        f"M* {one.independent_of} {100 * one.independent:.2f})"
+    cells = [
+        [
+            *(f"{score:.2f}" for score in (one.scores.up, one.scores.comp, one.scores.one)),
+            f"{100 * one.old_old:.2f}",
+            *(["(independent)"] if one.old_old_of == f"independent {upgrade.old}" else []),
+            f"{100 * one.independent:.2f}",
+        ]
         for upgrade in matrix.upgrades
         for one in upgrade.p_scores
     ]
-    assert len(told) == 4
-    lines = out.splitlines()
-    first = next(place for place, line in enumerate(lines) if line.startswith("old → middle"))
-    for line, scores in zip(lines[first : first + 4], told, strict=True):
-        assert line.endswith(scores)
-    assert lines[first + 2].startswith("middle → new +")
-    assert lines[first + 3] == f"    or {told[3]}"
-    assert "independent middle" in told[3]
+    assert len(cells) == 4
+    lines = [line.split() for line in out.splitlines()]
+    first = next(place for place, line in enumerate(lines) if line[:3] == ["old", "→", "middle"])
+    assert lines[first - 1][-5:] == ["P_up", "P_comp", "P_1", "M(o,o)", "M*"]
+    for line, scores in zip(lines[first : first + 4], cells, strict=True):
+        assert line[-len(scores) :] == scores
+    assert lines[first + 2][:3] == ["middle", "→", "new"]
+    assert lines[first + 3] == cells[3]  # the same upgrade by another M(o,o)
+    assert "(independent)" in cells[3]
     _, out, _ = command(*THREE, *arguments[2:])
-    assert "no P-scores: no independent model is given for `new`" in out
+    assert "No P-scores of old → new: no independent model is given for `new`." in out
     _, out, _ = command(*THREE[::-1], "--independent", "old=old.parquet")
-    assert "no P-scores with M(o,o) new" in out
+    assert "No P-scores of new → old: " in out
     assert "there is no gain" in out
 
 
@@ -137,8 +144,8 @@ def shown(monkeypatch, matrix, width=200, colors=None):
     console = Console(
         file=page, force_terminal=True, color_system=colors, width=width, highlight=False
     )
-    monkeypatch.setattr(show_matrix, "console", console)
-    show_matrix.print_matrix(matrix, as_json=False)
+    monkeypatch.setattr(output, "console", console)
+    output.print_page(matrix_page(matrix), {}, as_json=False)
     return page.getvalue()
 
 
@@ -149,13 +156,14 @@ def test_colours_compare_with_the_gallerys_own_model(monkeypatch):
     for cell in (
         f"{bold}50.00 ●", f"{bold}70.00 ●", f"{bold}80.00 ●",
         f"{green}60.00 ▲", f"{red}40.00 ▼",
-        f"{faint_green}71.00 ▲", f"{faint_red}10.00 ▼",
+        f"{faint_green}71.00 △", f"{faint_red}10.00 ▽",
     ):  # fmt: skip
         assert cell in out
     assert out.count("70.00 =") == 1  # neither
-    assert f"{green}+10.00" in out
-    assert f"{red}-10.00" in out
-    assert f"{red}+0.00" in out  # no gain is no upgrade
+    squeezed = "".join(out.split())
+    assert f"{green}+10.00▲" in squeezed
+    assert f"{red}-10.00▼" in squeezed
+    assert f"{red}+0.00▼" in squeezed  # no gain is no upgrade
 
 
 def test_what_cannot_be_measured_is_a_dash_and_no_average(monkeypatch):
@@ -171,14 +179,14 @@ def test_what_cannot_be_measured_is_a_dash_and_no_average(monkeypatch):
 def test_many_models_stand_in_lines_of_their_own(monkeypatch, width):
     names = [f"model_of_a_long_[red]name_{number}" for number in range(6)]
     values = [[0.9 if i == j else 0.123 for j in range(6)] for i in range(6)]
-    lines = shown(monkeypatch, nb.CompatibilityMatrix(names, values), width=width).splitlines()
+    lines = shown(monkeypatch, nb.CompatibilityMatrix(names, values), width=width).splitlines()[1:]
     assert lines[0].split()[-6:] == list("123456")
     for number, name in enumerate(names):
         assert f"{number + 1} {name}" in lines[1 + number]  # what is a name is no colour
         assert lines[1 + number].count("12.30") == 5
     assert "…" not in "".join(lines[:7])
-    wide = shown(monkeypatch, nb.CompatibilityMatrix(names[:2], [r[:2] for r in values[:2]]))
-    assert wide.splitlines()[0].count("model_of_a_long_[red]name") == 2
+    few = nb.CompatibilityMatrix(["[red]a", "b"], [row[:2] for row in values[:2]])
+    assert shown(monkeypatch, few).splitlines()[1].split()[-2:] == ["[red]a", "b"]
 
 
 def test_options_are_passed_on(command, files):

@@ -1,18 +1,23 @@
-"""Where a page lies is told to people, and to nobody else."""
+"""A page and the path of its report are printed for people, the facts for programs."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from nobackfill.cli.output import print_page
+from nobackfill.report.page import Page
+
+PAGE = Page("T", ["Do this."], notes=["no space"])
 
 
-def test_people_are_told_where_a_page_lies(capsys):
-    print_page(Path("a/[b] page.html"), as_json=False)
-    assert capsys.readouterr().out == "Report: a/[b] page.html\n"
+@pytest.mark.parametrize("report", [None, Path("a/[b] page.html")])
+def test_people_read_the_page_and_where_its_report_is(capsys, report):
+    print_page(PAGE, {"a": 1}, as_json=False, report=report)
+    path = f"Report: {report}\n" if report else ""
+    assert capsys.readouterr().out == f"Note: no space.\nDo this.\n{path}"
 
 
-@pytest.mark.parametrize(("path", "as_json"), [(None, False), (Path("a.html"), True)])
-def test_without_a_page_and_for_programs_nothing_is_printed(capsys, path, as_json):
-    print_page(path, as_json=as_json)
-    assert capsys.readouterr().out == ""
+def test_programs_get_the_facts_alone(capsys):
+    print_page(PAGE, {"a": 1}, as_json=True, report=Path("a.html"))
+    assert json.loads(capsys.readouterr().out) == {"a": 1}

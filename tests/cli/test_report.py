@@ -216,8 +216,8 @@ def test_p_scores_are_told_with_what_they_were_made_of(command, files):
     _, out, _ = command(*both(files), "--independent", files / "free.parquet")
     assert f"P_1 {result.p_scores.one:.2f}" in out
     assert (
-        f"(M(o,o): old/old {100 * result.old_old.mean_average_precision:.2f}; "
-        f"M*: independent {100 * result.independent.mean_average_precision:.2f})"
+        f"M(o,o) is old/old, {100 * result.old_old.mean_average_precision:.2f}, and M* the "
+        f"independent model, {100 * result.independent.mean_average_precision:.2f}."
     ) in out
     assert "M(o,o)" not in command(*both(files))[1]
     told = json.loads(command(*both(files), "--independent", files / "free.parquet", "--json")[1])

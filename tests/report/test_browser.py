@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from nobackfill.report.charts import heat_map, histograms
+from nobackfill.report.charts import heat_map, step_curves
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
@@ -62,8 +62,12 @@ def everything():
             Section(
                 "Drawn",
                 figures=[
-                    Figure(histograms({"old": random.random(50)}, label="cosine"), "H", "It is h."),
-                    Figure(heat_map(random.random((2, 2)), "ab", "ab"), "M", "It is m."),
+                    Figure(
+                        lambda: step_curves({"old": np.arange(9)}, np.arange(10.0), label="cosine"),
+                        "H",
+                        "It is h.",
+                    ),
+                    Figure(lambda: heat_map(random.random((2, 2)), "ab", "ab"), "M", "It is m."),
                 ],
             ),
         ],

@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from nobackfill.report.charts import heat_map, histograms
+from nobackfill.report.charts import heat_map, step_curves
 from nobackfill.report.html import render_html
-from nobackfill.report.maps import maps, pictures
+from nobackfill.report.maps import maps
+from nobackfill.report.markdown import render_markdown
 from nobackfill.report.page import Figure, Page, Picture, Section, Table
 from nobackfill.report.svg import INK, PAPER, VARIABLES
 
@@ -54,7 +55,9 @@ def figures():
     random = np.random.default_rng(0)
     return {
         "heat map": heat_map(random.random((3, 3)), ["a", "b", "c"], ["a", "b", "c"]),
-        "histograms": histograms({"old": random.random(50), "new": random.random(50)}, label="cos"),
+        "curves": step_curves(
+            {name: random.integers(0, 9, 50) for name in ("old", "new")}, np.arange(51.0), label="c"
+        ),
         "maps": maps(
             {
                 "old": {"points": random.random((6, 2)), "prototypes": random.random((2, 2))},
@@ -66,7 +69,6 @@ def figures():
             },
             np.array([0, 0, 0, 1, 1, 1]),
         ),
-        "pictures": pictures([random.random((4, 4)) * 255] * 2, ["red", "blue"]),
     }
 
 
@@ -102,14 +104,31 @@ def test_figures_share_no_id_and_lose_no_reference():
 
 def test_a_label_that_looks_like_markup_stays_a_label():
     label = 'fill: #1d2733 id="x" <b>'
-    svg = histograms({label: np.arange(9.0)}, label="cos")
+    svg = step_curves({label: np.arange(9)}, np.arange(10.0), label="cos")
     texts = [element.text for element in ElementTree.fromstring(svg).iter()]
     assert label in texts
 
 
+def test_a_figure_is_drawn_once_and_only_for_a_page_that_shows_it():
+    drawn = []
+
+    def draw():
+        drawn.append(1)
+        return "<svg></svg>"
+
+    page = Page("T", [], [Section("S", figures=[Figure(draw, "Cosines", "They are high.")])])
+    render_markdown(page)
+    assert not drawn
+    render_html(page)
+    render_html(page)
+    assert len(drawn) == 1
+
+
 def test_a_figure_is_told_in_words():
     svg = figures()["heat map"]
-    page = read(Page("T", [], [Section("S", figures=[Figure(svg, "Who & whom", 'a "b" < c')])]))
+    page = read(
+        Page("T", [], [Section("S", figures=[Figure(lambda: svg, "Who & whom", 'a "b" < c')])])
+    )
     (drawn,) = page.all("svg")
     assert (drawn["role"], drawn["aria-label"]) == ("img", 'a "b" < c')
     assert [one["text"] for one in page.all("title")] == ["T", "Who & whom"]
@@ -121,7 +140,10 @@ def test_a_figure_is_told_in_words():
 def test_the_page_needs_nothing_but_itself():
     picture = Picture("data:image/png;base64,AA==", "a cup")
     sections = [
-        Section("Part", figures=[Figure(svg, name, name) for name, svg in figures().items()]),
+        Section(
+            "Part",
+            figures=[Figure(lambda svg=svg: svg, name, name) for name, svg in figures().items()],
+        ),
         Section("Other", tables=[Table(["item"], [[(picture,)]])]),
     ]
     page = read(Page("Title", ["Do this."], sections))
@@ -145,7 +167,7 @@ def test_all_text_is_escaped():
                 bad,
                 bad,
                 tables=[Table([bad], [[bad], [(Picture(bad, bad, True),)]], caption=bad)],
-                figures=[Figure("<svg></svg>", bad, bad)],
+                figures=[Figure(lambda: "<svg></svg>", bad, bad)],
             )
         ],
         not_measured=[bad],

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from nobackfill.cli import progress
 from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.options import Json
-from nobackfill.cli.output import console, emit
+from nobackfill.cli.output import console, emit, print_line, print_page
 from nobackfill.errors import ConfigError
+from nobackfill.report.page import Page, Section, Table
 
 if TYPE_CHECKING:
     from nobackfill.data.verify import Check
@@ -57,7 +57,7 @@ def datasets(
             f"`nobackfill datasets` lists the names."
         )
     result = check_dataset(name, path, decode=decode.value, watch=watch_files)
-    print_check(result, as_json=json)
+    print_page(result_page(result), result.summary(), as_json=json)
     if not result.passed:
         raise typer.Exit(NO)
 
@@ -80,44 +80,43 @@ def print_datasets(*, as_json: bool) -> None:
         return
     for name, dataset in DATASETS.items():
         console.print(f"[bold]{name}[/]  ", end="")
-        console.print(dataset.says, markup=False, soft_wrap=True)
+        print_line(dataset.says)
         for line in dataset.layout.splitlines():
-            console.print(f"    {line}", markup=False, soft_wrap=True)
+            print_line(f"    {line}")
         if dataset.counts:
             counts = ", ".join(f"{count:,} {_label(key)}" for key, count in dataset.counts.items())
-            console.print(f"    {counts}", markup=False, soft_wrap=True, style="dim")
+            print_line(f"    {counts}", style="dim")
         console.print()
-    console.print("Check a copy with: nobackfill datasets check NAME PATH", markup=False)
+    print_line("Check a copy with: nobackfill datasets check NAME PATH")
 
 
-def print_check(check: "Check", *, as_json: bool) -> None:
-    """Prints the counts next to the official ones, the first faulty files, and a verdict."""
-    if as_json:
-        emit(check.summary())
-        return
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column(check.name)
-    table.add_column("here", justify="right")
-    table.add_column("official", justify="right")
+def result_page(check: "Check") -> Page:
+    """The counts next to the official ones, the first faulty files, and a conclusion."""
+    rows = []
     for key in [*check.counts, *(key for key in check.official if key not in check.counts)]:
         official = f"{check.official[key]:,}" if key in check.official else "–"
-        style = "red" if key in check.differences else ""
-        table.add_row(_label(key), f"{check.counts.get(key, 0):,}", official, style=style)
-    console.print(table)
-    for line in _findings(check):
-        console.print(line, markup=False, soft_wrap=True)
-    for note in check.notes:
-        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
-    opened = f"{check.decoded:,} of {check.counts['images']:,} images opened"
-    if not check.passed:
-        console.print(f"[red]Differs from the official release[/] ({opened}).", soft_wrap=True)
-    elif check.official:
-        console.print(f"[green]Matches the official release[/] ({opened}).", soft_wrap=True)
-    else:
-        console.print(
-            f"[green]All files exist[/] ({opened}); there are no official counts to compare with.",
-            soft_wrap=True,
-        )
+        sign = "✗" if key in check.differences else ""
+        rows.append([_label(key), f"{check.counts.get(key, 0):,}", official, sign])
+    columns = [check.name, "here", "official", ""]
+    # choose the conclusion
+    verdict, more = "differs from the official release", ""
+    if check.passed and check.official:
+        verdict = "matches the official release"
+    elif check.passed:
+        verdict, more = "all files exist", "; there are no official counts to compare with"
+    opened = f"({check.decoded:,} of {check.counts['images']:,} images opened)"
+    return Page(
+        check.name,
+        summary=[f"{verdict.capitalize()} {opened}{more}."],
+        sections=[
+            Section(
+                check.name,
+                "\n".join(_findings(check)),
+                [Table(columns, rows, frozenset(columns[1:3]))],
+            )
+        ],
+        notes=check.notes,
+    )
 
 
 def watch_files(files: Sequence[str]) -> Iterator[str]:

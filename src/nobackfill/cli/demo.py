@@ -1,4 +1,4 @@
-"""`nobackfill demo`."""
+"""`nobackfill demo` and its output."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,9 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train six small models on built-in data and see what an upgrade without backfill gains."""
-    from nobackfill.cli.output import print_demo
+    from dataclasses import replace
+
+    from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import TrainingProgress, training_progress
     from nobackfill.core.device import choose_device
     from nobackfill.report.pages.demo import write_report
@@ -31,5 +33,6 @@ def demo(
             seed=seed,
             show=lambda name, epochs: TrainingProgress(progress, name, epochs),
         )
-    write_report(result, device=where)
-    print_demo(result, as_json=json)
+    page = write_report(result, device=where)
+    numbers = replace(page, sections=page.sections[:1])
+    print_page(numbers, result.summary(), as_json=json, report=result.report)

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from nobackfill.cli.options import Json
-from nobackfill.cli.output import console, emit
+from nobackfill.cli.output import emit, print_line, print_table
+from nobackfill.report.page import Table
 
 if TYPE_CHECKING:
     from nobackfill.core.environment import Environment, Package
@@ -15,30 +14,34 @@ def doctor(json: Json = False) -> None:
     """Print the installed packages and the devices, and whether they work."""
     from nobackfill.core.environment import check_environment
 
-    print_environment(check_environment(), as_json=json)
+    environment = check_environment()
+    if json:
+        emit(environment.summary())
+    else:
+        print_environment(environment)
 
 
-def print_environment(env: "Environment", *, as_json: bool) -> None:
+def print_environment(env: "Environment") -> None:
     """Prints versions, devices and packages, and how to install what is missing."""
-    if as_json:
-        emit(env.summary())
-        return
-    console.print(f"nobackfill {env.nobackfill}, Python {env.python}, {env.system}")
-    console.print(f"torch {env.torch}, {env.threads} threads; on {', '.join(env.devices)}")
+    print_line(f"nobackfill {env.nobackfill}, Python {env.python}, {env.system}")
+    print_line(f"torch {env.torch}, {env.threads} threads; on {', '.join(env.devices)}")
     if env.data is not None:
         folder, exists = env.data
-        console.print(f"NOBACKFILL_DATA is {folder}{'' if exists else ', which does not exist'}")
-    table = Table(box=None, header_style="bold")
-    for head in ("", "package", "version", "for", ""):
-        table.add_column(head)
-    for package in env.packages:
-        mark = "[green]✓[/]" if package.works else "[red]✗[/]" if package.problem else "[dim]–[/]"
-        table.add_row(mark, package.name, package.version or "", package.gives, remedy(package))
-    console.print(table)
+        print_line(f"NOBACKFILL_DATA is {folder}{'' if exists else ', which does not exist'}")
+    rows = [
+        [package.name, _sign(package), package.version or "", package.gives, remedy(package)]
+        for package in env.packages
+    ]
+    print_table(Table(["package", "", "version", "for", "remedy"], rows))
 
 
 def remedy(package: "Package") -> str:
     """Returns what to do about a package that does not work."""
     if package.problem:
         return f"cannot be imported: {package.problem}"
-    return "" if package.works else f"pip install 'nobackfill\\[{package.extra}]'"
+    return "" if package.works else f"pip install 'nobackfill[{package.extra}]'"
+
+
+def _sign(package: "Package") -> str:
+    """Whether a package works, cannot be imported, or is not installed."""
+    return "✓" if package.works else "✗" if package.problem else "–"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nobackfill.cli.options import Device, Json, Modality, NewFile, OldFile, Pairs, Seed
-from nobackfill.cli.output import console, emit
+from nobackfill.cli.output import emit, print_line, print_notes
 
 if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead
@@ -128,11 +128,9 @@ def print_head(
         )
         return
     if head.modalities_:
-        console.print(
+        print_line(
             f"One map each for {' and '.join(head.modalities_)}. The following numbers are means "
-            f"over the directions of search.",
-            markup=False,
-            soft_wrap=True,
+            f"over the directions of search."
         )
     if kept is not None:
         start = closed[progress.start]
@@ -140,23 +138,18 @@ def print_head(
         after = f"no improvement after {len(progress.history)} rounds of {head.method}"
         if progress.best:
             after = f"{100 * kept:.2f} after {progress.best} rounds of {head.method}"
-        console.print(
+        print_line(
             f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
-            f"({progress.start}), {after}.",
-            soft_wrap=True,
+            f"({progress.start}), {after}."
         )
     if progress.stored:
         mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
-        console.print(
+        print_line(
             f"new/new on held-out classes: {mapped:.2f} mAP mapped, {as_they_are:.2f} as they are. "
-            f"Store items that are embedded again {head.stores}.",
-            soft_wrap=True,
+            f"Store items that are embedded again {head.stores}."
         )
-    for note in head.notes_:
-        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
-    console.print(
+    print_notes(head.notes_)
+    print_line(
         f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW -o COMPATIBLE`, "
-        f"then compare them with the old ones: `nobackfill evaluate`.",
-        markup=False,
-        soft_wrap=True,
+        f"then compare them with the old ones: `nobackfill evaluate`."
     )

@@ -1,10 +1,16 @@
-"""`nobackfill methods`."""
+"""`nobackfill methods` and its output."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Annotated, Any
 
 import typer
 
+from nobackfill.cli import output
 from nobackfill.cli.options import Json
+from nobackfill.report.page import Table
+
+COST_WIDTH = 14  # characters of the last column, so that the others fit 80
 
 
 def methods(
@@ -17,7 +23,74 @@ def methods(
     json: Json = False,
 ) -> None:
     """List the methods and what each needs of the old model."""
-    from nobackfill.cli.output import print_methods
+    from nobackfill.core.config import suggest
+    from nobackfill.errors import ConfigError
+    from nobackfill.methods.old_space import MEANING
 
     parts = None if given is None else [part for text in given for part in text.split(",")]
-    print_methods(parts, as_json=json)
+    for part in parts or []:
+        if part not in MEANING:
+            raise ConfigError(f"unknown part `{part}` of an old model. {suggest(part, MEANING)}")
+    rows = describe_methods(parts)
+    if json:
+        output.emit({"methods": rows})
+    else:
+        print_methods(rows, parts or [])
+
+
+def describe_methods(parts: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Facts about each method, and whether it works with these parts of the old model."""
+    from nobackfill.methods import METHODS
+
+    def by_name(text: str) -> str:
+        for name, method in METHODS.items():
+            text = text.replace(f"`{method.__name__}`", name)
+        return text
+
+    return [
+        {
+            "name": name,
+            "paper": method.paper,
+            "year": method.year,
+            "needs": sorted(method.needs),
+            "at_inference": method.at_inference,
+            "supervised": method.supervised,
+            "says": by_name((method.__doc__ or "").strip().splitlines()[0]),
+            "usable": parts is None or method.needs <= set(parts),
+        }
+        for name, method in METHODS.items()
+    ]
+
+
+def print_methods(rows: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
+    """Prints the usable methods; from 120 columns on, also a description of each.
+
+    Below 80 columns the papers are left out.
+    """
+    width = output.console.width
+    usable = [row for row in rows if row["usable"]]
+    facts = [
+        [
+            row["name"], row["paper"], str(row["year"] or ""),
+            ",\n".join(row["needs"]) or "nothing", fill(row["at_inference"], COST_WIDTH),
+        ]
+        for row in usable
+    ]  # fmt: skip
+    columns = ["method", "paper", "year", "needs", "inference cost"]
+    details = frozenset({"paper"} if width < 80 else ())
+    output.print_table(Table(columns, facts, details=details))
+    if width >= 120:
+        output.console.print()
+        says = [[row["name"], row["says"]] for row in usable]
+        output.print_table(Table(["method", "what it does"], says))
+    rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
+    if rest:
+        output.console.print(
+            f"\nThese methods need more: {'; '.join(rest)}.", markup=False, style="dim"
+        )
+    if "embeddings" in parts and "prototypes" not in parts:
+        hint = "\nOld vectors of labelled items give prototypes too: add --given prototypes."
+        output.console.print(hint, style="dim")
+    if width < 120:
+        hint = "\nA description of each method: --json, or a terminal of 120 columns."
+        output.console.print(hint, style="dim")

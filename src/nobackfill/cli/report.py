@@ -21,7 +21,9 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a report on an upgrade, or a comparison of several."""
-    from nobackfill.cli.output import print_object
+    from dataclasses import replace
+
+    from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.report.from_runs import report_runs
@@ -29,18 +31,15 @@ def report(
     from nobackfill.training.decoding import choose_decoding
 
     check_page(output)  # before anything is done
-    with doing() as tell:
+    with doing() as show_step:
         made = report_runs(
             runs,
             title=title,
             device=choose_device(device),
             decoding=choose_decoding(workers=0),
-            watch=tell,
+            watch=show_step,
         )
-    written = made.save(output)
-    sentences = " ".join(made.page.summary)
-    print_object(
-        {"report": str(output), "files": [str(path) for path in written], **made.facts},
-        as_json=json,
-        text=f"{sentences}\nReport: {output}",
-    )
+        written = made.save(output)
+    facts = {"report": str(output), "files": [str(path) for path in written], **made.facts}
+    conclusion = replace(made.page, sections=[], notes=[])
+    print_page(conclusion, facts, as_json=json, report=output)

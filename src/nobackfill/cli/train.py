@@ -1,16 +1,19 @@
 """`nobackfill train` and its output."""
 
+from collections.abc import Iterator, Sequence
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from nobackfill.cli.options import Device, Json, Keep, Workers
-from nobackfill.cli.output import console, emit, print_object
+from nobackfill.cli.output import console, emit, print_line, print_object, print_page
 
 if TYPE_CHECKING:
+    from nobackfill.core.config import Recipe
     from nobackfill.training.dry_run import Plan
     from nobackfill.training.jobs import Job
     from nobackfill.training.sequence import SequenceSummary
@@ -38,7 +41,6 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a recipe: one model, after the old model that it names, or a sequence of models."""
-    from nobackfill.cli.output import print_run
     from nobackfill.cli.progress import TrainingProgress, training_progress
     from nobackfill.core import distributed
     from nobackfill.core.device import choose_device
@@ -81,14 +83,33 @@ def train(
         return
     runs = [Run.open(job.folder) for job in requested]
     with distributed.single_process():
-        print_sequence(
-            output,
-            summarize_sequence(output, runs, device=where, decoding=decoding),
-            as_json=json,
-        )
+        summary = summarize_sequence(output, runs, device=where, decoding=decoding)
+    print_sequence(output, summary, as_json=json)
 
 
-def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
+def print_run(folder: Path, *, as_json: bool) -> None:
+    """Prints the result of a training run."""
+    from nobackfill.evaluation.verdict import over_directions, run_sentence
+
+    path = folder / "evaluation.json"
+    result = over_directions(loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    text = f"The model is in {folder}."
+    if result:
+        text += f" {run_sentence(result)}"
+    print_object({"run": str(folder), "evaluation": result}, as_json=as_json, text=text)
+
+
+def print_sequence(folder: Path, summary: "SequenceSummary", *, as_json: bool) -> None:
+    """Prints the compatibility matrix of a sequence."""
+    from nobackfill.report.pages.sequence import sequence_page
+
+    page = sequence_page(summary, title=folder.name)
+    print_page(page, {"run": str(folder), **summary.to_json()}, as_json=as_json)
+    if not as_json:
+        print_line(f"The models are in {folder}; the matrix is in {folder / 'sequence.json'}.")
+
+
+def print_plan(plans: Sequence[tuple["Job", "Plan"]], *, as_json: bool) -> None:
     """Prints the data, model, steps and memory of each training."""
     from nobackfill.core.config import to_toml
 
@@ -97,65 +118,44 @@ def print_plan(plans: list[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         emit({"jobs": jobs})
         return
     for job, plan in plans:
-        recipe = job.recipe
-        done = " [green](finished)[/]" if plan.is_there else ""
-        console.print(
-            f"\n[bold]{escape(plan.name)}[/] → {escape(plan.folder)}{done}", soft_wrap=True
-        )
+        title = Text(f"\n{plan.name}", "bold").append(f" → {plan.folder}", "not bold")
+        if plan.is_there:
+            title.append(" (finished)", "not bold green")
+        console.print(title, soft_wrap=True)
         facts = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
         facts.add_column(style="dim", no_wrap=True)
         facts.add_column()
-        facts.add_row("data", _data(recipe.data.name, plan))
-        for difference in plan.differences:
-            facts.add_row("", f"[yellow]{difference}")
-        if plan.problem:
-            facts.add_row("", f"[red]{escape(plan.problem)}")
-        options = recipe.model.options
-        architecture = options.get("architecture") or options.get("target")
-        model = f"{recipe.model.name} {architecture}" if architecture else recipe.model.name
-        facts.add_row("model", f"{escape(model)}, {plan.parameters:,} parameters")
-        facts.add_row("method", recipe.method.name)
-        if plan.steps:
-            facts.add_row(
-                "steps",
-                f"{plan.steps['in_all']:,}: {recipe.train.epochs} epochs of "
-                f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each",
-            )
-        sizes = ", ".join(f"{_bytes(size)} {use}" for use, size in plan.memory.items() if size)
-        facts.add_row("memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}")
-        for part in plan.old:
-            facts.add_row("old model", part)
-        if source := recipe.expected.get("source"):
-            skipped = ("source", "train_images", "train_classes")
-            results = [
-                f"{key} {value}" for key, value in recipe.expected.items() if key not in skipped
-            ]
-            facts.add_row("expected", escape(f"{source}: {', '.join(results)}"))
+        for name, text, style in _facts(job.recipe, plan):
+            facts.add_row(name, Text(text, style))
         console.print(facts)
 
 
-def print_sequence(folder: Path, summary: "SequenceSummary", *, as_json: bool) -> None:
-    """Prints the compatibility matrix of a sequence."""
-    if as_json:
-        emit({"run": str(folder), **summary.to_json()})
-        return
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("query ↓  gallery →")
-    for number in range(1, len(summary.matrix) + 1):
-        table.add_column(f"model {number}", justify="right")
-    for i, row in enumerate(summary.matrix):
-        cells = [f"{100 * value:.2f}" for value in row]
-        colored = [
-            cell if i == j else f"[{'green' if row[j] > summary.matrix[j][j] else 'red'}]{cell}"
-            for j, cell in enumerate(cells)
-        ]
-        table.add_row(f"model {i + 1} ({summary.models[i].method})", *colored)
-    console.print(table)
-    text = (
-        f"AC {summary.ac:.2f}, AM {summary.am:.3f} (mAP). The models are in {folder}; the "
-        f"matrix is in {folder / 'sequence.json'}."
-    )
-    print_object({}, as_json=False, text=text)
+def _facts(recipe: "Recipe", plan: "Plan") -> Iterator[tuple[str, str, str]]:
+    """Yields the name, text and style of each line of a plan."""
+    yield "data", _data(recipe.data.name, plan), ""
+    for difference in plan.differences:
+        yield "", difference, "yellow"
+    if plan.problem:
+        yield "", plan.problem, "red"
+    options = recipe.model.options
+    architecture = options.get("architecture") or options.get("target")
+    model = f"{recipe.model.name} {architecture}" if architecture else recipe.model.name
+    yield "model", f"{model}, {plan.parameters:,} parameters", ""
+    yield "method", recipe.method.name, ""
+    if plan.steps:
+        steps = (
+            f"{plan.steps['in_all']:,}: {recipe.train.epochs} epochs of "
+            f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each"
+        )
+        yield "steps", steps, ""
+    sizes = ", ".join(f"{_bytes(size)} {use}" for use, size in plan.memory.items() if size)
+    yield "memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}", ""
+    for part in plan.old:
+        yield "old model", part, ""
+    if source := recipe.expected.get("source"):
+        skipped = ("source", "train_images", "train_classes")
+        results = [f"{key} {value}" for key, value in recipe.expected.items() if key not in skipped]
+        yield "expected", f"{source}: {', '.join(results)}", ""
 
 
 def _data(name: str, plan: "Plan") -> str:
@@ -171,7 +171,7 @@ def _data(name: str, plan: "Plan") -> str:
     counted = f"{plan.counts['train_images']:,} images of {plan.counts['train_classes']:,} classes"
     if "train_texts" in plan.counts:
         counted += f" with {plan.counts['train_texts']:,} texts"
-    agrees = " [green]as expected[/]" if plan.expected and not plan.differences else ""
+    agrees = " as expected" if plan.expected and not plan.differences else ""
     return f"{name}: {counted}{agrees}; {', '.join(searched) or 'nothing searched'}"
 
 

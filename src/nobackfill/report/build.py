@@ -106,7 +106,7 @@ def report_backfill(plan: Mapping[str, Any]) -> Report:
         "Which items should be embedded again?",
         [plan["advice"][0].upper() + plan["advice"][1:]],
         [backfill_section(plan)],
-        not_measured=plan["notes"],
+        notes=plan["notes"],
     )
     return Report(page, plan)
 

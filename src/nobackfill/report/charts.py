@@ -1,14 +1,15 @@
 """Charts as SVG text: intervals, distributions, a matrix, and methods in a plane."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nobackfill.report.svg import COLORS, INK, LINE, PAPER, SOFT, new_figure, to_svg
+from nobackfill.report.svg import COLORS, INK, LINE, PAPER, SOFT, hide_y_axis, new_figure, to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WORSE, BETTER = COLORS[1], COLORS[2]
 
@@ -17,8 +18,8 @@ def intervals(rows: Mapping[str, tuple[float, float, float]], *, label: str) -> 
     """Means with their intervals, one below the other, and the line of no difference.
 
     Args:
-        rows: Of each name the mean and both ends; ends that are not known are NaN.
-        label: Of the axis, with its unit.
+        rows: Mean and both ends of each interval, by name; unknown ends are NaN.
+        label: Label of the axis, with its unit.
     """
     with new_figure(8.4, 0.9 + 0.42 * len(rows)) as figure:
         axes = figure.add_subplot()
@@ -72,8 +73,8 @@ def score_curves(
     """Cosines of pairs of one class and of different classes, a panel for each pair of models.
 
     Args:
-        panels: Of each title the edges of the bins, and the counts of both kinds.
-        marks: Of each title the thresholds: first the pair's own, then the old one where it stays.
+        panels: Edges of the bins and the counts of both kinds, by title.
+        marks: Thresholds by title: first the pair's own, then the old one.
     """
     with new_figure(8.4, 0.9 + 1.35 * len(panels)) as figure:
         shown = [np.flatnonzero(same + other) for _, same, other in panels.values()]
@@ -92,8 +93,7 @@ def score_curves(
             for value, style in zip(marks[title], ("-", ":"), strict=False):
                 axes.axvline(value, color=INK, linewidth=1.2, linestyle=style)
             axes.set_title(title, loc="left")
-            axes.set_yticks([])
-            axes.spines["left"].set_visible(False)
+            hide_y_axis(axes)
         axes.set_xlabel("cosine")
         figure.legend(
             *axes.get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False,
@@ -114,38 +114,7 @@ def step_curves(counts: Mapping[str, NDArray[Any]], edges: NDArray[Any], *, labe
             axes.stairs(share, edges[first : last + 1], color=color, linewidth=1.8, label=name)
         axes.axvline(0, color=SOFT, linewidth=1, linestyle=":")
         axes.set_xlabel(label)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.legend(frameon=False)
-        return to_svg(figure)
-
-
-def histograms(
-    values: Mapping[str, NDArray[Any]], *, label: str, marks: Mapping[str, float] | None = None
-) -> str:
-    """Several distributions over one axis, as outlines; `marks` are dotted lines with a name."""
-    with new_figure(9.0, 3.4) as figure:
-        axes = figure.add_subplot()
-        low = min(float(value.min()) for value in values.values())
-        high = max(float(value.max()) for value in values.values())
-        bins = np.linspace(low, high, 61).tolist()
-        for index, (name, value) in enumerate(values.items()):
-            color = SOFT if index == 0 else COLORS[index - 1]
-            axes.hist(
-                value,
-                bins=bins,
-                density=True,
-                histtype="step",
-                linewidth=1.8,
-                color=color,
-                label=name,
-            )
-        for name, place in (marks or {}).items():
-            axes.axvline(place, color=SOFT, linewidth=1, linestyle=":")
-            axes.text(place, axes.get_ylim()[1], f" {name}", va="top", color=SOFT)
-        axes.set_xlabel(label)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
+        hide_y_axis(axes)
         axes.legend(frameon=False)
         return to_svg(figure)
 
@@ -157,73 +126,59 @@ def self_cross_plane(
     old: float,
     independent: float | None = None,
 ) -> str:
-    """Each method at what it gives after a backfill (self) and before it (cross), in percent.
+    """Methods in a plane: mAP after a backfill (self) and before it (cross), in percent.
 
     Args:
-        runs: Of each method the name, new/new and new/old.
+        runs: Name, new/new and new/old of each method.
         front: Places in `runs` of those that no other beats in both, from left to right.
-        old: The old model's own mAP: who lies above it is compatible.
-        independent: That of a model trained without constraint.
+        old: mAP of the old model; methods above it are compatible.
+        independent: mAP of a model trained without constraint.
     """
     with new_figure(8.4, 4.8) as figure:
         axes = figure.add_subplot()
+        # lines of the old and of the independent model
+        small: dict[str, Any] = {"textcoords": "offset points", "color": SOFT, "fontsize": 9}
         axes.axhline(old, color=SOFT, linewidth=1, linestyle=":")
-        axes.annotate(
-            "old/old", (1, old), xycoords=("axes fraction", "data"), xytext=(4, -3),
-            textcoords="offset points", color=SOFT, fontsize=9,
-        )  # fmt: skip
+        axes.annotate("old/old", (1, old), (4, -3), ("axes fraction", "data"), **small)
         if independent is not None:
             axes.axvline(independent, color=SOFT, linewidth=1, linestyle=":")
-            axes.annotate(
-                "independent", (independent, 1), xycoords=("data", "axes fraction"),
-                xytext=(0, 4), textcoords="offset points", color=SOFT, fontsize=9, ha="center",
-            )  # fmt: skip
+            at, units = (independent, 1), ("data", "axes fraction")
+            axes.annotate("independent", at, (0, 4), units, ha="center", **small)
+        # points; those far below the old model are moved up to the edge
         lowest = old - 1.5 * max(max(cross for *_, cross in runs) - old, old / 4)
-        best = np.array([runs[place][1:] for place in front])
+        points = [(self_map, max(cross, lowest)) for _, self_map, cross in runs]
         axes.plot(
-            best[:, 0], best[:, 1].clip(min=lowest), color=LINE, linewidth=6, zorder=1,
-            solid_capstyle="round",
+            *zip(*(points[place] for place in front), strict=True),
+            color=LINE, linewidth=6, zorder=1, solid_capstyle="round",
         )  # fmt: skip
-        for place, (_, self_map, cross) in enumerate(runs):
+        for place, (point, (*_, cross)) in enumerate(zip(points, runs, strict=True)):
             axes.scatter(
-                self_map, max(cross, lowest), s=46 if place in front else 28, zorder=2,
+                *point, s=46 if place in front else 28, zorder=2,
                 color=BETTER if cross > old else WORSE, marker="o" if cross >= lowest else "v",
             )  # fmt: skip
+        # names
         axes.margins(0.14)
-        labels = [
-            (name if cross >= lowest else f"{name} ({cross:.1f})", self_map, max(cross, lowest))
-            for name, self_map, cross in runs
-            if name
+        names = [
+            name if cross >= lowest or not name else f"{name} ({cross:.1f})"
+            for name, _, cross in runs
         ]
-        points = [(self_map, max(cross, lowest)) for _, self_map, cross in runs]
-        name_apart(axes, labels, points)
+        _name_apart(axes, names, points)
         axes.set_xlabel("new/new, mAP in percent (self: after a full backfill)")
         axes.set_ylabel("new/old, mAP in percent (cross: today)")
         return to_svg(figure)
 
 
-def name_apart(
-    axes: Axes,
-    labels: Sequence[tuple[str, float, float]],
-    points: Sequence[tuple[float, float]],
-) -> None:
+def _name_apart(axes: "Axes", names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
     """Writes names beside their points, where they cover neither each other nor a point.
 
     To the right, else to the left, else as little above or below as will do, with a thin line.
-
-    Args:
-        axes: Where they are drawn.
-        labels: Names and what they belong to.
-        points: All that is drawn, with a name or without.
+    Points with an empty name get none.
     """
     height, letter, gap = 12.0, 5.6, 7.0  # points: of a line, of a letter, beside a point
-    assert isinstance(axes.figure, Figure)
-    axes.figure.draw_without_rendering()  # only now places are known
-    per_pixel = 72 / axes.figure.dpi
-    taken = [  # left, right, height of what is there
-        (x - 4, x + 4, y - 4)
-        for x, y in (axes.transData.transform(point) * per_pixel for point in points)
-    ]
+    figure: Any = axes.figure
+    figure.draw_without_rendering()  # computes the places
+    places = [axes.transData.transform(point) * 72 / figure.dpi for point in points]
+    taken = [(x - 4, x + 4, y - 4) for x, y in places]  # left, right, height
 
     def is_free(left: float, right: float, up: float) -> bool:
         return not any(
@@ -231,8 +186,8 @@ def name_apart(
             for other_left, other_right, other in taken
         )
 
-    for name, x, y in sorted(labels, key=lambda label: -label[2]):
-        at, low = axes.transData.transform((x, y)) * per_pixel
+    named = [label for label in zip(names, points, places, strict=True) if label[0]]
+    for name, point, (at, low) in sorted(named, key=lambda label: -label[1][1]):
         width = 2 + letter * len(name)
         sides = {"left": (at + gap, at + gap + width), "right": (at - gap - width, at - gap)}
         align, up = next(
@@ -243,13 +198,11 @@ def name_apart(
             if is_free(left, right, up)
         )
         taken.append((*sides[align], up))
+        line = {"arrowstyle": "-", "color": SOFT, "linewidth": 0.6, "shrinkB": 3}
         axes.annotate(
-            name, (x, y), (gap if align == "left" else -gap, up - low), ha=align,
-            textcoords="offset points", fontsize=9, color=INK, arrowprops=(
-                {"arrowstyle": "-", "color": SOFT, "linewidth": 0.6, "shrinkB": 3}
-                if abs(up - low + 4) > height / 2
-                else None
-            ),
+            name, point, (gap if align == "left" else -gap, up - low), ha=align,
+            textcoords="offset points", fontsize=9, color=INK,
+            arrowprops=line if abs(up - low + 4) > height / 2 else None,
         )  # fmt: skip
 
 

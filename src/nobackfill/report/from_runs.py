@@ -152,7 +152,7 @@ def report_many(
             for kind, numbers in comparison_of(outcomes).items()
         },
         "runs": [asdict(outcome) for outcome in outcomes],
-        "not_measured": list(page.not_measured),
+        "not_measured": page.caveats,
     }
     return Report(page, facts)
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from nobackfill.report.page import PAIRS, Figure, Page
+from nobackfill.report.page import PAIRS, TONES, Figure, Page
 
 
 def render_html(page: Page) -> str:
@@ -29,6 +29,7 @@ def _template() -> Template:
     environment.filters["drawn"] = _drawn
     environment.globals.update(
         pairs=PAIRS,
+        tones=TONES,
         style=Markup(_source("page.css")),
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
@@ -37,6 +38,7 @@ def _template() -> Template:
 
 
 def _source(name: str) -> str:
+    """A file of this package."""
     return files("nobackfill.report").joinpath(name).read_text(encoding="utf-8")
 
 

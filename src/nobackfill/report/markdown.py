@@ -18,9 +18,9 @@ def _blocks(page: Page) -> Iterator[str]:
     yield from map(_plain, page.summary)
     for section in page.sections:
         yield from _section_blocks(section)
-    if page.not_measured:
+    if page.caveats:
         yield "## What was not measured"
-        yield "\n".join(f"- {_line(what)}" for what in page.not_measured)
+        yield "\n".join(f"- {_line(what)}" for what in page.caveats)
     if page.made_of:
         yield "## What this was made of"
         yield "\n".join(f"- {_line(name)}: {_line(what)}" for name, what in page.made_of.items())

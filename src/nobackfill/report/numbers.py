@@ -1,8 +1,12 @@
 """Numbers as people read them."""
 
+from collections.abc import Mapping
+from math import nan
+from typing import Any
+
 
 def percent(share: float, *, digits: int = 1) -> str:
-    """A share as people read it.
+    """A share with its unit.
 
     Example:
         >>> percent(0.1234), percent(0.1234, digits=0)
@@ -12,25 +16,33 @@ def percent(share: float, *, digits: int = 1) -> str:
 
 
 def maybe(value: float | None, *, digits: int = 1, unit: str = "") -> str:
-    """A fraction in percent, or a dash where it was not measured."""
+    """A fraction in percent, or a dash if it was not measured."""
     return "–" if value is None else f"{100 * value:.{digits}f}{unit}"
 
 
-def count(number: int, one: str, many: str) -> str:
+def count(number: int, singular: str, plural: str) -> str:
     """A number with its noun.
 
     Example:
         >>> count(1, "query", "queries"), count(2000, "query", "queries")
         ('1 query', '2,000 queries')
     """
-    return f"{number:,} {one if number == 1 else many}"
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
-def out_of(counted: int, asked: int) -> str:
-    """How many count, and of how many where these are more.
+def out_of(counted: int, total: int) -> str:
+    """A count, with the total if that is larger.
 
     Example:
         >>> out_of(300, 1200), out_of(1200, 1200)
         ('300 of 1,200', '1,200')
     """
-    return f"{counted:,}" if counted == asked else f"{counted:,} of {asked:,}"
+    return f"{counted:,}" if counted == total else f"{counted:,} of {total:,}"
+
+
+def interval_in_points(interval: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Mean and both ends of an interval in points, for a chart; unknown ends are NaN."""
+    mean, low, high = (
+        nan if interval[key] is None else 100 * interval[key] for key in ("mean", "low", "high")
+    )
+    return mean, low, high

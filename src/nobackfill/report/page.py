@@ -1,7 +1,11 @@
-"""The content of a report: sections of sentences, tables and figures."""
+"""The content of a report: sections of sentences, tables and figures.
 
-from collections.abc import Mapping, Sequence
+A page is described once and rendered by `html`, `markdown` and `terminal`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from nobackfill import __version__
@@ -11,6 +15,14 @@ PAIRS = (
     "Pairs are written query/gallery: old/old is the service as it is today, new/old the day of "
     "the upgrade, new/new after every gallery item has been embedded again."
 )
+
+# Tone of a verdict, and of a cell that contains such a word: it decides the colour.
+TONES = {
+    "compatible": "yes", "upgrade with head": "yes", "two-stage": "yes", "yes": "yes",
+    "not compatible": "no", "keep the old model": "no", "backfill first": "no",
+    "full backfill": "no", "no": "no",
+    "undecided": "open", "inconclusive": "open",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,7 @@ class Table:
         numbers: Headers of columns with numbers, which are aligned right.
         strong: Row in bold, if any.
         caption: Caption, if the section has several tables.
+        details: Headers of columns that the terminal leaves out.
     """
 
     columns: Sequence[str]
@@ -48,21 +61,27 @@ class Table:
     numbers: frozenset[str] = frozenset()
     strong: int | None = None
     caption: str = ""
+    details: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with a description.
+    """A figure with a description. It is drawn on first access: the terminal shows none.
 
     Attributes:
-        svg: SVG element (`report.svg.to_svg`).
+        draw: Function that returns an SVG element (`report.svg.to_svg`).
         title: What it shows.
         says: Description that replaces the figure.
     """
 
-    svg: str
+    draw: Callable[[], str] = field(compare=False)
     title: str
     says: str
+
+    @cached_property
+    def svg(self) -> str:
+        """SVG element."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -74,12 +93,14 @@ class Section:
         text: How to read it.
         tables: Numbers.
         figures: Pictures of numbers.
+        in_terminal: Whether the terminal shows the section.
     """
 
     title: str
     text: str = ""
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
+    in_terminal: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,7 @@ class Page:
         verdict: "compatible", "not compatible" or "undecided"; empty for no verdict.
         sections: Sections.
         not_measured: Facts that the report lacks, each with the reason.
+        notes: Notes for the reader of the results, without a full stop.
         made_of: Sources of the numbers: names, fingerprints, counts.
         version: Version of the package.
     """
@@ -101,8 +123,14 @@ class Page:
     sections: Sequence[Section] = ()
     verdict: str = ""
     not_measured: Sequence[str] = ()
+    notes: Sequence[str] = ()
     made_of: Mapping[str, str] = field(default_factory=dict)
     version: str = __version__
+
+    @property
+    def caveats(self) -> list[str]:
+        """What was not measured, and the notes."""
+        return [*self.not_measured, *self.notes]
 
 
 def check_page(path: Path) -> None:

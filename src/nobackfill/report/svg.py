@@ -1,4 +1,7 @@
-"""The style of figures, and a matplotlib figure as SVG text for a page."""
+"""The style of figures, and a matplotlib figure as SVG text for a page.
+
+matplotlib is imported when a figure is drawn, so that a page can be printed without it.
+"""
 
 import io
 import re
@@ -6,11 +9,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, SOFT, LINE, PAPER = "#1d2733", "#5c6b7a", "#d9e0e8", "#fefefe"
 COLORS = (
@@ -43,15 +46,26 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def new_figure(width: float, height: float) -> Iterator[Figure]:
+def new_figure(width: float, height: float) -> Iterator["Figure"]:
     """A figure in the style of the reports; sizes are in inches."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # the fonts of the page have more glyphs
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def to_svg(figure: Figure) -> str:
+def hide_y_axis(axes: "Axes") -> None:
+    """Removes the line and the numbers on the left, for shares whose height means nothing."""
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
+def to_svg(figure: "Figure") -> str:
     """The figure as an SVG element, without the header and metadata of an SVG file."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     out = io.StringIO()
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))

@@ -73,10 +73,10 @@ def test_programs_get_slices_flips_and_thresholds(files, evaluation, tmp_path):
 def test_people_read_the_worst_first(files, evaluation):
     code, out, _ = evaluate(files, "--slice", "light", "--flips", "1", "--false-accept", "0.01")
     assert code == 0
-    assert "light, the worst first" in out
+    assert "By light" in out
     assert "[red]night" in out  # what is in a column is text, not a colour
     lost, won = len(nb.compare(evaluation).flipped(1)), len(nb.compare(evaluation).won(1))
-    assert f"{lost} queries lose their hit in the top 1, {won} win one." in out
+    assert f"{lost} queries lose their hit in the top 1, {won} gain one." in out
     assert "own class passes" in out
     worst = nb.compare(evaluation).flipped(1)[0]
     assert f"{worst.query}: first hit 1 → {worst.rank_after}" in out
@@ -157,10 +157,7 @@ def test_the_same_file_twice_is_told_of(asked, files):
     code, out, _ = asked("--new", files / "old.parquet", "--require-compatible")
     assert code == 3
     assert "Note: the old and the new vectors of the queries are the same" in out
-    assert (
-        "+0.00 (+0.00 to +0.00, 95 %) points of mAP against the old one: nothing changes. (240"
-        in out
-    )
+    assert "+0.00 (+0.00 to +0.00) points of mAP against the old one: nothing changes. (240" in out
     assert "Evaluate with more queries" not in out
 
 

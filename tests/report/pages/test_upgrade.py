@@ -13,9 +13,9 @@ from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
 from nobackfill.report.page import Picture
 from nobackfill.report.pages.conclusion import HEADLINE, conclude, worse_within
+from nobackfill.report.pages.evaluation import SHOWN
 from nobackfill.report.pages.queries import FOUND, QUERIES, precision_changes, queries_section
 from nobackfill.report.pages.upgrade import (
-    SHOWN,
     numbers_section,
     scores_section,
     slice_sections,
@@ -90,7 +90,7 @@ def test_the_verdict_and_the_gain_come_first(findings, pages, verdict):
     advice = {
         "compatible": "may go live today",
         "not compatible": "keep the old model",
-        "undecided": "may be chance",
+        "undecided": "nothing changes",  # the same vectors
     }
     assert advice[verdict] in page.summary[0]
     others = [words for name, words in advice.items() if name != verdict]
@@ -104,10 +104,10 @@ def test_who_loses_who_wins_and_what_share_comes_today(findings, pages, verdict)
     flips = evaluation.flips(1)
     assert summary[1] == (
         f"{percent(flips.negative)} of the queries lose their first hit, "
-        f"{percent(flips.positive)} win one."
+        f"{percent(flips.positive)} gain one."
     )
     (share,) = [said for said in summary if "without constraint" in said]
-    assert f"{percent(evaluation.gain_recovered, 0)} comes today" in share
+    assert f"This recovers {percent(evaluation.gain_recovered, 0)} of the gain" in share
 
 
 def test_the_worst_class_of_those_with_enough_queries_is_named():
@@ -288,7 +288,7 @@ def test_with_few_classes_a_difference_stands_without_its_interval():
     page = upgrade_page(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
     assert page.verdict == "undecided"
     assert " to " not in page.summary[0].split("points")[0]
-    assert any("at least 8 classes" in note for note in page.not_measured)
+    assert any("at least 8 classes" in note for note in page.notes)
     assert "nan" not in render_html(page).lower().replace("nanmean", "")
 
 
@@ -347,7 +347,7 @@ def test_queries_that_change_stand_with_what_they_find(findings, pages):
     found = findings["not compatible"]
     _, lost, won = part.tables
     assert "lose" in lost.caption
-    assert "win" in won.caption
+    assert "gain" in won.caption
     assert [table.columns[2] for table in (lost, won)] == ["hit is at", "hit was at"]
     changes = precision_changes(found.evaluation)
     for table, flipped in ((lost, found.lost), (won, found.won)):
@@ -466,8 +466,8 @@ def test_classes_stand_the_worst_first(findings, pages):
     slices = findings["not compatible"].slices["label"]
     part = section(pages["not compatible"], "Class by class")
     (table,) = part.tables
-    assert f"The {SHOWN} worst of {CLASSES}." in part.text
-    assert "the smallest has 6 queries" in part.text
+    assert f"the {SHOWN} worst of {CLASSES};" in part.text
+    assert "The smallest has 6 queries" in part.text
     assert len(table.rows) == SHOWN
     for row, one in zip(rows(table), slices[:SHOWN], strict=True):
         assert row == {
@@ -477,7 +477,7 @@ def test_classes_stand_the_worst_first(findings, pages):
             "new/old": f"{100 * one.new_old:.1f}",
             "difference (95 %)": f"{100 * one.difference.mean:+.1f}",
             "lose": percent(one.lost, 0),
-            "win": percent(one.won, 0),
+            "gain": percent(one.won, 0),
         }
 
 
@@ -490,7 +490,7 @@ def test_other_columns_have_a_section_each(findings, pages):
         points(one.difference, 1) for one in slices
     ]
     assert "worst of" not in part.text
-    assert f"the smallest has {min(one.queries for one in slices)} queries" in part.text
+    assert f"The smallest has {min(one.queries for one in slices)} queries" in part.text
 
 
 def test_a_column_without_slices_large_enough_has_no_section():
@@ -580,7 +580,7 @@ def given(monkeypatch, name):
 def test_differences_are_drawn_in_points_from_end_to_end(findings, monkeypatch):
     calls = given(monkeypatch, "intervals")
     evaluation = findings["compatible"].evaluation
-    numbers_section(findings["compatible"])
+    assert numbers_section(findings["compatible"]).figures[0].svg
     ((drawn, _),) = calls
     assert list(drawn.values()) == [
         (100 * one.mean, 100 * one.low, 100 * one.high) for one in evaluation.differences.values()
@@ -590,7 +590,8 @@ def test_differences_are_drawn_in_points_from_end_to_end(findings, monkeypatch):
 def test_ends_that_are_not_known_are_no_numbers(monkeypatch):
     calls = given(monkeypatch, "intervals")
     few = np.array([f"class {i % 5}" for i in range(40)])
-    numbers_section(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
+    part = numbers_section(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
+    assert part.figures[0].svg
     ((drawn, _),) = calls
     assert all(np.isnan(ends).all() and np.isfinite(mean) for mean, *ends in drawn.values())
 
@@ -598,7 +599,7 @@ def test_ends_that_are_not_known_are_no_numbers(monkeypatch):
 def test_scores_are_drawn_with_both_thresholds_the_own_one_first(findings, monkeypatch):
     calls = given(monkeypatch, "score_curves")
     found = findings["not compatible"]
-    scores_section(found)
+    assert scores_section(found)[0].figures[0].svg
     ((panels, marks, _),) = calls
     for title, one in zip(panels, found.similarities, strict=True):
         assert panels[title] == (one.edges, one.same, one.different)
@@ -608,7 +609,7 @@ def test_scores_are_drawn_with_both_thresholds_the_own_one_first(findings, monke
 def test_the_map_is_drawn_as_it_was_found(findings, monkeypatch):
     calls = given(monkeypatch, "queries_on_gallery")
     found = findings["compatible"]
-    spaces_section(found)
+    assert spaces_section(found)[0].figures[0].svg
     assert calls == [(found.map.points, found.map.classes, found.map.names, {})]
 
 
@@ -684,8 +685,8 @@ def test_says_what_it_was_made_of_and_what_was_not_measured(findings, pages):
         "searched": found.evaluation.plan.fingerprint,
         "old space": "a1b2",
     }
-    assert list(page.not_measured) == [*found.not_measured, *found.evaluation.notes]
-    assert any("do not declare the model that made them" in note for note in page.not_measured)
+    assert page.caveats == [*found.not_measured, *found.evaluation.notes]
+    assert any("do not declare the model that made them" in note for note in page.notes)
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -1,5 +1,6 @@
 """`nobackfill evaluate`."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ from nobackfill.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from nobackfill.cli.evaluate.output import Asked
+    from nobackfill.cli.evaluate.output import Details
     from nobackfill.data.listing import GroundTruth as Truth
+    from nobackfill.evaluation.evaluate import Evaluation
     from nobackfill.vectors import Vectors
+    from nobackfill.vectors.space import CompatibleWith
 
 
 def evaluate(
@@ -88,7 +91,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
-    from nobackfill.cli.evaluate.output import Asked
+    from nobackfill.cli.evaluate.output import Details
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.declare import check_declarable
     from nobackfill.report.page import check_page, upgrade_title
@@ -121,11 +124,11 @@ def evaluate(
         as_json=json,
     )
     if by_modality:
-        verdict = tell_directions(search)
+        verdict = run_directions(search)
     else:
-        verdict = tell_upgrade(
+        verdict = run_upgrade(
             search,
-            Asked(slices or [], smallest, flips, false_accept),
+            Details(slices or [], smallest, flips, false_accept),
             truth=truth,
             save_queries=save_queries,
             declare=declare,
@@ -166,29 +169,29 @@ class Search:
     as_json: bool
 
 
-def tell_directions(search: Search) -> str:
+def run_directions(search: Search) -> str:
     """Evaluates each direction between modalities, prints the result, returns the verdict."""
-    from nobackfill.cli.evaluate.output import print_modalities
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.by_modality import evaluate_modalities
+    from nobackfill.report.pages.by_modality import modalities_page
 
     with searching_progress() as progress:
-        found = evaluate_modalities(*search.files, **search.options, progress=progress)
+        result = evaluate_modalities(*search.files, **search.options, progress=progress)
     if search.report is not None:
-        with doing() as tell:
+        with doing() as show_step:
             from nobackfill.report.build import report_modalities
 
-            tell("writing the page")
-            report_modalities(found, search.files, title=search.title).save(search.report)
-    print_modalities(found, as_json=search.as_json)
-    print_page(search.report, as_json=search.as_json)
-    return found.verdict
+            show_step("writing the page")
+            report_modalities(result, search.files, title=search.title).save(search.report)
+    page = modalities_page(result, title=search.title)
+    print_page(page, result.summary(), as_json=search.as_json, report=search.report)
+    return result.verdict
 
 
-def tell_upgrade(
+def run_upgrade(
     search: Search,
-    asked: "Asked",
+    details: "Details",
     *,
     truth: "Truth | None",
     save_queries: Path | None,
@@ -198,41 +201,66 @@ def tell_upgrade(
 
     Args:
         search: Inputs and outputs of the evaluation.
-        asked: Options on single queries, slices and thresholds.
+        details: Options on single queries, slices and thresholds.
         truth: Relevant items of each query; None to use labels.
         save_queries: Path of a file with a row per query.
         declare: Model whose record receives the verdict.
     """
-    from nobackfill.cli.evaluate.output import in_json, print_asked
-    from nobackfill.cli.output import print_declared, print_evaluation, print_page
+    from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.declare import declare_measured
     from nobackfill.evaluation.evaluate import evaluate as run
     from nobackfill.evaluation.query_changes import compare
+    from nobackfill.report.pages.evaluation import evaluation_page
 
+    # search, and compute everything that may fail before anything is written
     with searching_progress() as progress:
         result = run(*search.files, ground_truth=truth, **search.options, progress=progress)
     comparison = compare(result)
-    more = in_json(comparison, asked) if search.as_json else {}
-    if not search.as_json:
-        print_asked(comparison, asked)
+    facts: dict[str, Any] = result.summary()
+    if search.as_json:
+        facts |= details.in_json(comparison)
+        sections = []
+    else:
+        sections = details.as_sections(comparison)
+
+    # write files
     if save_queries is not None:
         comparison.save_queries(save_queries)
     if search.report is not None:
-        with doing() as tell:
+        with doing() as show_step:
             from nobackfill.report.build import report_vectors
 
-            made = report_vectors(result, search.files, title=search.title, watch=tell)
-            made.save(search.report)
+            report = report_vectors(result, search.files, title=search.title, watch=show_step)
+            report.save(search.report)
     measured = None
     if declare is not None:
         measured = declare_measured(declare, result)
-        more["declared"] = asdict(measured) if measured else None
-    print_evaluation(result, as_json=search.as_json, more=more)
-    print_page(search.report, as_json=search.as_json)
+        facts["declared"] = asdict(measured) if measured else None
+
+    # print
+    page = evaluation_page(result, sections=sections)
+    print_page(page, facts, as_json=search.as_json, report=search.report)
     if declare is not None:
         print_declared(declare, result, measured, as_json=search.as_json)
     return result.verdict
+
+
+def print_declared(
+    model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
+) -> None:
+    """Prints the verdict written into a model's record, or on stderr why none was written."""
+    from nobackfill.cli.output import print_line
+    from nobackfill.evaluation.declare import why_not
+    from nobackfill.vectors.records import record_of
+
+    if measured is None:
+        print(f"nobackfill: {why_not(evaluation, written=True)}", file=sys.stderr)
+    elif not as_json:
+        print_line(
+            f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
+            f"{measured.metric} {measured.value:.4f}."
+        )
 
 
 def check_one_kind(group: str, ground_truth: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""The part of a report on embedding a gallery again: which items first, and how many."""
+"""The report on a backfill plan: which items first, and how many."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.report.page import Figure, Section, Table
 from nobackfill.report.svg import COLORS, SOFT, new_figure, to_svg
 
-SAYS = {
+ORDERS = {
     "planned": "by old vectors alone",
     "informed": "by old and new vectors",
     "uncertainty": "most uncertain first",
@@ -16,10 +16,10 @@ SAYS = {
 
 
 def backfill_section(plan: Mapping[str, Any]) -> Section:
-    """What each share of the gallery brings when it is embedded again, in each order.
+    """The mAP after embedding each share of the gallery again, in each order.
 
     Args:
-        plan: As `BackfillPlan.summary` returns it.
+        plan: Result of `BackfillPlan.summary`.
     """
     curves, counts = plan["curves"], plan["counts"]
     return Section(
@@ -30,7 +30,7 @@ def backfill_section(plan: Mapping[str, Any]) -> Section:
         tables=[_order_table(plan), _share_table(plan)],
         figures=[
             Figure(
-                share_curves(curves, plan["stop"]),
+                lambda: share_curves(curves, plan["stop"]),
                 "mAP over the share embedded again",
                 "; ".join(f"{name}: {_course(curve)}" for name, curve in curves.items()) + ".",
             )
@@ -42,8 +42,8 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
     """Curves over the share of the gallery, with 95 % intervals of the gain where known.
 
     Args:
-        curves: Of each order what `Curve.summary` returns.
-        stop: The share to stop at, if any.
+        curves: Results of `Curve.summary`, by order.
+        stop: Share to stop at, if any.
     """
     with new_figure(8.4, 4.2) as figure:
         axes = figure.add_subplot()
@@ -53,11 +53,11 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
             shares = [100 * share for share in curve["shares"]]
             values = [100 * value for value in curve["values"]]
             axes.plot(shares, values, color=color, marker="o", markersize=4, label=name)
-            beside = curve["over_random"]
-            if beside and all(one["low"] is not None for one in beside):
+            gaps = curve["over_random"]
+            if gaps and all(gap["low"] is not None for gap in gaps):
                 chance = [100 * value for value in curves["random"]["values"]]
                 low, high = (
-                    [one + 100 * gap[end] for one, gap in zip(chance, beside, strict=True)]
+                    [value + 100 * gap[end] for value, gap in zip(chance, gaps, strict=True)]
                     for end in ("low", "high")
                 )
                 axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)
@@ -74,21 +74,28 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
 
 
 def _what_orders_are(plan: Mapping[str, Any]) -> str:
-    said = [f"“{name}” is {SAYS[name]}" for name in plan["curves"]]
+    """What the names of the orders mean."""
+    orders = [f"“{name}” is {ORDERS[name]}" for name in plan["curves"]]
     first = f"; planned puts {plan['direction']} items first" if "planned" in plan["curves"] else ""
-    return f"{'; '.join(said)}{first}."
+    return f"{'; '.join(orders)}{first}."
 
 
 def _order_table(plan: Mapping[str, Any]) -> Table:
-    """A line for each order."""
+    """A row for each order."""
     columns = ["order", "90 % of the gain at", "earlier than random (95 %)", "mAP over random"]
     rows = []
     for name, curve in plan["curves"].items():
         at = "–" if curve["reached"] is None else f"{100 * curve['reached']:.1f} %"
         rows.append(
-            [name, at, *("–" if one is None else in_points(one, digits=1)
-                         for one in (curve["fewer"], curve["ahead"]))]
-        )  # fmt: skip
+            [
+                name,
+                at,
+                *(
+                    "–" if interval is None else in_points(interval, digits=1)
+                    for interval in (curve["fewer"], curve["ahead"])
+                ),
+            ]
+        )
     return Table(
         columns,
         rows,
@@ -99,7 +106,7 @@ def _order_table(plan: Mapping[str, Any]) -> Table:
 
 
 def _share_table(plan: Mapping[str, Any]) -> Table:
-    """A line for each share."""
+    """A row for each share."""
     curves, efforts = plan["curves"], plan["efforts"]
     known = [key for key in ("seconds", "cost") if efforts[-1][key] is not None]
     columns = ["share", "items", *curves, f"{plan['order']} gains (95 %)", *known]

@@ -1,4 +1,4 @@
-"""The report of a multimodal upgrade: every direction by itself, and the gap between modalities."""
+"""The report of a multimodal upgrade: each direction by itself, and the gap between modalities."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,16 +8,12 @@ from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.modality_gap import Gap
 from nobackfill.evaluation.verdict import between
 from nobackfill.report.charts import intervals
+from nobackfill.report.numbers import interval_in_points, maybe
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.pages.conclusion import falling
+from nobackfill.report.pages.conclusion import CHANGE, falling
+from nobackfill.report.pages.evaluation import pair_name
 
-PAIRS = {
-    "old_old": "old/old",
-    "new_old": "new/old",
-    "old_new": "old/new",
-    "new_new": "new/new",
-    "independent": "independent",
-}
+PAIRS = ("old_old", "new_old", "old_new", "new_new", "independent")
 METRICS = {
     "map": "mAP",
     "recall_at_1": "Recall@1",
@@ -27,98 +23,53 @@ METRICS = {
 
 
 def modalities_page(
-    found: ByModality, *, title: str, made_of: Mapping[str, str] | None = None
+    result: ByModality, *, title: str, made_of: Mapping[str, str] | None = None
 ) -> Page:
-    """Writes down what was measured in each direction.
+    """The measurements of each direction.
 
     Args:
-        found: As `evaluate_modalities` returns it.
+        result: Result of `evaluate_modalities`.
         title: Title of the page.
-        made_of: Where the numbers come from.
+        made_of: Sources of the numbers.
     """
-    summary = found.summary()
+    summary = result.summary()
     directions = summary["directions"]
     protocol = next(iter(directions.values()))["protocol"]
     return Page(
         title=title,
         summary=[
-            found.conclusion,
+            result.conclusion,
             *falling(between(directions)),
-            *(pair.sentence for pair in found.gap_pairs),
+            *(pair.sentence for pair in result.gap_pairs),
         ],
-        verdict=found.verdict,
+        verdict=result.verdict,
         sections=[
-            today_section(directions),
             numbers_section(directions),
-            *gap_section(found.gap_pairs),
+            today_section(directions),
+            *gap_section(result.gap_pairs),
         ],
-        not_measured=summary["notes"],
+        notes=summary["notes"],
         made_of={"protocol": protocol, **(made_of or {})},
     )
 
 
-def named(direction: str) -> str:
-    """A direction as people read it.
-
-    Example:
-        >>> named("text_to_image")
-        'text to image'
-    """
-    return direction.replace("_", " ")
-
-
-def today_section(directions: Mapping[str, Mapping[str, Any]]) -> Section:
-    """What the day of the upgrade brings, and how sure that is."""
-    columns = ["direction", "queries", "gallery", "old/old", "new/old", "change (95 %)", "verdict"]
-    gains = {named(n): one["differences"]["new_old - old_old"] for n, one in directions.items()}
-    rows = [
-        [
-            named(name),
-            f"{one['num_queries']:,}",
-            f"{one['num_gallery']:,}",
-            percent(one["old_old"]),
-            percent(one["new_old"]),
-            in_points(gains[named(name)]),
-            one["verdict"],
-        ]
-        for name, one in directions.items()
-    ]
-    drawn = {
-        name: (100 * one["mean"], _points(one["low"]), _points(one["high"]))
-        for name, one in gains.items()
-    }
-    return Section(
-        "The day of the upgrade",
-        "mAP in percent; “text to image” are texts that ask for images. The verdict of the page "
-        "looks at directions between modalities alone.",
-        tables=[Table(columns, rows, frozenset(columns[1:-1]))],
-        figures=[
-            Figure(
-                intervals(drawn, label="new/old − old/old, in points of mAP; 95 % intervals"),
-                "How sure the differences are",
-                "; ".join(f"{name}: {in_points(one)}" for name, one in gains.items()) + ".",
-            )
-        ],
-    )
-
-
 def numbers_section(directions: Mapping[str, Mapping[str, Any]]) -> Section:
-    """Every pair of models in every direction."""
+    """A table for each metric, with every pair of models in every direction."""
     measured = [
         pair
         for pair in PAIRS
-        if pair != "independent" or any(pair in one["metrics"] for one in directions.values())
+        if pair != "independent" or any(pair in part["metrics"] for part in directions.values())
     ]
-    columns = ["direction", *(PAIRS[pair] for pair in measured)]
+    columns = ["direction", *map(pair_name, measured)]
     tables = [
         Table(
             columns,
             [
                 [
-                    named(name),
-                    *(percent(one["metrics"].get(pair, {}).get(key)) for pair in measured),
+                    direction_name(name),
+                    *(maybe(part["metrics"].get(pair, {}).get(key), digits=2) for pair in measured),
                 ]
-                for name, one in directions.items()
+                for name, part in directions.items()
             ],
             frozenset(columns[1:]),
             caption=caption,
@@ -126,27 +77,59 @@ def numbers_section(directions: Mapping[str, Mapping[str, Any]]) -> Section:
         for key, caption in METRICS.items()
     ]
     text = (
-        "Percent. old/new are queries by the old model on a gallery that the new one embedded: "
-        "what clients see that are still old when the gallery is new."
+        "Percent; “text to image” are texts that search for images. old/new are queries by the old "
+        "model on a gallery that the new one embedded: the result for clients that still use the "
+        "old model when the gallery is new."
     )
     if "independent" in measured:
         text += " “independent” is a new model trained without constraint, on its own gallery."
     return Section("The numbers", text, tables=tables)
 
 
+def today_section(directions: Mapping[str, Mapping[str, Any]]) -> Section:
+    """The change on the day of the upgrade in each direction, with its interval."""
+    gains = {direction_name(n): part["differences"][CHANGE] for n, part in directions.items()}
+    columns = ["direction", "new/old − old/old (95 %)", "verdict", "queries", "gallery"]
+    rows = [
+        [
+            direction_name(name),
+            in_points(gains[direction_name(name)]),
+            part["verdict"],
+            f"{part['num_queries']:,}",
+            f"{part['num_gallery']:,}",
+        ]
+        for name, part in directions.items()
+    ]
+    drawn = {name: interval_in_points(gain) for name, gain in gains.items()}
+    return Section(
+        "The day of the upgrade",
+        "Points of mAP. The verdict of the page depends only on directions between modalities.",
+        tables=[Table(columns, rows, frozenset(columns) - {"direction", "verdict"})],
+        figures=[
+            Figure(
+                lambda: intervals(
+                    drawn, label="new/old − old/old, in points of mAP; 95 % intervals"
+                ),
+                "How sure the differences are",
+                "; ".join(f"{name}: {in_points(gain)}" for name, gain in gains.items()) + ".",
+            )
+        ],
+    )
+
+
 def gap_section(pairs: Sequence[Gap]) -> list[Section]:
-    """How far the modalities lie apart; none where there is only one."""
+    """The distances between modalities; no section if there is only one."""
     if not pairs:
         return []
     rows = [
         [what, "–" if gap is None else f"{gap:.4f}"]
-        for one, other, *gaps in pairs
+        for first, second, *gaps in pairs
         for what, gap in zip(
             (
-                f"old {one}s and old {other}s",
-                f"new {one}s and new {other}s",
-                f"new {other}s and old {one}s",
-                f"new {one}s and old {other}s",
+                f"old {first}s and old {second}s",
+                f"new {first}s and new {second}s",
+                f"new {second}s and old {first}s",
+                f"new {first}s and old {second}s",
             ),
             gaps,
             strict=True,
@@ -156,18 +139,20 @@ def gap_section(pairs: Sequence[Gap]) -> list[Section]:
         Section(
             "The modality gap",
             "The distance between the mean of one modality's unit vectors and the other's, from 0 "
-            "to 2 (Liang et al., Mind the Gap, NeurIPS 2022). Where new queries lie at another "
-            "distance from the stored gallery than old ones did, thresholds move, and so do "
-            "rankings that mix modalities.",
+            "to 2 (Liang et al., Mind the Gap, NeurIPS 2022). If new queries have another distance "
+            "to the stored gallery than old ones, thresholds move, and so do rankings that mix "
+            "modalities.",
             tables=[Table(["between", "distance"], rows, frozenset({"distance"}))],
+            in_terminal=False,  # the summary contains the distances
         )
     ]
 
 
-def percent(value: float | None) -> str:
-    """A fraction in percent; a dash where it was not measured."""
-    return "–" if value is None else f"{100 * value:.2f}"
+def direction_name(direction: str) -> str:
+    """A direction as people read it.
 
-
-def _points(value: float | None) -> float:
-    return float("nan") if value is None else 100 * value
+    Example:
+        >>> direction_name("text_to_image")
+        'text to image'
+    """
+    return direction.replace("_", " ")

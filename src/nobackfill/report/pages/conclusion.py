@@ -1,10 +1,9 @@
-"""What to conclude of an upgrade, in a few sentences: the verdict, and what it hides."""
+"""Conclusions from an upgrade, in a few sentences: the verdict, and what it hides."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.findings import Findings
 from nobackfill.evaluation.verdict import (
     Verdict,
     between,
@@ -16,45 +15,42 @@ from nobackfill.evaluation.verdict import (
 )
 from nobackfill.report.numbers import count, percent
 
+if TYPE_CHECKING:
+    from nobackfill.evaluation.findings import Findings
+    from nobackfill.evaluation.result import Evaluation
+
 HEADLINE = 10  # queries that a class must have to be named here
+CHANGE = "new_old - old_old"
 
 
-def verdict_of(findings: Findings, directions: Mapping[str, Mapping[str, Any]]) -> Verdict:
-    """That of all directions that count; of a single search its own."""
+def verdict_of(evaluation: "Evaluation", directions: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    """The joint verdict of all directions that count; without directions that of the search."""
     if counted := between(directions):
-        return joint_verdict(one["verdict"] for one in counted.values())
-    return findings.evaluation.verdict
+        return joint_verdict(result["verdict"] for result in counted.values())
+    return evaluation.verdict
 
 
 def conclude(
-    findings: Findings, directions: Mapping[str, Mapping[str, Any]] | None = None
+    findings: "Findings", directions: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """What to do, in a few sentences.
+    """Sentences on what to do and what to expect.
 
     Args:
-        findings: As `findings_of` returns them.
-        directions: As `upgrade_page` takes them.
+        findings: Result of `findings_of`.
+        directions: Summaries by direction, as in `upgrade_page`.
     """
     evaluation, summary = findings.evaluation, findings.evaluation.summary()
     directions = directions or {}
-    flips, where = summary["flips"][0], ""
-    if evaluation.modalities is not None:
-        where = from_to("_to_".join(evaluation.modalities))
+    where = "" if evaluation.modalities is None else from_to("_to_".join(evaluation.modalities))
     sentences = [
-        first_sentence(findings, directions),
-        f"{percent(flips['negative'])} of the queries lose their first hit"
-        f"{where and ' ' + where}, {percent(flips['positive'])} win one.",
+        first_sentence(evaluation, directions),
+        flips_sentence(summary, where=where),
         *falling(between(directions) or {"": summary}),
         *worse_within(directions),
+        *recovered_sentence(summary),
     ]
-    if summary["gain_recovered"] is not None:
-        share = summary["gain_recovered"]
-        sentences.append(
-            f"Of what a new model without constraint and a full backfill could gain, "
-            f"{percent(share, digits=0)} comes today."
-        )
-    named = (one for one in findings.slices.get("label", ()) if one.queries >= HEADLINE)
-    worst = next(named, None)
+    large = (part for part in findings.slices.get("label", ()) if part.queries >= HEADLINE)
+    worst = next(large, None)
     if worst is not None and worst.difference.mean < 0:
         sentences.append(
             f"It hurts most in class {worst.value}: {100 * worst.difference.mean:+.1f} points over "
@@ -63,39 +59,82 @@ def conclude(
     return sentences
 
 
-def first_sentence(findings: Findings, directions: Mapping[str, Mapping[str, Any]]) -> str:
-    """What the day of the upgrade brings in each direction that counts, and what to do."""
-    evaluation, counted = findings.evaluation, between(directions)
-    own = in_points(evaluation.differences["new_old - old_old"].summary())
+def first_sentence(
+    evaluation: "Evaluation", directions: Mapping[str, Mapping[str, Any]] | None = None
+) -> str:
+    """The gain in each direction that counts, and what to do."""
+    directions = directions or {}
+    counted = between(directions)
+    change = evaluation.differences[CHANGE].summary()
     where = doubts = ""
     if evaluation.modalities is not None:
-        asked = "_to_".join(evaluation.modalities)
+        own = "_to_".join(evaluation.modalities)
         gains = [
-            f"{in_points(one['differences']['new_old - old_old'])} {from_to(name)}"
-            for name, one in counted.items()
-            if name != asked
+            f"{in_points(result['differences'][CHANGE])} {from_to(name)}"
+            for name, result in counted.items()
+            if name != own
         ]
-        where = listed([from_to(asked), *gains])
+        undecided = [name for name, result in counted.items() if result["verdict"] == "undecided"]
+        where = listed([from_to(own), *gains])
         if not gains:
             among = "between modalities " if directions else ""
             where += f", the only direction {among}that was asked"
-        elif undecided := [name for name, one in counted.items() if one["verdict"] == "undecided"]:
+        elif undecided:
             doubts = listed([from_to(name) for name in undecided])
-    return verdict_sentence(verdict_of(findings, directions), own, where=where, doubts=doubts)
+    return verdict_sentence(
+        verdict_of(evaluation, directions),
+        in_points(change),
+        where=where,
+        doubts=doubts,
+        unchanged=change["low"] == change["high"] == 0,
+    )
+
+
+def flips_sentence(summary: Mapping[str, Any], *, where: str = "") -> str:
+    """The shares of queries that lose and gain their first hit."""
+    flips = summary["flips"][0]
+    return (
+        f"{percent(flips['negative'])} of the queries lose their first hit"
+        f"{where and ' ' + where}, {percent(flips['positive'])} gain one."
+    )
+
+
+def recovered_sentence(summary: Mapping[str, Any]) -> list[str]:
+    """The share of the possible gain that comes without a backfill; empty if it is unknown."""
+    if (share := summary["gain_recovered"]) is None:
+        return []
+    return [
+        f"This recovers {percent(share, digits=0)} of the gain of embedding everything again with "
+        f"a model trained without constraint."
+    ]
+
+
+def scores_sentence(summary: Mapping[str, Any]) -> list[str]:
+    """The P-scores and the values that they are computed from; empty without P-scores."""
+    if summary["p_1"] is None:
+        return []
+    means = summary["p_scores_of"]
+    return [
+        f"P_up {summary['p_up']:.2f}, P_comp {summary['p_comp']:.2f}, P_1 {summary['p_1']:.2f} "
+        f"(50 is neutral); M(o,o) is old/old, {100 * means['old_old']:.2f}, and M* the independent "
+        f"model, {100 * means['independent']:.2f}."
+    ]
 
 
 def falling(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where the first answers get worse, a sentence for each direction; the empty name is all."""
-    told = [what_falls(one, where=name and from_to(name)) for name, one in directions.items()]
-    return [sentence for sentence in told if sentence]
+    """Where the first answers get worse: a sentence for each direction; "" names the only one."""
+    sentences = [
+        what_falls(result, where=name and from_to(name)) for name, result in directions.items()
+    ]
+    return [sentence for sentence in sentences if sentence]
 
 
 def worse_within(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Searches within one modality that lose: the verdict does not count them."""
+    """A sentence on searches within one modality that lose: the verdict does not count them."""
     losses = [
-        f"{from_to(name)} {in_points(one['differences']['new_old - old_old'])}"
-        for name, one in directions.items()
-        if name not in between(directions) and one["verdict"] == "not compatible"
+        f"{from_to(name)} {in_points(result['differences'][CHANGE])}"
+        for name, result in directions.items()
+        if name not in between(directions) and result["verdict"] == "not compatible"
     ]
     if not losses:
         return []

@@ -1,6 +1,6 @@
-"""Query by query: how many change on the day of the upgrade, and which change most."""
+"""Query by query: the number of changes on the day of the upgrade, and the largest ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nobackfill.evaluation.evaluate import Evaluation
@@ -10,109 +10,96 @@ from nobackfill.report.numbers import percent
 from nobackfill.report.page import Section, Table
 from nobackfill.report.thumbnails import Show, as_cell, common_folder, short_id
 
-QUERIES, FOUND = 12, 4  # queries that are shown, and what each found; JSON has more
+QUERIES, FOUND = 12, 4  # queries shown, and results of each; JSON has more
 
 
 def queries_section(findings: Findings, show: Show) -> Section:
-    """How many queries change, and which change most.
+    """The number of queries that lose or gain a hit, and those that change most.
 
     Args:
-        findings: As `findings_of` returns them.
-        show: Makes pictures or texts of items.
+        findings: Result of `findings_of`.
+        show: Function that makes pictures or texts of items.
     """
     evaluation = findings.evaluation
     lost, won = findings.lost[:QUERIES], findings.won[:QUERIES]
-    ids = sorted({item for one in (*lost, *won) for item in _items(one)}, key=str)
-    shown, folder, change = show(ids), common_folder(ids), precision_changes(evaluation)
+    ids = {
+        item
+        for query in (*lost, *won)
+        for item in (query.query, *query.top_before[:FOUND], *query.top_after[:FOUND])
+    }
+    shown, folder = show(sorted(ids, key=str)), common_folder(sorted(ids, key=str))
+    changes = precision_changes(evaluation)
     tables = [flips_table(evaluation)]
-    for caption, flipped, head, ranks in (
+    for caption, queries, head, ranks in (
         (
             "Queries that lose their first hit, the worst first",
             lost,
             "hit is at",
-            [one.rank_after for one in lost],
+            [query.rank_after for query in lost],
         ),
         (
-            "Queries that win one, the best first",
+            "Queries that gain one, the best first",
             won,
             "hit was at",
-            [one.rank_before for one in won],
+            [query.rank_before for query in won],
         ),
     ):
-        columns = {
-            "Δ AP": [f"{100 * change[one.query]:+.1f}" for one in flipped],
+        numbers = {
+            "Δ AP": [f"{100 * changes[query.query]:+.1f}" for query in queries],
             head: [f"{rank:,}" if rank else "–" for rank in ranks],
         }
-        if flipped:
-            tables.append(_flipped_table(caption, flipped, columns, shown, folder=folder))
+        if queries:
+            tables.append(_queries_table(caption, queries, numbers, shown, folder=folder))
     left_out = f" The ids below begin with {folder}, which is left out." if folder else ""
     return Section(
         "Query by query",
-        f"Of {_counted(evaluation):,} queries that have something to find. ✓ and ✗ tell what was "
-        f"looked for; Δ AP is the change of a query's average precision, in points. The JSON file "
-        f"beside this page lists more of them.{left_out}",
+        f"Of {int(evaluation.counted.sum()):,} queries that have a relevant item. ✓ and ✗ mark "
+        f"relevant and irrelevant results; Δ AP is the change of a query's average precision, in "
+        f"points. The JSON file beside this page lists more queries.{left_out}",
         tables=tables,
     )
 
 
 def flips_table(evaluation: Evaluation) -> Table:
-    """How many queries lose, and win, their hit among the first few."""
-    counted = _counted(evaluation)
-    columns = ["hit in the top", "lose it", "queries", "win one", "of them"]
-    return Table(
-        columns,
-        [
-            [
-                str(one.k),
-                percent(one.negative),
-                f"{round(counted * one.negative):,}",
-                percent(one.positive),
-                f"{round(counted * one.positive):,}",
-            ]
-            for one in map(evaluation.flips, (1, 5, 10))
-        ],
-        frozenset(columns),
-        caption="Negative and positive flips",
-    )
+    """The number of queries that lose and gain a hit among the first results."""
+    counted = int(evaluation.counted.sum())
+    columns = ["hit in the top", "lose it", "queries", "gain one", "of them"]
+    rows = []
+    for k in (1, 5, 10):
+        flips = evaluation.flips(k)
+        shares = (flips.negative, flips.positive)
+        cells = [(percent(share), f"{round(counted * share):,}") for share in shares]
+        rows.append([str(k), *cells[0], *cells[1]])
+    return Table(columns, rows, frozenset(columns), caption="Negative and positive flips")
 
 
 def precision_changes(evaluation: Evaluation) -> dict[Any, float]:
-    """By the id of each query the average precision of new/old less that of old/old."""
+    """Average precision of new/old minus that of old/old, by the id of the query."""
     gain = evaluation.new_old.average_precision - evaluation.old_old.average_precision
     return dict(zip(evaluation.query_ids.tolist(), gain.tolist(), strict=True))
 
 
-def _counted(evaluation: Evaluation) -> int:
-    """How many queries have something to find."""
-    return int(evaluation.counted.sum())
-
-
-def _items(one: Flipped) -> Iterator[Any]:
-    yield one.query
-    yield from one.top_before[:FOUND]
-    yield from one.top_after[:FOUND]
-
-
-def _flipped_table(
+def _queries_table(
     caption: str,
-    flipped: Sequence[Flipped],
+    queries: Sequence[Flipped],
     numbers: Mapping[str, Sequence[str]],
     shown: Mapping[Any, str],
     *,
     folder: str,
 ) -> Table:
-    """Queries with some numbers of each, and what they found before and after."""
-    has_looks = bool(shown)
-    rows = [
-        [
-            *([as_cell([one.query], shown, folder=folder)] if has_looks else []),
-            short_id(one.query, folder),
-            *(column[place] for column in numbers.values()),
-            as_cell(one.top_before[:FOUND], shown, one.right_before[:FOUND], folder=folder),
-            as_cell(one.top_after[:FOUND], shown, one.right_after[:FOUND], folder=folder),
-        ]
-        for place, one in enumerate(flipped)
-    ]
-    asked = ["query", "id"] if has_looks else ["query"]
-    columns = [*asked, *numbers, "found before", "found after"]
+    """Queries with their numbers and their results before and after."""
+    rows = []
+    for place, query in enumerate(queries):
+        picture = [as_cell([query.query], shown, folder=folder)] if shown else []
+        before, after = (
+            as_cell(ids[:FOUND], shown, right[:FOUND], folder=folder)
+            for ids, right in (
+                (query.top_before, query.right_before),
+                (query.top_after, query.right_after),
+            )
+        )
+        values = (column[place] for column in numbers.values())
+        rows.append([*picture, short_id(query.query, folder), *values, before, after])
+    heads = ["query", "id"] if shown else ["query"]
+    columns = [*heads, *numbers, "found before", "found after"]
     return Table(columns, rows, frozenset(numbers), caption=caption)

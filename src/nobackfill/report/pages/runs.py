@@ -1,4 +1,4 @@
-"""The report of several runs: which method gives what, how sure that is, and what it costs."""
+"""The report of several runs: the methods compared, over seeds."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -19,15 +19,13 @@ def runs_page(
     *,
     title: str = "Upgrades compared",
     similarity: SimilarityHistogram | None = None,
-    made_of: Mapping[str, str] | None = None,
 ) -> Page:
     """Compares runs on the same items.
 
     Args:
-        outcomes: One per run.
+        outcomes: Result of each run.
         title: Title of the page.
-        similarity: Of the class means of some of them, where there is an old and a Baseline's.
-        made_of: Where the numbers come from.
+        similarity: Similarity of class means under some of the methods.
     """
     check_same_search(outcomes)
     table = comparison_of(outcomes)
@@ -47,36 +45,32 @@ def runs_page(
             "gallery": f"{outcomes[0].summary['num_gallery']:,} items",
             "protocol": outcomes[0].summary["protocol"],
             "searched": outcomes[0].summary["searched"],
-            **(made_of or {}),
         },
     )
 
 
 def conclude(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What to conclude, in a few sentences."""
-    compatible = {
-        kind: one for kind, one in table.items() if one["verdicts"]["compatible"] == one["seeds"]
-    }
+    """The best methods, today and after a backfill, and those whose first answers get worse."""
+    compatible = {kind: table[kind] for kind in table if _is_sure(table[kind])}
     if not compatible:
         return ["No method is compatible on every seed: none may go live without a backfill."]
     best = max(compatible, key=lambda kind: compatible[kind]["new_old"].mean)
-    one = compatible[best]
     sentences = [
         f"{count(len(compatible), 'method is', 'methods are')} compatible on every seed, of "
-        f"{len(table)}. The highest new/old has {best}: {one['new_old'].text()} of "
-        f"{one['old_old'].text()} percent mAP."
+        f"{len(table)}. `{best}` has the highest new/old mAP: {compatible[best]['new_old'].text()} "
+        f"(old/old: {compatible[best]['old_old'].text()})."
     ]
+    complete = {kind: numbers["new_new"] for kind, numbers in compatible.items()}
     after = max(
-        (kind for kind in compatible if compatible[kind]["new_new"] is not None),
-        key=lambda kind: compatible[kind]["new_new"].mean,
-        default=None,
+        (kind for kind, spread in complete.items() if spread is not None),
+        key=lambda kind: complete[kind].mean,
+        default=best,
     )
-    if after is not None and after != best:
+    if after != best:
         sentences.append(
-            f"After a full backfill {after} would be the best of them: "
-            f"{compatible[after]['new_new'].text()}."
+            f"After a full backfill `{after}` would be the best of them: {complete[after].text()}."
         )
-    if worse := [kind for kind, one in compatible.items() if one["first_answers_worse"]]:
+    if worse := [kind for kind, numbers in compatible.items() if numbers["first_answers_worse"]]:
         sentences.append(
             f"The first answers get worse (Recall@1 or nDCG@10) on some seed with {listed(worse)}."
         )
@@ -84,10 +78,7 @@ def conclude(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def directions_sentence(outcomes: Sequence[Outcome]) -> list[str]:
-    """Of runs of images and texts: which direction is in the tables, and which the verdicts count.
-
-    None for runs of images alone.
-    """
+    """The direction in the tables, and those that the verdicts count; empty for images alone."""
     directions = directions_of(outcomes[0].summary)
     if not directions:
         return []
@@ -99,12 +90,12 @@ def directions_sentence(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def numbers_section(table: Mapping[str, Mapping[str, Any]]) -> Section:
-    """Every kind of run in a line."""
-    has_baseline = any(one["against_baseline"] is not None for one in table.values())
+    """A row for each kind of run, the best first."""
+    has_baseline = any(numbers["against_baseline"] is not None for numbers in table.values())
     scores = {
         head: key
         for head, key in (("P_up", "p_up"), ("P_comp", "p_comp"), ("P_1", "p_1"))
-        if any(one[key] is not None for one in table.values())
+        if any(numbers[key] is not None for numbers in table.values())
     }
     columns = [
         "method", "compatible", "seeds", "old/old", "new/old", "new/new", "gain today",
@@ -114,80 +105,78 @@ def numbers_section(table: Mapping[str, Mapping[str, Any]]) -> Section:
     order = sorted(table, key=lambda kind: -table[kind]["new_old"].mean)
     rows = []
     for kind in order:
-        one = table[kind]
+        numbers = table[kind]
         rows.append(
             [
                 kind,
-                _verdict_text(one),
-                str(one["seeds"]),
-                *(_text(one[key]) for key in ("old_old", "new_old", "new_new")),
-                _text(one["gain"], sign=True),
-                *([_text(one["against_baseline"], digits=2, sign=True)] if has_baseline else []),
-                _text(one["lost"]),
-                *(_text(one[key]) for key in scores.values()),
-                *([_text(one["gain_recovered"], digits=0)] if scores else []),
+                _verdict_text(numbers),
+                str(numbers["seeds"]),
+                *(_text(numbers[key]) for key in ("old_old", "new_old", "new_new")),
+                _text(numbers["gain"], sign=True),
+                *([_text(numbers["against_baseline"], digits=2, sign=True)] * has_baseline),
+                _text(numbers["lost"]),
+                *(_text(numbers[key]) for key in scores.values()),
+                *([_text(numbers["gain_recovered"], digits=0)] if scores else []),
             ]
         )
+    text = "Percent; mean ± half the 95 % interval over seeds. Gain today: new/old − old/old."
+    if has_baseline:
+        text += " Δ Baseline: new/old less that of prototype_alignment on the same seed."
+    if scores:
+        text += (
+            " P-scores: 50 is neutral; M(o,o) is old/old, M* the independent model on its own "
+            "gallery."
+        )
+    best = next((place for place, kind in enumerate(order) if _is_sure(table[kind])), None)
+    details = {"seeds", "gain today", "Δ Baseline", "lose first hit", "gain recovered"}
     return Section(
         "What each method gives",
-        "Percent; mean ± half the 95 % interval over seeds. Gain today: new/old less old/old. Δ "
-        "Baseline: new/old less that of prototype_alignment on the same seed. P-scores: 50 is "
-        "neutral; M(o,o) is old/old, M* the independent model on its own gallery.",
-        tables=[Table(columns, rows, frozenset(columns[2:]), strong=_strong(order, table))],
+        text,
+        tables=[Table(columns, rows, frozenset(columns[2:]), best, details=frozenset(details))],
     )
 
 
 def _text(value: Spread | None, *, digits: int = 1, sign: bool = False) -> str:
+    """A mean over seeds; a dash if it was not measured."""
     return "–" if value is None else value.text(digits=digits, sign=sign)
 
 
-def _verdict_text(one: Mapping[str, Any]) -> str:
-    """Yes or no where all seeds agree, else how many say what."""
-    verdicts = one["verdicts"]
-    if verdicts["compatible"] == one["seeds"]:
-        return "yes"
-    if verdicts["not compatible"] == one["seeds"]:
+def _is_sure(numbers: Mapping[str, Any]) -> bool:
+    """Whether a kind of run is compatible on every seed."""
+    return bool(numbers["verdicts"]["compatible"] == numbers["seeds"])
+
+
+def _verdict_text(numbers: Mapping[str, Any]) -> str:
+    """Yes or no if all seeds agree, else the number of compatible ones."""
+    verdicts, seeds = numbers["verdicts"], numbers["seeds"]
+    if verdicts["not compatible"] == seeds:
         return "no"
-    return f"{verdicts['compatible']} of {one['seeds']} seeds"
-
-
-def _strong(order: Sequence[str], table: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The row of the best that is compatible on every seed."""
-    sure = (
-        place
-        for place, kind in enumerate(order)
-        if table[kind]["verdicts"]["compatible"] == table[kind]["seeds"]
-    )
-    return next(sure, None)
+    return "yes" if _is_sure(numbers) else f"{verdicts['compatible']} of {seeds} seeds"
 
 
 def plane_section(table: Mapping[str, Mapping[str, Any]]) -> list[Section]:
-    """Self against cross: what is paid for what."""
+    """The gain today against the gain after a backfill; no section for a single method."""
     points = [
-        (kind, 100 * one["new_new"].mean, 100 * one["new_old"].mean)
-        for kind, one in table.items()
-        if one["new_new"] is not None
+        (kind, 100 * numbers["new_new"].mean, 100 * numbers["new_old"].mean)
+        for kind, numbers in table.items()
+        if numbers["new_new"] is not None
     ]
     if len(points) < 2:
         return []
     front = pareto_front([point[1:] for point in points])
-    old = 100 * mean(one["old_old"].mean for one in table.values())
-    ceilings = [one["independent"].mean for one in table.values() if one["independent"] is not None]
+    old = 100 * mean(numbers["old_old"].mean for numbers in table.values())
+    ceilings = [n["independent"].mean for n in table.values() if n["independent"] is not None]
+    ceiling = 100 * mean(ceilings) if ceilings else None
     names = ", ".join(points[place][0] for place in front)
     return [
         Section(
             "Today against later",
-            "Above the dotted line an upgrade may go live at once; further right it will be better "
-            "once the gallery has been embedded again. On the grey line lie the methods that no "
+            "An upgrade above the dotted line may go live at once; further right it will be better "
+            "once the gallery has been embedded again. The grey line connects the methods that no "
             "other beats in both.",
             figures=[
                 Figure(
-                    self_cross_plane(
-                        points,
-                        front,
-                        old=old,
-                        independent=100 * mean(ceilings) if ceilings else None,
-                    ),
+                    lambda: self_cross_plane(points, front, old=old, independent=ceiling),
                     "Self and cross",
                     f"No other method beats these in both: {names}. old/old is {old:.1f}.",
                 )
@@ -196,72 +185,62 @@ def plane_section(table: Mapping[str, Mapping[str, Any]]) -> list[Section]:
     ]
 
 
-def similarity_section(found: SimilarityHistogram) -> Section:
-    """How similar class means are in each space."""
+def similarity_section(similarity: SimilarityHistogram) -> Section:
+    """The similarity of class means in each space."""
     columns = ["space", "mean cosine", "pairs below 0"]
+    rows = [
+        [
+            name,
+            f"{similarity.mean[name]:.3f}",
+            maybe(similarity.below_zero[name], unit=" %"),
+        ]
+        for name in similarity.counts
+    ]
+    counts = {name: np.asarray(part) for name, part in similarity.counts.items()}
     return Section(
         "How similar different classes are",
-        f"Cosines between the class means of each model, for the {found.pairs:,} pairs of classes "
-        f"that are similar (cosine above 0) in both the old and the Baseline's space.",
-        tables=[
-            Table(
-                columns,
-                [
-                    [name, f"{found.mean[name]:.3f}", maybe(found.below_zero[name], unit=" %")]
-                    for name in found.counts
-                ],
-                frozenset(columns[1:]),
-            )
-        ],
+        f"Cosines between the class means of each model, for the {similarity.pairs:,} pairs of "
+        f"classes that are similar (cosine above 0) in the spaces of "
+        f"{listed(similarity.alike_in)}.",
+        tables=[Table(columns, rows, frozenset(columns[1:]))],
         figures=[
             Figure(
-                step_curves(
-                    {name: np.asarray(part) for name, part in found.counts.items()},
-                    np.asarray(found.edges),
-                    label="cosine of two class means",
+                lambda: step_curves(
+                    counts, np.asarray(similarity.edges), label="cosine of two class means"
                 ),
                 "Similarity of class means",
-                "; ".join(f"{name}: mean {found.mean[name]:.3f}" for name in found.counts) + ".",
+                "; ".join(f"{name}: mean {value:.3f}" for name, value in similarity.mean.items())
+                + ".",
             )
         ],
     )
 
 
 def single_section(outcomes: Sequence[Outcome]) -> Section:
-    """Every run by itself."""
+    """A row for each run."""
     columns = ["run", "method", "seed", "old/old", "new/old", "new/new", "verdict"]
+    rows = [
+        [
+            run.name,
+            run.kind,
+            str(run.seed),
+            *(maybe(run.summary[key], digits=2) for key in ("old_old", "new_old", "new_new")),
+            run.summary["verdict"],
+        ]
+        for run in outcomes
+    ]
     return Section(
-        "Every run",
-        "mAP in percent.",
-        tables=[
-            Table(
-                columns,
-                [
-                    [
-                        one.name,
-                        one.kind,
-                        str(one.seed),
-                        *(maybe(one.summary[key], digits=2) for key in PAIRS_SHOWN),
-                        one.summary["verdict"],
-                    ]
-                    for one in outcomes
-                ],
-                frozenset(columns[2:-1]),
-            )
-        ],
+        "Every run", "mAP in percent.", tables=[Table(columns, rows, frozenset(columns[2:-1]))]
     )
 
 
-PAIRS_SHOWN = ("old_old", "new_old", "new_new")
-
-
 def _missing(outcomes: Sequence[Outcome], table: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What a reader may look for in vain."""
+    """Missing measurements, and the notes of all runs."""
     missing = []
-    if alone := [kind for kind, one in table.items() if one["seeds"] == 1]:
+    if alone := [kind for kind, numbers in table.items() if numbers["seeds"] == 1]:
         missing.append(f"the spread over seeds: a single run of {', '.join(alone)}")
-    if without := [one.name for one in outcomes if one.summary["p_1"] is None]:
+    if without := [run.name for run in outcomes if run.summary["p_1"] is None]:
         runs = count(len(without), "run", "runs")
         missing.append(f"P-scores: no independent model, or no better one, in {runs}")
-    notes = {note for one in outcomes for note in one.summary["notes"]}
+    notes = {note for run in outcomes for note in run.summary["notes"]}
     return [*missing, *sorted(notes)]
