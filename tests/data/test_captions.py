@@ -109,23 +109,23 @@ def test_moved_to_a_device_they_are_drawn_there():
 
 def test_an_image_that_nobody_describes_is_refused_by_its_id():
     told = [("a0",), (), ("c0",), ()]
-    with pytest.raises(DataError, match="2 of 4 have none, the first being 'b'.*`unused`"):
+    with pytest.raises(DataError, match="2 of 4 have none; the first is 'b'.*`unused`"):
         check_captions(collect_captions(told, IDS), IDS)
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n\t"])
 def test_a_text_that_says_nothing_is_refused_by_its_id(blank):
     told = [("a0",), ("b0", blank), ("c0", blank), ("d0",)]
-    with pytest.raises(DataError, match="2 of 6 are empty, the first being 'b#1'"):
+    with pytest.raises(DataError, match="2 of 6 texts are empty; the first is 'b#1'"):
         check_captions(collect_captions(told, IDS), IDS)
 
 
 def test_only_the_images_that_are_asked_for_need_a_text():
     some = collection([("a0",), (), ("c0", " "), ("d0", "d1")])
     assert some.captions_of(torch.tensor([3, 0])).texts == ["d0", "d1", "a0"]
-    with pytest.raises(DataError, match="1 of 2 have none, the first being 'b'"):
+    with pytest.raises(DataError, match="1 of 2 have none; the first is 'b'"):
         some.captions_of(torch.tensor([3, 1]))
-    with pytest.raises(DataError, match="1 of 3 are empty, the first being 'c#1'"):
+    with pytest.raises(DataError, match="1 of 3 texts are empty; the first is 'c#1'"):
         some.captions_of(torch.tensor([0, 2]))
 
 

@@ -166,7 +166,7 @@ def noise():
 def test_a_file_cut_short_is_named(tmp_path, suffix, share, at_least):
     path = save(noise(), tmp_path / f"a.{suffix}")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(DataError, match=rf"a\.{suffix}.*cannot be decoded: .+ Fetch or unpack"):
+    with pytest.raises(DataError, match=rf"a\.{suffix}.*cannot be decoded .+ Fetch or unpack"):
         open_image(path, at_least=at_least)
 
 
@@ -174,12 +174,12 @@ def test_a_page_of_text_is_no_image(tmp_path):
     (tmp_path / "a.jpg").write_text("<html>404 Not Found</html>")
     with pytest.raises(DataError, match=r"a\.jpg.*cannot be decoded"):
         open_image(tmp_path / "a.jpg")
-    with pytest.raises(DataError, match=r"a\.jpg.*head cannot be read"):
+    with pytest.raises(DataError, match=r"a\.jpg: the size of the image cannot be read"):
         image_size(tmp_path / "a.jpg")
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.jpg, but there is no such file\. Unpack"):
+    with pytest.raises(DataError, match=r"gone\.jpg: the file does not exist\. Unpack"):
         open_image(tmp_path / "gone.jpg")
 
 

@@ -108,7 +108,7 @@ def test_counts_are_exact_and_take_the_place_of_shares(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"counts": (3, 11)}, "at most the 10 training classes there are, but `counts` .* has 11"),
+        ({"counts": (3, 11)}, "`counts` .* has 11, but there are only 10 training classes"),
         ({"counts": (7, 3)}, "must ascend"),
         ({"counts": (1, 3)}, "at least two classes"),
         ({"shares": (0.5, 0.2)}, "must ascend"),
@@ -242,13 +242,13 @@ def test_a_large_jpeg_opened_small_looks_the_same(tmp_path):
 @pytest.mark.parametrize("box", [(1.0, 1.0, 1.0, 3.0), (1.0, 1.0, 1.2, 1.2)])
 def test_an_empty_box_is_told_of(tmp_path, box):
     collection = collect_files(drawn(tmp_path, boxes={2: box}), SEEN)
-    with pytest.raises(DataError, match=r"2\.png, but its part .* is empty"):
+    with pytest.raises(DataError, match=r"crop .* of the image .*2\.png is empty"):
         collection.load(torch.tensor([2]), None)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     collection = collect_files(listed(tmp_path, ["a", "b"]), SEEN)
-    with pytest.raises(DataError, match=r"1\.png, but there is no such file"):
+    with pytest.raises(DataError, match=r"1\.png: the file does not exist"):
         collection.load(torch.tensor([1]), None)
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from nobackfill.data.glyph_captions import MOST_CAPTIONS, describe, tell_marks, tell_strokes
+from nobackfill.data.glyph_captions import MOST_CAPTIONS, describe, describe_marks, describe_strokes
 from nobackfill.errors import ConfigError
 from nobackfill.models.text.bag_of_words import words
 
@@ -61,7 +61,9 @@ def nearest_place(point):
 def test_strokes_are_told_as_they_are_drawn(seed):
     family = np.arange(100)
     for curves, told in zip(
-        module.skeletons(family, seed=seed).tolist(), tell_strokes(family, seed=seed), strict=True
+        module.skeletons(family, seed=seed).tolist(),
+        describe_strokes(family, seed=seed),
+        strict=True,
     ):
         drawn = [curve for curve in curves if max(abs(value) for value in curve[0]) < 0.5]
         assert len(drawn) == len(told)
@@ -85,7 +87,7 @@ def test_strokes_are_told_as_they_are_drawn(seed):
 def test_marks_are_told_as_they_stand(family_size):
     family = np.arange(100)
     curves = module.marks(family, family_size=family_size, length=0.2, seed=0)
-    told = tell_marks(family, family_size=family_size, seed=0)
+    told = describe_marks(family, family_size=family_size, seed=0)
     for row, member in np.ndindex(100, family_size):
         (start_x, start_y), (x, y), (end_x, end_y) = curves[row, member].tolist()
         where, slope = told[row][member].removeprefix("a mark ").split(", ")
@@ -117,8 +119,8 @@ def test_siblings_share_their_strokes_and_differ_in_their_marks(family_size):
 
 def test_the_captions_of_a_class_say_the_same():
     for (one, _), written in captions_of(range(30), range(4)).items():
-        (strokes,) = tell_strokes(np.array([one // 5]), seed=0)
-        mark = tell_marks(np.array([one // 5]), family_size=5, seed=0)[0][one % 5]
+        (strokes,) = describe_strokes(np.array([one // 5]), seed=0)
+        mark = describe_marks(np.array([one // 5]), family_size=5, seed=0)[0][one % 5]
         for caption in written:
             lines, told = parts(caption)
             assert told == mark
@@ -130,7 +132,7 @@ def test_captions_of_an_image_differ_and_some_leave_a_stroke_out():
     found = captions_of(range(30), captions=MOST_CAPTIONS)
     for (one, _), written in found.items():
         assert len(set(written)) == MOST_CAPTIONS
-        (strokes,) = tell_strokes(np.array([one // 5]), seed=0)
+        (strokes,) = describe_strokes(np.array([one // 5]), seed=0)
         assert {len(parts(caption)[0]) for caption in written} == {len(strokes) - 1, len(strokes)}
 
 

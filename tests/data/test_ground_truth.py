@@ -55,15 +55,15 @@ def test_official_lists(tmp_path, level, relevant, ignored):
 def test_a_line_that_says_something_else(tmp_path, line):
     path = tmp_path / "truth.jsonl"
     path.write_text('{"query": "q", "relevant": ["b"]}\n' + line)
-    with pytest.raises(DataError, match="wanted lines such as .*but line 2 is"):
+    with pytest.raises(DataError, match="line 2 is .* Write lines such as"):
         read_ground_truth(path)
 
 
 def test_what_cannot_be_used(tmp_path):
     twice = {"query": "q", "relevant": ["b"]}
-    with pytest.raises(DataError, match="line 2 has 'q' again"):
+    with pytest.raises(DataError, match="line 2 has the query 'q' again"):
         read_ground_truth(lines(tmp_path, twice, twice))
-    with pytest.raises(DataError, match="no lines"):
+    with pytest.raises(DataError, match="no queries"):
         read_ground_truth(lines(tmp_path))
     with pytest.raises(DataError, match="No such file"):
         read_ground_truth(tmp_path / "nowhere.jsonl")

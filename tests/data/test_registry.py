@@ -68,7 +68,7 @@ def test_options_of_files_and_of_their_reader_stand_in_one_table():
         ("folder", {"protocol": "gldv2"}, "unknown key `protocol` in .data."),
         ("folder", {"workers": 3}, "unknown key `workers` in .data."),
         ("folder", {"root": "there"}, "unknown key `root` in .data."),
-        ("folder", {"path": 3}, "wanted `path` in .data. to be text, but got 3"),
+        ("folder", {"path": 3}, "`path` in .data. must be text, not 3"),
         ("folder", {"shares": 0.3}, "`shares` in .data. must be list"),
         ("folder", {"shares": ["a"]}, "`shares` in .data. must be float, not 'a'"),
         ("folder", {"counts": [0.5]}, "`counts` in .data. must be int, not 0.5"),

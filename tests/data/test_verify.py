@@ -157,7 +157,7 @@ def test_options_are_passed_on_and_nothing_official_is_compared_then(root):
 
 def test_a_list_that_cannot_be_read_is_an_error_of_its_own(root):
     (root / "list.txt").write_text("\n".join(FILES).replace("/1", ",1"))
-    with pytest.raises(DataError, match="wanted 1 columns"):
+    with pytest.raises(DataError, match="must have 1 columns"):
         check_dataset("small", root)
     (root / "list.txt").write_text("\n".join([*FILES, FILES[0]]))
     with pytest.raises(DataError, match=r"a/0\.jpg twice"):

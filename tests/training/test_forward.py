@@ -232,7 +232,7 @@ def test_the_parts_of_all_processes_are_all_items_with_their_labels(
 def test_an_image_without_a_text_is_refused_before_training(collection):
     told = [[] if row == 3 else ["a line"] for row in range(len(collection.ids))]
     silent = replace(collection, captions=collect_captions(told, collection.ids))
-    with pytest.raises(DataError, match=f"1 of 7 have none, the first being '{collection.ids[3]}'"):
+    with pytest.raises(DataError, match=f"1 of 7 have none; the first is '{collection.ids[3]}'"):
         both(silent)
 
 

@@ -1,4 +1,4 @@
-"""Labelled collections, and how their classes are split over the models of an upgrade."""
+"""Labelled collections, and the split of their classes among the models of an upgrade."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

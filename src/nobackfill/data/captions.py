@@ -1,4 +1,4 @@
-"""Texts that belong to images: several to each, one of them drawn when a batch is made."""
+"""Captions of images: several for each, one of which is drawn when a batch is made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from nobackfill.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Captions:
-    """The texts of some images, those of an image next to each other, in the order of the images.
+    """The texts of images: one list in the order of the images.
 
     Attributes:
-        texts: Themselves.
-        ids: Of each text: that of its image and its number there, such as "photo.jpg#0".
-        first: Of each image the place of its first text.
-        count: Of each image how many there are.
+        texts: All texts.
+        ids: Id of each text: the id of its image and its number, such as "photo.jpg#0".
+        first: Position of the first text of each image.
+        count: Number of texts of each image.
     """
 
     texts: list[str]
@@ -28,37 +28,33 @@ class Captions:
 
     @property
     def images(self) -> Int64[Tensor, " texts"]:
-        """Of each text the place of its image."""
+        """Position of the image of each text."""
         places = torch.arange(len(self.count), device=self.count.device)
         return places.repeat_interleave(self.count)
 
     def select(self, rows: Int64[Tensor, " some"]) -> "Captions":
-        """The texts of some images, in their order."""
+        """Returns the texts of a subset of the images, in the order of `rows`."""
         count = self.count[rows]
         places = [
             place
             for first, number in zip(self.first[rows].tolist(), count.tolist(), strict=True)
             for place in range(first, first + number)
         ]
-        return Captions(
-            texts=[self.texts[place] for place in places],
-            ids=[self.ids[place] for place in places],
-            first=count.cumsum(0) - count,
-            count=count,
-        )
+        texts, ids = [self.texts[place] for place in places], [self.ids[place] for place in places]
+        return Captions(texts, ids, count.cumsum(0) - count, count)
 
     def to(self, device: torch.device | str) -> "Captions":
-        """The same, to be drawn from on another device."""
+        """Returns the same captions with their positions on another device."""
         return Captions(self.texts, self.ids, self.first.to(device), self.count.to(device))
 
     def drawn(
         self, images: Int64[Tensor, " batch"], chance: Float[Tensor, " batch"]
     ) -> Int64[Tensor, " batch"]:
-        """For each image the place of one of its texts.
+        """Returns the position of one text of each image.
 
         Args:
-            images: Places of images.
-            chance: For each a number from 0 to below 1.
+            images: Positions of the images.
+            chance: Random numbers in [0, 1), one per image.
 
         Example:
             >>> captions = collect_captions([("a", "b"), ("c",)], ["x", "y"])
@@ -69,11 +65,7 @@ class Captions:
 
 
 def collect_captions(captions: Sequence[Sequence[str]], ids: Sequence[str]) -> Captions:
-    """Captions by image, as one list.
-
-    Args:
-        captions: The texts of each image.
-        ids: Of the images.
+    """Joins the captions of the images with these ids.
 
     Example:
         >>> collect_captions([("a bird", "a crow"), ("a cat",)], ["x", "y"]).ids
@@ -93,23 +85,16 @@ def collect_captions(captions: Sequence[Sequence[str]], ids: Sequence[str]) -> C
 
 
 def check_captions(captions: Captions, ids: Sequence[str]) -> None:
-    """Refuses images that nobody describes, and texts that say nothing.
-
-    Args:
-        captions: Of the images that are trained on, or searched.
-        ids: Of these images.
-    """
+    """Raises if an image, named by `ids`, has no text, or if a text is blank."""
     if (silent := captions.count == 0).any():
         first = int(silent.nonzero()[0])
         raise DataError(
-            f"wanted a text for each image, but {int(silent.sum())} of {len(ids)} have none, the "
-            f"first being {ids[first]!r}. Describe them, or give them the split `unused`."
+            f"Each image must have a text, but {int(silent.sum())} of {len(ids)} have none; the "
+            f"first is {ids[first]!r}. Describe them, or set their split to `unused`."
         )
-    blank = [
-        name for name, text in zip(captions.ids, captions.texts, strict=True) if not text.strip()
-    ]
+    blank = [i for i, text in zip(captions.ids, captions.texts, strict=True) if not text.strip()]
     if blank:
         raise DataError(
-            f"wanted texts that say something, but {len(blank)} of {len(captions.texts)} are "
-            f"empty, the first being {blank[0]!r}. Write or remove them."
+            f"{len(blank)} of {len(captions.texts)} texts are empty; the first is {blank[0]!r}. "
+            f"Write or remove them."
         )

@@ -1,4 +1,4 @@
-"""A collection: labelled images by row, whoever stores them."""
+"""Collections: labelled images that can be loaded by row, wherever they are stored."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,22 +24,21 @@ class Collection:
     """Labelled images that can be loaded by row.
 
     Attributes:
-        ids: One name per item.
+        ids: Unique id of each item.
         labels: Class numbers: training classes first, and among them those of earlier models.
-        columns: What else is known of each item: `split`, `is_query`, `is_gallery`, …
-        class_counts: How many training classes each step of the upgrade knows.
-        load: Rows in, pixels out, by the processor. With a generator, a random part of each image,
-            where the collection cuts parts out.
-        prepare: Pixels in, images as the model wants them out, on any device.
-        augment: Images in, images of the same kind out: a training view, on any device.
-        preprocessing: What `load` and `prepare` do, in words: part of a vector's fingerprint.
-        captions: The texts of all images; None where there are none.
-        ground_truth: What queries shall find, where that is listed, by the ways to count it.
-        protocol: How it is searched; a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
-        workers: How many processes load images.
-        ready: Told which rows will be loaded, before any process starts to.
-        images: What a model sees of image files; None where there are no files.
-        reopen: The same collection, seen in another way; None where there is only one.
+        columns: More values per item: `split`, `is_query`, `is_gallery`, …
+        class_counts: Number of training classes that each step of the upgrade knows.
+        load: Function from rows to pixels, on the CPU. A generator makes crops random.
+        prepare: Function from pixels to the input of a model, on any device.
+        augment: Function from images to augmented images, on any device.
+        preprocessing: Description of `load` and `prepare`, for the fingerprint of vectors.
+        captions: Texts of all images; None if there are none.
+        ground_truth: Relevant items of the queries, by level, if they are listed.
+        protocol: Search protocol, a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
+        workers: Number of processes that load images.
+        ready: Function that is called with all rows before any of them is loaded.
+        images: Preprocessing of image files; None if there are no files.
+        reopen: Function from another preprocessing to the same collection; None if there is none.
     """
 
     ids: list[str]
@@ -59,22 +58,22 @@ class Collection:
     reopen: Callable[[ImagesConfig], "Collection"] | None = None
 
     def seen_as(self, images: ImagesConfig) -> "Collection":
-        """The same collection as a model sees it that was trained on such images."""
+        """Returns the same collection with another preprocessing of image files."""
         if self.reopen is None or images == self.images:
             return self
         return self.reopen(images)
 
     def view(self, rows: Rows) -> Images:
-        """Images as for a test."""
+        """Returns images without augmentation."""
         return self.prepare(self.load(rows, None))
 
     @property
     def level(self) -> str:
-        """The main way to count, where the collection has several."""
+        """Main level of the ground truth; "" if there is none."""
         return "medium" if "medium" in self.ground_truth else next(iter(self.ground_truth), "")
 
     def truth(self, level: str = "") -> GroundTruth | None:
-        """What queries shall find, where that is listed: counted in the way of a level."""
+        """Returns the ground truth of a level, by default the main one; None if there is none."""
         if not self.ground_truth:
             return None
         if level and level not in self.ground_truth:
@@ -83,49 +82,49 @@ class Collection:
 
     @property
     def is_searched(self) -> bool:
-        """Whether images ask for images in it; in some collections only texts ask."""
+        """Whether images are queries; in some collections only texts are."""
         searched = self.columns["split"] == "validation"
         roles = [self.columns.get(name, searched) for name in ("is_query", "is_gallery")]
         return all(bool((searched & role).any()) for role in roles)
 
     def captions_of(self, rows: Rows) -> Captions:
-        """The texts of some images, each of which must have one."""
+        """Returns the texts of images, each of which must have one."""
         if self.captions is None:
             raise DataError(
-                "wanted texts of the images, as [text] needs them, but the collection has none. "
-                "Choose one with captions (`nobackfill datasets` tells), or add a column `text` to "
-                "the manifest."
+                "[text] requires texts of the images, but the collection has none. Choose one with "
+                "captions (`nobackfill datasets` lists them), or add a column `text` to the "
+                "manifest."
             )
-        found = self.captions.select(rows)
-        check_captions(found, [self.ids[row] for row in rows.tolist()])
-        return found
+        captions = self.captions.select(rows)
+        check_captions(captions, self.ids_of(rows))
+        return captions
 
     def ids_of(self, rows: Rows, modality: str = "image") -> list[str]:
-        """The ids of some images, or of all their texts."""
+        """Returns the ids of images, or of all their texts."""
         if modality == "text":
             return self.captions_of(rows).ids
         return [self.ids[row] for row in rows.tolist()]
 
     def rows_of(self, rows: Rows, modality: str = "image") -> Int[Tensor, " items"]:
-        """Some images, or the image of each of their texts."""
+        """Returns the rows of images, or the row of the image of each of their texts."""
         return rows[self.captions_of(rows).images] if modality == "text" else rows
 
     def training_rows(self, step: int) -> Rows:
-        """The rows that the model of a step is trained on; negative steps count from the end."""
+        """Returns the rows that the model of a step is trained on; -1 is the last step."""
         if not -len(self.class_counts) <= step < len(self.class_counts):
             raise ConfigError(
-                f"wanted `step` in [train] below {len(self.class_counts)}, the number of shares "
-                f"of the data, but got {step}."
+                f"`step` in [train] must be below {len(self.class_counts)}, the number of shares "
+                f"of the data, but it is {step}."
             )
         is_training = torch.from_numpy(self.columns["split"] == "train")
         rows = (is_training & (self.labels < self.class_counts[step])).nonzero().flatten()
         if len(rows) < 2:
             raise DataError(
-                f"wanted images to train on, but the collection has {len(rows)} with the split "
-                f"`train` in step {step}. Check the column `split`."
+                f"Training requires at least two images, but {len(rows)} have the split `train` in "
+                f"step {step}. Check the column `split`."
             )
         return rows
 
     def validation_rows(self) -> Rows:
-        """The rows that are searched."""
+        """Returns the rows that are searched."""
         return torch.from_numpy(self.columns["split"] == "validation").nonzero().flatten()

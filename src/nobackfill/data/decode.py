@@ -1,4 +1,4 @@
-"""Image files into memory: whatever was stored, red, green and blue of 8 bits come out."""
+"""Decoding of image files to RGB with 8 bits per channel, whatever the file contains."""
 
 import threading
 import warnings
@@ -7,75 +7,82 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from nobackfill.data.listing import invalid
 from nobackfill.errors import DataError
 
 SIXTEEN_BITS = 65535
 WHITE = (255, 255, 255, 255)
+REMEDY = "Fetch or unpack the file again, or take it off the list."
 
-_one_at_a_time = threading.Lock()  # which warnings are shown is a setting of the whole process
+_filter_lock = threading.Lock()  # filters of warnings are a setting of the whole process
 
 
 def open_image(path: Path, *, at_least: int | None = None) -> Image.Image:
-    """Returns the picture in a file, decoded, in RGB.
+    """Decodes an image file to RGB.
 
-    Grey is repeated, 16 bits are scaled to 8, what is transparent lies on white, and of several
-    frames the first is taken. The orientation that a camera noted (EXIF) is not applied to JPEGs:
-    the loaders of the collections' authors do not apply it either.
+    Grey is repeated, 16 bits are scaled to 8, transparent images get a white background, and of
+    several frames the first is used. The orientation that a camera stored (EXIF) is not applied to
+    JPEGs: the loaders of the collections' authors do not apply it either.
 
     Args:
-        path: Of the file.
-        at_least: How long the short side must stay. A JPEG may then come out 2, 4 or 8 times
-            smaller, and several times faster. Boxes are in the pixels of the whole image, so leave
-            this out where one is to be cut.
+        path: Path of the file.
+        at_least: Minimal length of the shorter side. It allows a JPEG to be decoded 2, 4 or 8 times
+            smaller, and several times faster. Leave it out if a box will be cropped, which refers
+            to pixels of the whole image.
     """
     try:
-        with open_quietly(path) as image:
+        with _open(path) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
             image.load()
-            return to_rgb(image, path)
+            return _to_rgb(image, path)
     except DataError:
         raise
     except FileNotFoundError:
         raise DataError(
-            f"wanted an image at {path}, but there is no such file. Unpack the collection anew, or "
-            f"take the image off its list."
+            f"No image at {path}: the file does not exist. Unpack the collection again, or take "
+            f"the image off its list."
         ) from None
-    except Exception as error:  # Pillow raises a dozen kinds of errors about broken files
-        raise DataError(
-            f"wanted an image in {path}, but it cannot be decoded: {told(error)}. Fetch or unpack "
-            f"the file anew, or take it off the list."
-        ) from None
+    except Exception as error:  # Pillow raises a dozen kinds of errors for broken files
+        raise invalid(path, f"the image cannot be decoded ({_reason(error)})", REMEDY) from None
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Returns the width and height of an image; only the head of its file is read."""
+    """Reads the width and height of an image from the head of its file."""
     try:
-        with open_quietly(path) as image:
+        with _open(path) as image:
             return image.size
     except Exception as error:
-        raise DataError(
-            f"wanted the size of the image {path}, but its head cannot be read: {told(error)}. "
-            f"Fetch or unpack the file anew, or take it off the list."
+        raise invalid(
+            path, f"the size of the image cannot be read ({_reason(error)})", REMEDY
         ) from None
 
 
-def open_quietly(path: Path) -> Image.Image:
-    """Opens an image without decoding it; odd metadata and large sizes are no reason to warn.
+def _open(path: Path) -> Image.Image:
+    """Opens an image without decoding it, and without warnings about metadata or large sizes.
 
     Pillow still refuses images so large (179 million pixels) that they may be meant to fill memory.
     """
-    with _one_at_a_time, warnings.catch_warnings():
+    with _filter_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Image.open(path)
 
 
-def to_rgb(image: Image.Image, path: Path) -> Image.Image:
+def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     """Returns a copy of a decoded image in RGB; `path` is for the error."""
     if image.mode == "I" or image.mode.startswith("I;16"):
-        return from_sixteen_bits(image, path)
-    if image.mode == "F":
-        raise unknown_range(image, path)
+        # Scale 65535 to 255; Pillow itself would cut off all above 255.
+        grey = np.asarray(image).astype(np.int64)
+        if grey.min() >= 0 and grey.max() <= SIXTEEN_BITS:
+            scaled = (grey * 255 + SIXTEEN_BITS // 2) // SIXTEEN_BITS
+            return Image.fromarray(scaled.astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        raise invalid(
+            path,
+            f"its pixels have 32 bits (Pillow's mode {image.mode}), so the value of white is "
+            f"unknown",
+            "Save the image with 8 or 16 bits.",
+        )
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         image = image.convert("LA") if image.mode == "La" else image
         image = image.convert("RGBA")
@@ -83,23 +90,6 @@ def to_rgb(image: Image.Image, path: Path) -> Image.Image:
     return image.convert("RGB")
 
 
-def from_sixteen_bits(image: Image.Image, path: Path) -> Image.Image:
-    """Returns 16-bit grey as RGB, 65535 becoming 255; Pillow itself would cut all above 255 off."""
-    grey = np.asarray(image).astype(np.int64)
-    if grey.min() < 0 or grey.max() > SIXTEEN_BITS:
-        raise unknown_range(image, path)
-    scaled = (grey * 255 + SIXTEEN_BITS // 2) // SIXTEEN_BITS
-    return Image.fromarray(scaled.astype(np.uint8)).convert("RGB")
-
-
-def told(error: Exception) -> str:
-    """Returns what an error says, or its kind where it says nothing."""
+def _reason(error: Exception) -> str:
+    """Returns the message of an error, or its type if it has none."""
     return str(error) or type(error).__name__
-
-
-def unknown_range(image: Image.Image, path: Path) -> DataError:
-    """Returns the error for pixels of which nobody can tell what white is."""
-    return DataError(
-        f"wanted pixels of 8 or 16 bits in {path}, but it holds numbers of 32 (Pillow's mode "
-        f"{image.mode}), of which white is unknown. Save the image with 8 or 16 bits."
-    )

@@ -1,4 +1,4 @@
-"""A collection of image files: its listing, its classes in the order of the upgrade, its pixels."""
+"""Collections of image files."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,33 +36,33 @@ def collect_files(
     workers: int = 0,
     keep: bool = False,
 ) -> Collection:
-    """A collection of what a listing names.
+    """Returns the collection of the items in a listing.
 
     Args:
-        listing: The items.
-        images: What a model sees of them.
-        protocol: How it is searched.
-        shares: The share of the training classes that each model knows, ascending.
-        counts: How many classes each knows, where that is told in numbers; `shares` is then
-            passed over.
-        order: Which classes come first: "random" (drawn by torch), "first" (ascending by name, and
-            by number where all names are numbers) or "numpy" (drawn by its `RandomState` from the
-            ascending ones, as published code of the field does).
-        seed: Of the random orders.
-        workers: How many processes decode and cut.
+        listing: Items of the collection.
+        images: Preprocessing of the images.
+        protocol: Search protocol.
+        shares: Share of the training classes that each model knows, ascending.
+        counts: Number of classes that each model knows; replaces `shares`.
+        order: Classes of earlier models: "random" (drawn by torch), "first" (the first by name, or
+            by number if all names are numbers) or "numpy" (drawn by its `RandomState` from that
+            order, as in published code of the field).
+        seed: Random seed of the order.
+        workers: Number of processes that decode and crop.
         keep: Whether decoded images stay in memory.
     """
-    split = listing.columns["split"]
-    is_train = split == "train"
+    # Number the classes: first those of the training set, in the order of the models.
+    is_train = listing.columns["split"] == "train"
     names = _ascending(set(listing.classes[is_train].tolist()))
     label_of = {}
     class_counts: tuple[int, ...] = ()
     if names:
-        numbered = order_names(len(names), shares, counts=counts, order=order, seed=seed)
-        label_of = {names[c]: label for label, c in enumerate(numbered.classes.tolist())}
-        class_counts = numbered.counts
+        ordered = order_names(len(names), shares, counts=counts, order=order, seed=seed)
+        label_of = {names[c]: label for label, c in enumerate(ordered.classes.tolist())}
+        class_counts = ordered.counts
     for name in _ascending(set(listing.classes[~is_train].tolist())):
         label_of.setdefault(name, len(label_of))
+
     pixels = PixelFiles(listing, images, workers=workers)
     ids, texts = listing.ids or listing.files, listing.captions
     return Collection(
@@ -90,7 +90,7 @@ def collect_files(
             seed=seed,
             workers=workers,
             keep=keep,
-        ),
+        ),  # fmt: skip
     )
 
 
@@ -102,12 +102,12 @@ def order_names(
     order: Order,
     seed: int,
 ) -> ClassOrder:
-    """Numbers the classes, whose names ascend, by the model that first knows them."""
+    """Numbers the classes, which are sorted by name, by the first model that knows them."""
     if counts:
         if counts[-1] > num_classes:
             raise ConfigError(
-                f"wanted at most the {num_classes} training classes there are, but `counts` in "
-                f"[data] has {counts[-1]}."
+                f"`counts` in [data] has {counts[-1]}, but there are only {num_classes} training "
+                f"classes."
             )
         shares = [count / num_classes for count in counts]
     permutation: Int64[Tensor, " classes"]
@@ -122,14 +122,7 @@ def order_names(
 
 @dataclass(eq=False)
 class PixelFiles:
-    """Rows in, pixels out: decodes the files of a listing.
-
-    Attributes:
-        listing: Where they are.
-        images: What a model sees of them.
-        workers: How many threads decode ahead.
-        kept: What is decoded and resized already.
-    """
+    """Decoder of the files of a listing; `kept` holds images that are already resized."""
 
     listing: Listing
     images: ImagesConfig
@@ -137,7 +130,7 @@ class PixelFiles:
     kept: dict[int, UInt8[Tensor, "channels height width"]] = field(default_factory=dict)
 
     def __call__(self, rows: Rows, generator: torch.Generator | None) -> Pixels:
-        """Decodes, resizes and cuts."""
+        """Returns the pixels of rows, decoded, resized and cropped."""
         if len(rows) == 0:
             return torch.empty(0, self.images.channels, *self.images.shape, dtype=torch.uint8)
         return torch.stack(
@@ -153,18 +146,18 @@ class PixelFiles:
         if box is not None:
             image = image.crop(box)
         if min(image.size) == 0:
-            raise DataError(f"wanted an image in {path}, but its part {box} is empty.")
+            raise DataError(f"The crop {box} of the image {path} is empty.")
         return resize(image, self.images)
 
     def decode_ahead(self, rows: Rows) -> None:
-        """Decodes rows into memory, once; processes that start later share it."""
+        """Decodes rows into memory, in threads; processes that start later share the memory."""
         missing = [row for row in rows.tolist() if row not in self.kept]
         with ThreadPoolExecutor(max(self.workers, 1)) as pool:
             self.kept |= dict(zip(missing, pool.map(self._resized, missing), strict=True))
 
 
 def _ascending(names: set[str]) -> list[str]:
-    """Names in their order: by number where all are numbers, else by text."""
+    """Sorts names: by number if all are numbers, else as text."""
     if all(name.isdecimal() for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)

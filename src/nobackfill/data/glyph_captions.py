@@ -1,7 +1,8 @@
-"""Captions of the drawn characters: what a class looks like, in plain words.
+"""Captions of the drawn characters, in plain words.
 
-The strokes of the skeleton are told by where they go between nine places, three by three, and the
-mark by where it stands. The mark alone tells siblings apart, so that every caption has it.
+Strokes of the skeleton are described by the two of nine places that they connect, and the mark by
+its place and direction. Only the mark distinguishes the classes of a family, so every caption has
+it.
 """
 
 from itertools import permutations
@@ -16,10 +17,10 @@ from nobackfill.data.glyph_drawing import (
     skeletons,
     stroke_ends,
 )
-from nobackfill.errors import ConfigError
+from nobackfill.data.glyphs import check_range
 
-MOST_CAPTIONS = 12  # of an image: the orders of three strokes, and those of two of the three
-STRAIGHT = 0.15  # of its length, by which a stroke may be pulled to the side
+MOST_CAPTIONS = 12  # per image: the orders of three strokes, and those of two of the three
+STRAIGHT = 0.15  # share of its length by which the bend of a straight stroke may be off
 
 PLACES = (
     "top left", "top centre", "top right",
@@ -27,7 +28,8 @@ PLACES = (
     "bottom left", "bottom centre", "bottom right",
 )  # fmt: skip
 
-# Of `MARK_STEPS`, from left to right and from top to bottom: in twos, as siblings are two apart.
+# Words for `MARK_STEPS`, from left to right and from top to bottom: the same for two neighbours,
+# because the marks of a family are two steps apart.
 SIDES = (
     "on the far left", "on the far left", "on the left", "on the left", "in the middle",
     "on the right", "on the right", "on the far right", "on the far right",
@@ -36,7 +38,7 @@ HEIGHTS = (
     "at the top", "at the top", "high up", "high up", "halfway up",
     "low down", "low down", "at the bottom", "at the bottom",
 )  # fmt: skip
-TURNS = ("level", "falling", "upright", "rising")  # of `DIRECTIONS`, as one reads
+TURNS = ("level", "falling", "upright", "rising")  # words for `DIRECTIONS`, left to right
 
 
 def describe(
@@ -47,17 +49,17 @@ def describe(
     family_size: int,
     seed: int,
 ) -> list[tuple[str, ...]]:
-    r"""Writes so many captions of each image, no two of them the same.
+    r"""Writes captions of each image, all different.
 
-    The captions of a class tell the same strokes in other orders, about half of them without one,
-    and all tell the mark.
+    The captions of a class name the same strokes in other orders, about half of them without one of
+    the strokes.
 
     Args:
         classes: Original class of each image.
-        number: Of the image within its class.
-        captions: How many for each image.
-        family_size: How many classes look alike.
-        seed: With which the characters are drawn.
+        number: Number of the image in its class.
+        captions: Number of captions of each image.
+        family_size: Number of classes in a family.
+        seed: Random seed of the characters.
 
     Example:
         >>> seventeen, third = np.array([17]), np.array([3])
@@ -69,27 +71,25 @@ def describe(
         and a mark high up on the left,
         upright.
     """
-    if not 1 <= captions <= MOST_CAPTIONS:
-        raise ConfigError(
-            f"`captions` must lie between 1 and {MOST_CAPTIONS}, but it is {captions}. Choose a "
-            f"value in between, or leave it out."
-        )
+    check_range(1, MOST_CAPTIONS, captions=captions)
+    # Describe the strokes of each family and the mark of each class.
     families, family = np.unique(classes // family_size, return_inverse=True)
-    lines = tell_strokes(families, seed=seed)
-    marks = tell_marks(families, family_size=family_size, seed=seed)
-    orders = [_orders(len(told)) for told in lines]
+    strokes = describe_strokes(families, seed=seed)
+    marks = describe_marks(families, family_size=family_size, seed=seed)
+    orders = [_orders(len(phrases)) for phrases in strokes]
+    # Draw orders of the strokes for each image, by random numbers for all orders there are.
     most = np.arange(max(map(len, orders)))
-    lots = random_bits(seed, Purpose.CAPTION, classes[:, None], number[:, None], most)
+    keys = random_bits(seed, Purpose.CAPTION, classes[:, None], number[:, None], most)
     written = []
-    for row, member, lot in zip(family, classes % family_size, lots, strict=True):
-        drawn = lot[: len(orders[row])].argsort(kind="stable")[:captions]
-        chosen = [[lines[row][stroke] for stroke in orders[row][index]] for index in drawn]
-        written.append(tuple(_sentence(told, marks[row][member]) for told in chosen))
+    for row, member, key in zip(family, classes % family_size, keys, strict=True):
+        drawn = key[: len(orders[row])].argsort(kind="stable")[:captions]
+        phrases = [[strokes[row][stroke] for stroke in orders[row][index]] for index in drawn]
+        written.append(tuple(_sentence(parts, marks[row][member]) for parts in phrases))
     return written
 
 
-def tell_strokes(family: Int64[np.ndarray, " families"], *, seed: int) -> list[tuple[str, ...]]:
-    """The strokes of each family's skeleton in words, of those on the paper."""
+def describe_strokes(family: Int64[np.ndarray, " families"], *, seed: int) -> list[tuple[str, ...]]:
+    """Describes those strokes of each family's skeleton that are on the paper."""
     curves = skeletons(family, seed=seed)
     start, bend, end = (curves[:, :, point] for point in range(3))
     pull, along = bend - (start + end) / 2, end - start
@@ -111,10 +111,10 @@ def tell_strokes(family: Int64[np.ndarray, " families"], *, seed: int) -> list[t
     ]
 
 
-def tell_marks(
+def describe_marks(
     family: Int64[np.ndarray, " families"], *, family_size: int, seed: int
 ) -> list[tuple[str, ...]]:
-    """The marks of each family's members in words."""
+    """Describes the mark of each class of each family."""
     place, turn = mark_choices(family, family_size=family_size, seed=seed)
     down, right = np.divmod(place, len(SIDES))
     return [
@@ -127,7 +127,7 @@ def tell_marks(
 
 
 def _bending(right: float, down: float, slack: float) -> str:
-    """Where a stroke is pulled on the paper: to two sides, where to neither twice as far.
+    """Describes the direction of a bend: two sides, unless one is more than twice as far.
 
     Example:
         >>> _bending(-0.2, 0.15, 0.05), _bending(-0.2, 0.05, 0.05), _bending(0.0, 0.01, 0.05)
@@ -144,17 +144,16 @@ def _bending(right: float, down: float, slack: float) -> str:
 
 
 def _orders(strokes: int) -> list[tuple[int, ...]]:
-    """Every way to tell all strokes but at most one."""
-    every = range(strokes)
-    return [*permutations(every), *permutations(every, strokes - 1)]
+    """Returns the orders of all strokes, and of all but one."""
+    return [*permutations(range(strokes)), *permutations(range(strokes), strokes - 1)]
 
 
 def _sentence(lines: list[str], mark: str) -> str:
-    """One sentence of several parts.
+    """Joins the parts to a sentence.
 
     Example:
         >>> _sentence(["a line from centre to top left"], "a mark low down on the left, rising")
         'A line from centre to top left, and a mark low down on the left, rising.'
     """
-    said = ", ".join([*lines, f"and {mark}."])
-    return said[0].upper() + said[1:]
+    sentence = ", ".join([*lines, f"and {mark}."])
+    return sentence[0].upper() + sentence[1:]

@@ -1,5 +1,6 @@
-"""Drawn characters: a built-in collection with any number of classes, the same on every machine."""
+"""The built-in collection of drawn characters, the same on every machine."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,20 +21,20 @@ LARGEST_VARIATION = 3.0  # beyond, characters leave the paper
 
 @dataclass(frozen=True, eq=False)
 class Glyphs:
-    """A collection of drawn characters in memory, one entry per image.
+    """Drawn characters in memory, one entry per image.
 
-    The training images of the model of step `s` are those with `labels < class_counts[s]`: test
-    classes carry the labels after all training classes.
+    The model of step `s` is trained on images with `labels < class_counts[s]`. Test classes have
+    the labels after all training classes.
 
     Attributes:
         images: Ink, from 0 (paper) to 255.
         labels: Class numbers, the classes of earlier models first.
-        ids: Names such as "glyph-00017-003": original class 17, its image 3.
+        ids: Names such as "glyph-00017-003": image 3 of the original class 17.
         split: "train" or "validation".
-        is_query: Validation images that ask.
-        is_gallery: Validation images that are searched.
-        family: The family of look-alikes that the class belongs to.
-        class_counts: How many training classes each step of the upgrade knows.
+        is_query: Whether a validation image is a query.
+        is_gallery: Whether a validation image is in the gallery.
+        family: Family of similar classes that the class belongs to.
+        class_counts: Number of training classes that each step of the upgrade knows.
     """
 
     images: UInt8[Tensor, "images 1 side side"]
@@ -60,46 +61,44 @@ def glyphs(
     shares: Sequence[float | int] = (0.3, 1.0),
     seed: int = 0,
 ) -> Glyphs:
-    """Draws training classes and, from families of their own, test classes.
+    """Draws training classes and, from other families, test classes.
 
     Args:
-        train_classes: How many classes to train on.
-        test_classes: How many classes to search among.
-        images_per_class: Training images of each training class.
-        queries_per_class: Queries of each test class.
-        gallery_per_class: Gallery images of each test class.
-        family_size: How many classes look alike.
-        crowding: How alike, from 0 (a long mark tells siblings apart) to 1 (a dot does).
-        variation: How much the images of a class differ; 0 draws them all the same.
+        train_classes: Number of training classes.
+        test_classes: Number of classes in queries and gallery.
+        images_per_class: Number of images of each training class.
+        queries_per_class: Number of queries of each test class.
+        gallery_per_class: Number of gallery images of each test class.
+        family_size: Number of similar classes in a family.
+        crowding: Similarity in a family, from 0 (classes differ by a long mark) to 1 (by a dot).
+        variation: Variation of the images of a class; 0 draws identical ones.
         side: Height and width of an image in pixels.
-        shares: The share of the training classes that each step of the upgrade knows.
-        seed: Another seed draws other characters.
+        shares: Share of the training classes that each step of the upgrade knows.
+        seed: Random seed of the characters.
 
     Example:
         >>> data = glyphs(train_classes=10, test_classes=5, images_per_class=3)
         >>> data.images.shape, data.class_counts, data.ids[0]
         (torch.Size([70, 1, 32, 32]), (3, 10), 'glyph-00000-000')
     """
-    _check_at_least(2, train_classes=train_classes, test_classes=test_classes)
-    _check_at_least(
-        1,
-        images_per_class=images_per_class,
-        queries_per_class=queries_per_class,
-        gallery_per_class=gallery_per_class,
-    )
-    _check_at_least(SMALLEST_SIDE, side=side)
-    _check_within(1, LARGEST_FAMILY, family_size=family_size)
-    _check_within(0, 1, crowding=crowding)
-    _check_within(0, LARGEST_VARIATION, variation=variation)
-    _check_within(0, 2**63 - 1, seed=seed)
+    check_range(2, train_classes=train_classes, test_classes=test_classes)
+    check_range(1, images_per_class=images_per_class, queries_per_class=queries_per_class)
+    check_range(1, gallery_per_class=gallery_per_class)
+    check_range(SMALLEST_SIDE, side=side)
+    check_range(1, LARGEST_FAMILY, family_size=family_size)
+    check_range(0, 1, crowding=crowding)
+    check_range(0, LARGEST_VARIATION, variation=variation)
+    check_range(0, 2**63 - 1, seed=seed)
 
+    # Number the training classes by step; test classes come from families of their own.
     order = number_classes(_shuffled(train_classes, seed), shares)
-    first_test_class = -(-train_classes // family_size) * family_size  # of a family of its own
+    first_test_class = -(-train_classes // family_size) * family_size
     test = torch.arange(first_test_class, first_test_class + test_classes)
     classes = torch.cat([order.classes, test])
     sizes = torch.tensor([images_per_class, queries_per_class + gallery_per_class])
     sizes = sizes.repeat_interleave(torch.tensor([train_classes, test_classes]))
 
+    # Draw the images of each class.
     labels = torch.arange(len(classes)).repeat_interleave(sizes)
     original = classes[labels]
     number = torch.cat([torch.arange(int(size)) for size in sizes])  # of the image in its class
@@ -136,13 +135,7 @@ def augment(
     pixels: int = 2,
     paper: float = 0.0,
 ) -> Float[Tensor, "batch channel side side"]:
-    """Shifts each image by up to so many pixels, at random; what comes in at the edge is paper.
-
-    Args:
-        images: As they are loaded.
-        generator: Draws the shifts.
-        pixels: How far at most, in each direction.
-        paper: The value of a pixel without ink.
+    """Shifts each image at random, by at most `pixels` in each direction, and fills with `paper`.
 
     Example:
         >>> augment(torch.zeros(2, 1, 16, 16), torch.Generator().manual_seed(0)).shape
@@ -157,23 +150,16 @@ def augment(
 
 
 def _shuffled(num_classes: int, seed: int) -> Int64[Tensor, " classes"]:
-    """A permutation of the classes: ours, since torch's may change with its version."""
-    lot = random_bits(seed, Purpose.CLASS_ORDER, np.arange(num_classes))
-    return torch.from_numpy(lot.argsort(kind="stable")).long()
+    """Permutes the classes without torch, whose permutations may change with its version."""
+    keys = random_bits(seed, Purpose.CLASS_ORDER, np.arange(num_classes))
+    return torch.from_numpy(keys.argsort(kind="stable")).long()
 
 
-def _check_at_least(least: int, **settings: int) -> None:
-    for name, value in settings.items():
-        if value < least:
-            raise ConfigError(
-                f"`{name}` must be at least {least}, but it is {value}. Raise it, or leave it out."
-            )
-
-
-def _check_within(low: float | int, high: float | int, **settings: float | int) -> None:
+def check_range(low: float | int, high: float | int = math.inf, **settings: float | int) -> None:
+    """Raises if one of the settings is below `low` or above `high`."""
+    limits = f"be at least {low}" if high == math.inf else f"lie between {low} and {high}"
     for name, value in settings.items():
         if not low <= value <= high:
             raise ConfigError(
-                f"`{name}` must lie between {low} and {high}, but it is {value}. "
-                "Choose a value in between, or leave it out."
+                f"`{name}` must {limits}, but it is {value}. Choose another value, or leave it out."
             )

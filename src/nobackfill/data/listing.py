@@ -1,22 +1,26 @@
-"""What a collection of images holds, told before any image is opened."""
+"""Listings: the items of a collection, read from its lists before any image is opened."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
 
+LAYOUT = "Unpack the collection as its authors lay it out (`nobackfill datasets` shows the layout)."
+
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What each query shall find, by ids: for collections that list it instead of labelling.
+    """The relevant items of each query, for collections that list them instead of labels.
 
     Attributes:
-        relevant: For the id of each query, the ids of what it shall find.
-        ignored: For the id of each query, the ids of what counts neither way.
+        relevant: Ids of the relevant items, by the id of the query.
+        ignored: Ids of the items that count neither as right nor as wrong, by the id of the query.
     """
 
     relevant: Mapping[str, Sequence[str]]
@@ -28,18 +32,18 @@ class Listing:
     """The items of a collection, in the order of its lists.
 
     Attributes:
-        root: The folder that `files` are relative to.
-        files: The image of each item, with "/" between folders. Also its id, where it has no other.
-        classes: The name of each item's class; "" where it has none.
-        columns: What else is known of each item. Always `split`: "train" for what models are
-            trained on, "validation" for what is searched. Where queries and gallery are told apart,
-            `is_query` and `is_gallery`; where there are cameras, `camera`.
-        ids: The name of each item, where that is not its file.
-        captions: The texts of each item, where there are any.
-        boxes: Which part of the image of a row to take, in its pixels: left, top, right, bottom.
-            Rows that are not named are taken whole.
-        ground_truth: What queries shall find, under the name of each way to count it.
-        notes: What a reader should know, such as what was left out.
+        root: Folder that `files` are relative to.
+        files: Image of each item, with "/" between folders. Also its id, unless `ids` is set.
+        classes: Name of each item's class; "" for none.
+        columns: More values per item. Always `split`: "train", "validation" (searched) or "unused".
+            `is_query` and `is_gallery` if queries differ from the gallery; `camera` if there are
+            cameras.
+        ids: Id of each item, if it is not its file.
+        captions: Texts of each item, if there are any.
+        boxes: Crop of the image of a row in pixels: left, top, right, bottom. Other rows are not
+            cropped.
+        ground_truth: Relevant items of the queries, by the name of each way to count them.
+        notes: Notes for the reader, such as what was left out.
     """
 
     root: Path
@@ -53,37 +57,28 @@ class Listing:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = self.files if self.ids is None else self.ids
-        lengths = {len(names), len(self.classes), *(len(c) for c in self.columns.values())}
+        ids = self.files if self.ids is None else self.ids
+        lengths = {len(ids), len(self.classes), *(len(c) for c in self.columns.values())}
         assert lengths == {len(self.files)}, "one id, class and value of each column per file"
-        for kind, each in (("image", self.files), ("item", names)):
-            if len(set(each)) < len(each):
+        for kind, names in (("image", self.files), ("item", ids)):
+            if len(set(names)) < len(names):
+                repeated = next(name for name, count in Counter(names).items() if count > 1)
                 raise DataError(
-                    f"wanted every {kind} once, but the lists in {self.root} name "
-                    f"{first_twice(each)} twice. Remove one of the lines."
+                    f"The lists in {self.root} name the {kind} {repeated} twice. Remove one of the "
+                    f"lines."
                 )
-
-
-def first_twice(names: Sequence[str]) -> str:
-    """The first name that was there before."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    raise ValueError("each name is there once")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public collection: how it is laid out, how it is read, and what it should hold.
+    """A public collection: its layout, its reader and its official counts.
 
     Attributes:
-        says: What it is, in one line.
-        layout: The files that are expected below its folder, one to a line.
-        read: Its folder in, its listing out. What the user may choose are keyword-only arguments.
-        counts: What its authors say it holds, of `count_items`' names.
-        protocol: How it is searched; a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
+        says: Description in one line.
+        layout: Files that are expected below its folder, one per line.
+        read: Function from the folder to the listing; its options are keyword-only arguments.
+        counts: Counts that its authors state, named as in `count_items`.
+        protocol: Search protocol, a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
     """
 
     says: str
@@ -93,13 +88,23 @@ class Dataset:
     protocol: str = "plain"
 
 
-def count_items(listing: Listing) -> dict[str, int]:
-    """How much a listing holds.
+def role_columns(roles: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Returns `split`, `is_query` and `is_gallery` of items, given the role of each.
 
-    Returns:
-        `images` (all), `train_images`, `train_classes`, and of what is searched `queries` and
-        `gallery`; `search_classes` where what is searched has classes; `captions` where there are
-        any.
+    Example:
+        >>> role_columns(np.array(["train", "query", "gallery", "unused"]))["split"].tolist()
+        ['train', 'validation', 'validation', 'unused']
+    """
+    is_query, is_gallery = roles == "query", roles == "gallery"
+    split = np.where(is_query | is_gallery, "validation", roles)
+    return {"split": split, "is_query": is_query, "is_gallery": is_gallery}
+
+
+def count_items(listing: Listing) -> dict[str, int]:
+    """Returns the counts of a listing.
+
+    They are `images` (all), `train_images`, `train_classes`, `queries`, `gallery`, and, if there
+    are any, `search_classes` (classes of the searched images) and `captions`.
     """
     split = listing.columns["split"]
     is_train, is_searched = split == "train", split == "validation"
@@ -111,44 +116,56 @@ def count_items(listing: Listing) -> dict[str, int]:
     for role, column in (("queries", "is_query"), ("gallery", "is_gallery")):
         has_role = listing.columns.get(column, is_searched)
         counts[role] = int((is_searched & has_role).sum())
-    if searched := set(listing.classes[is_searched]) - {""}:
-        counts["search_classes"] = len(searched)
+    if search_classes := set(listing.classes[is_searched]) - {""}:
+        counts["search_classes"] = len(search_classes)
     if listing.captions is not None:
         counts["captions"] = sum(len(texts) for texts in listing.captions)
     return counts
 
 
-def read_text(path: Path, what: str) -> str:
-    """Returns the text of a list of the collection; raises where it is not there.
+def split_counts(*, train: tuple[int, int], searched: tuple[int, int]) -> dict[str, int]:
+    """Returns the official counts of a collection in which every searched image is a query too.
 
-    Args:
-        path: Of the list.
-        what: It is, in words, for the error: "the list of training images".
+    Both arguments are a number of images and a number of classes.
     """
+    return {
+        "images": train[0] + searched[0],
+        "train_images": train[0],
+        "train_classes": train[1],
+        "queries": searched[0],
+        "gallery": searched[0],
+        "search_classes": searched[1],
+    }
+
+
+def invalid(path: Path, problem: str, remedy: str = "Unpack the file again.") -> DataError:
+    """Returns the error for a file that does not contain what it should."""
+    return DataError(f"Invalid file {path}: {problem}. {remedy}")
+
+
+def read_text(path: Path, what: str) -> str:
+    """Reads a text file of a collection; `what` names it in errors ("the list of images")."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(
-            f"wanted {what} at {path}, but {error.strerror or error}. Unpack the collection as its "
-            f"authors lay it out (`nobackfill datasets` shows what is expected)."
+            f"Cannot read {what} at {path}: {error.strerror or error}. {LAYOUT}"
         ) from None
     except UnicodeDecodeError:
-        raise DataError(
-            f"wanted {what} as text, but {path} is not UTF-8. Unpack it anew."
-        ) from None
+        raise invalid(path, f"{what} is not UTF-8 text") from None
 
 
 def read_table(
     path: Path, what: str, *, separator: str | None, columns: int, skip: int = 0
 ) -> list[list[str]]:
-    """Returns the lines of a list, split into columns; empty lines are left out.
+    """Reads the rows of a text file, without empty lines.
 
     Args:
-        path: Of the list.
-        what: It is, in words.
-        separator: Between columns; None for any white space.
-        columns: How many there must be.
-        skip: How many lines at the head are no items.
+        path: Path of the file.
+        what: Noun phrase for errors, such as "the list of images".
+        separator: Separator of columns; None for any white space.
+        columns: Number of columns.
+        skip: Number of lines before the first row.
     """
     rows = []
     for number, line in enumerate(read_text(path, what).splitlines()[skip:], start=skip + 1):
@@ -157,21 +174,20 @@ def read_table(
         cells = [cell.strip() for cell in line.split(separator)]
         if len(cells) != columns:
             kind = "white space" if separator is None else repr(separator)
-            raise DataError(
-                f"wanted {columns} columns with {kind} between them in {path}, but line {number} "
-                f"has {len(cells)}: {line[:80]!r}. Check the separator, or unpack the file anew."
+            raise invalid(
+                path,
+                f"line {number} must have {columns} columns separated by {kind}, but has "
+                f"{len(cells)}: {line[:80]!r}",
+                "Check the separator, or unpack the file again.",
             )
         rows.append(cells)
     if not rows:
-        raise DataError(f"wanted {what} in {path}, but it names nothing. Unpack it anew.")
+        raise invalid(path, f"{what} is empty")
     return rows
 
 
 def require_folder(path: Path, what: str) -> Path:
-    """Returns a folder that must be there."""
+    """Returns the path of a folder, which must exist."""
     if not path.is_dir():
-        raise DataError(
-            f"wanted {what} at {path}, but there is no such folder. Unpack the collection as its "
-            f"authors lay it out (`nobackfill datasets` shows what is expected)."
-        )
+        raise DataError(f"No {what} at {path}: the folder does not exist. {LAYOUT}")
     return path

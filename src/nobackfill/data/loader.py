@@ -1,6 +1,5 @@
-"""Batches of a collection, decoded ahead of time and finished on the device."""
+"""Batches of a collection: decoded ahead of time, finished on the device."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -12,18 +11,19 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from nobackfill.data.collection import Collection, Pixels, Rows
 from nobackfill.data.sampling import by_class, in_order, shuffled
 
-AHEAD = 3  # batches that wait while the device works
+AHEAD = 3  # number of batches that a thread loads ahead
 
 
 class Batch(NamedTuple):
-    """Some images, their labels, and their places among the rows that were asked for.
+    """A batch of images, their labels, and their positions among the rows of `Batches`.
 
-    Where several processes share the work, `images` are this one's part, and the others are of all.
+    If several processes share the work, `images` are the part of this process; labels and items are
+    those of the whole batch.
     """
 
     images: Float[Tensor, "images channels height width"]
@@ -32,14 +32,14 @@ class Batch(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is to be loaded, and the seed of what is random in that."""
+    """Rows to load together, and the seed of what is random in loading."""
 
     rows: Rows
     seed: int | None
 
 
 class Loader(Dataset[Pixels]):
-    """Loads the tasks of a collection one by one: what worker processes are given."""
+    """Loads one task after the other; worker processes hold a copy."""
 
     def __init__(self, load: Callable[[Rows, torch.Generator | None], Pixels]):
         self.load = load
@@ -50,49 +50,34 @@ class Loader(Dataset[Pixels]):
         return self.load(torch.from_numpy(rows), generator)
 
 
-class Tasks(Sampler[Any]):
-    """What a crew shall load next, as it is sent to a process."""
-
-    def __init__(self) -> None:
-        self.tasks: list[Task] = []
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], int | None]]:
-        return ((rows.numpy(), seed) for rows, seed in self.tasks)
-
-
 class Crew:
-    """Worker processes that load for a collection, over many passes.
-
-    They are started with the first pass and end with the crew.
+    """Worker processes that load a collection, from the first pass on until the crew is deleted.
 
     Args:
-        collection: Where the images are; says how many processes there shall be.
-        device: For a GPU, pixels wait in memory that it can read by itself.
+        collection: Collection to load; it has the number of processes.
+        device: Device of the model; for a GPU, pixels wait in pinned memory.
     """
 
     def __init__(self, collection: Collection, device: torch.device):
-        self._next = Tasks()
+        self._tasks: list[tuple[NDArray[Any], int | None]] = []  # as they are sent to a process
         self._loader = DataLoader(
             Loader(collection.load),
-            sampler=self._next,
+            sampler=self._tasks,
             batch_size=None,
             num_workers=collection.workers,
             persistent_workers=True,
             pin_memory=device.type == "cuda",
-            generator=torch.Generator(),  # of its own: the global one stays as it is
+            generator=torch.Generator(),  # leaves the global one unchanged
         )
 
     def load(self, tasks: list[Task]) -> Iterator[Pixels]:
-        """The pixels of each task, in order, loaded ahead."""
-        self._next.tasks = tasks
+        """Returns the pixels of each task, in order, loaded ahead."""
+        self._tasks[:] = [(rows.numpy(), seed) for rows, seed in tasks]
         return iter(self._loader)
 
 
 def crew_for(collection: Collection, device: torch.device) -> Crew | None:
-    """A crew, where the collection wants one."""
+    """Returns worker processes if the collection is loaded by any."""
     return Crew(collection, device) if collection.workers else None
 
 
@@ -101,14 +86,14 @@ class Batches:
     """Rows of a collection in batches.
 
     Attributes:
-        collection: Where the images are.
-        rows: Which of them.
-        batch_size: How many at a time, at most.
-        generator: With one, the order is random and the images are augmented; without, neither.
-        items_per_class: With this, a batch holds so many items of each of its classes.
-        device: Where the images are finished.
-        part: Which part of each batch this process takes, and of how many.
-        crew: Processes that load, where some are at work already; else they are started each time.
+        collection: Collection to load.
+        rows: Rows of the collection.
+        batch_size: Maximal number of items per batch.
+        generator: Generator for a random order and augmentation; None for neither.
+        items_per_class: Number of items of each class in a batch; None for any number.
+        device: Device on which images are finished.
+        part: Rank of this process, which loads that part of each batch, and number of processes.
+        crew: Running worker processes; None to start them for each pass.
     """
 
     collection: Collection
@@ -126,45 +111,40 @@ class Batches:
         return -(-len(self.rows) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        batches = self._draw()
-        mine, of = self.part
+        batches, seed = self._draw(), None
+        rank, world = self.part
+        if self.generator is not None:
+            seed = self.generator.initial_seed()
+        # The seed of a task depends on its number alone, so any worker may load it.
         tasks = [
-            Task(self.rows[items.tensor_split(of)[mine]], self._seed_of(of * number + mine))
+            Task(
+                self.rows[items.tensor_split(world)[rank]],
+                None if seed is None else (seed * 1_000_003 + world * number + rank) % 2**63,
+            )
             for number, items in enumerate(batches)
         ]
         collection, device = self.collection, torch.device(self.device)
         if collection.ready is not None:
             collection.ready(self.rows)
-        augmenting = self._augmenting()
-        items = torch.cat(
-            batches
-        )  # all of the pass at once: a device that is asked less waits less
+        # Each process augments by other random numbers.
+        augmenting = self.generator
+        if seed is not None and world > 1:
+            augmenting = torch.Generator().manual_seed(seed * world + rank)
+        # Copy labels and positions of the whole pass at once: the device waits less.
+        items = torch.cat(batches)
         sizes = [len(batch) for batch in batches]
         labels = collection.labels[self.rows[items]].to(device).split(sizes)
         places = items.to(device).split(sizes)
         with loading(collection, tasks, device, self.crew) as loaded:
-            on_device = copied_ahead(loaded, device)
+            on_device = _copied_ahead(loaded, device)
             for pixels, label, place in zip(on_device, labels, places, strict=True):
                 images = collection.prepare(pixels)
                 if augmenting is not None:
                     images = collection.augment(images, augmenting)
                 yield Batch(images, label, place)
 
-    def _augmenting(self) -> torch.Generator | None:
-        """Where augmentation comes from: other numbers for each process."""
-        mine, of = self.part
-        if self.generator is None or of == 1:
-            return self.generator
-        return torch.Generator().manual_seed(self.generator.initial_seed() * of + mine)
-
-    def _seed_of(self, number: int) -> int | None:
-        """Where the random part of loading a batch comes from: the same for any worker."""
-        if self.generator is None:
-            return None
-        return (self.generator.initial_seed() * 1_000_003 + number) % 2**63
-
     def _draw(self) -> list[Int[Tensor, " batch"]]:
-        """The places of the items of each batch."""
+        """Returns the positions of the items of each batch."""
         if self.generator is None:
             return in_order(len(self.rows), self.batch_size)
         if self.items_per_class is None:
@@ -175,20 +155,11 @@ class Batches:
 
 @contextmanager
 def loading(
-    collection: Collection,
-    tasks: list[Task],
-    device: torch.device,
-    crew: Crew | None = None,
+    collection: Collection, tasks: list[Task], device: torch.device, crew: Crew | None = None
 ) -> Iterator[Iterator[Pixels]]:
-    """Loads ahead while the device works: in worker processes, in a thread, or not at all.
+    """Loads tasks ahead in worker processes, else in a thread for a GPU, else on demand.
 
-    What comes out is the same in all three.
-
-    Args:
-        collection: Where the images are.
-        tasks: What to load.
-        device: For a GPU, pixels wait in memory that it can read by itself.
-        crew: Processes that are at work already.
+    The pixels are the same in all three cases.
     """
     workers = min(collection.workers, len(tasks))
     crew = crew or crew_for(replace(collection, workers=workers), device)
@@ -196,74 +167,62 @@ def loading(
         yield crew.load(tasks)
         return
     loader = Loader(collection.load)
-    each = (loader[rows.numpy(), seed] for rows, seed in tasks)
+    pixels = (loader[rows.numpy(), seed] for rows, seed in tasks)
     if device.type != "cuda":
-        yield each
+        yield pixels
         return
     stopped = Event()
     try:
-        yield ahead(each, stopped)
+        yield ahead(pixels, stopped)
     finally:
         stopped.set()
 
 
-def ahead(each: Iterator[Pixels], stopped: Event) -> Iterator[Pixels]:
-    """The same pixels, loaded by a thread that is a few batches ahead until it is stopped."""
-    waiting: Queue[Pixels | BaseException | None] = Queue(AHEAD)
+def ahead(loaded: Iterator[Pixels], stopped: Event) -> Iterator[Pixels]:
+    """Yields the same pixels, loaded by a thread that is a few batches ahead until stopped."""
+    queue: Queue[Pixels | BaseException | None] = Queue(AHEAD)
 
-    def hand_over(one: Pixels | BaseException | None) -> None:
+    def put(item: Pixels | BaseException | None) -> None:
         while not stopped.is_set():
             with suppress(Full):
-                waiting.put(one, timeout=0.2)
+                queue.put(item, timeout=0.2)
                 return
 
     def work() -> None:
         try:
-            for pixels in each:
-                hand_over(pixels if pixels.is_cuda else pixels.pin_memory())
+            for pixels in loaded:
+                put(pixels if pixels.is_cuda else pixels.pin_memory())
                 if stopped.is_set():
                     return
-            hand_over(None)
+            put(None)
         except BaseException as error:
-            hand_over(error)
+            put(error)
 
     Thread(target=work, daemon=True).start()
-    while (one := waiting.get()) is not None:
-        if isinstance(one, BaseException):
-            raise one
-        yield one
+    while (item := queue.get()) is not None:
+        if isinstance(item, BaseException):
+            raise item
+        yield item
 
 
-def copied_ahead(loaded: Iterator[Pixels], device: torch.device) -> Iterator[Pixels]:
-    """The same pixels on the device; a GPU gets the next ones while it works on these."""
+def _copied_ahead(loaded: Iterator[Pixels], device: torch.device) -> Iterator[Pixels]:
+    """Yields the same pixels on the device; a GPU gets the next ones while it works on these."""
     if device.type != "cuda":
         yield from (pixels.to(device) for pixels in loaded)
         return
     aside, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    waiting: list[tuple[Pixels, torch.cuda.Event]] = []
 
-    def copies() -> Iterator[tuple[Pixels, torch.cuda.Event]]:
-        for pixels in loaded:
-            with torch.cuda.stream(aside):
-                copy = pixels.to(device, non_blocking=True)
-            yield copy, aside.record_event()
-
-    for copy, done in one_ahead(copies()):
+    def finish() -> Pixels:
+        copy, done = waiting.pop(0)
         main.wait_event(done)
-        copy.record_stream(main)  # its memory is in use there, too
-        yield copy
+        copy.record_stream(main)  # the main stream uses its memory, too
+        return copy
 
-
-def one_ahead(each: Iterator[Any]) -> Iterator[Any]:
-    """The same things, each when the next one has been asked for.
-
-    Example:
-        >>> asked = []
-        >>> [(one, len(asked)) for one in one_ahead(asked.append(i) or i for i in range(3))]
-        [(0, 2), (1, 3), (2, 3)]
-    """
-    waiting: deque[Any] = deque()
-    for one in each:
-        waiting.append(one)
+    for pixels in loaded:
+        with torch.cuda.stream(aside):
+            waiting.append((pixels.to(device, non_blocking=True), aside.record_event()))
         if len(waiting) == 2:
-            yield waiting.popleft()
-    yield from waiting
+            yield finish()
+    if waiting:
+        yield finish()

@@ -1,4 +1,4 @@
-"""Collections by name: the built-in glyphs, and everything that lies in files."""
+"""Collections by name: the built-in glyphs, and all datasets in files."""
 
 import inspect
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from nobackfill.data.readers.rstpreid import RSTPREID
 from nobackfill.data.readers.stanford_products import STANFORD_PRODUCTS
 from nobackfill.errors import ConfigError
 
-# A new dataset is a reader, a line here, and a test on a tiny folder.
+# A new dataset requires a reader, a line here, and a test on a tiny folder.
 DATASETS: dict[str, Dataset] = {
     "cars196": CARS196,
     "cub200": CUB200,
@@ -45,31 +45,23 @@ DATASETS: dict[str, Dataset] = {
     "stanford_products": STANFORD_PRODUCTS,
 }
 
-FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # of [data], for any collection of files
-
-
-def glyph_texts(*, captions: int = 0) -> None:
-    """What else may be told of glyphs.
-
-    Args:
-        captions: How many texts describe each image.
-    """
+FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # options in [data] of any dataset in files
 
 
 def glyph_collection(*, captions: int = 0, **options: Any) -> Collection:
-    """The built-in glyphs, as a collection to train on."""
+    """Draws the built-in glyphs.
+
+    Args:
+        captions: Number of texts of each image.
+        options: Options of `glyphs`.
+    """
     drawn = glyphs(**options)
     texts = None
     if captions:
         classes, numbers = np.array([name.split("-")[1:] for name in drawn.ids], dtype=np.int64).T
-        told = describe(
-            classes,
-            numbers,
-            captions=captions,
-            family_size=options["family_size"],
-            seed=options["seed"],
-        )
-        texts = collect_captions(told, drawn.ids)
+        family_size, seed = options["family_size"], options["seed"]
+        written = describe(classes, numbers, captions=captions, family_size=family_size, seed=seed)
+        texts = collect_captions(written, drawn.ids)
     return Collection(
         ids=drawn.ids,
         labels=drawn.labels,
@@ -88,43 +80,36 @@ def glyph_collection(*, captions: int = 0, **options: Any) -> Collection:
     )
 
 
-# by name: the functions whose options it takes, and what makes it
-COLLECTIONS: dict[str, tuple[tuple[Callable[..., Any], ...], Callable[..., Collection]]] = {
-    "glyphs": ((glyphs, glyph_texts), glyph_collection),
-}
+# By name: the functions whose options a collection has; the last one makes the collection.
+COLLECTIONS: dict[str, tuple[Callable[..., Any], ...]] = {"glyphs": (glyphs, glyph_collection)}
 
 
 def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
-    """The same choice of collection with every default written out."""
+    """Returns the choice of a collection with all default options."""
+    options, resolved = dict(choice.options), {}
     if choice.name in COLLECTIONS:
-        functions, _ = COLLECTIONS[choice.name]
-        known = [name for one in functions for name in keywords_of(one)]
-        check_keys(choice.options, known, where=where)
-        options: dict[str, Any] = {}
-        for one in functions:
-            theirs = {k: v for k, v in choice.options.items() if k in keywords_of(one)}
-            options |= resolve_options(one, theirs, where=where)
-        return Choice(choice.name, options)
-    if choice.name not in DATASETS:
+        functions = COLLECTIONS[choice.name]
+    elif choice.name in DATASETS:
+        functions = (collect_files, DATASETS[choice.name].read)
+        resolved["path"] = options.pop("path", choice.name)
+        if not isinstance(resolved["path"], str):
+            raise ConfigError(f"`path` in [{where}] must be text, not {resolved['path']!r}.")
+    else:
         known = [*COLLECTIONS, *DATASETS]
         raise ConfigError(f"unknown collection `{choice.name}`. {suggest(choice.name, known)}")
-    options = dict(choice.options)
-    path = options.pop("path", choice.name)
-    if not isinstance(path, str):
-        raise ConfigError(f"wanted `path` in [{where}] to be text, but got {path!r}.")
-    own = keywords_of(DATASETS[choice.name].read)
-    check_keys(options, [*own, *sorted(FILE_OPTIONS - own)], where=where)
-    theirs = {key: value for key, value in options.items() if key in own}
-    ours = {key: value for key, value in options.items() if key not in own}
-    resolved = resolve_options(collect_files, ours, where=where)
-    return Choice(
-        choice.name,
-        {
-            "path": path,
-            **{key: value for key, value in resolved.items() if key in FILE_OPTIONS},
-            **resolve_options(DATASETS[choice.name].read, theirs, where=where),
-        },
-    )
+    # Each option belongs to the last function that has it.
+    owners = {
+        name: function
+        for function in functions
+        for name in keywords_of(function)
+        if function is not collect_files or name in FILE_OPTIONS
+    }
+    check_keys(options, list(owners), where=where)
+    for function in functions:
+        own = {key: value for key, value in options.items() if owners[key] is function}
+        values = resolve_options(function, own, where=where)
+        resolved |= {key: value for key, value in values.items() if key in owners}
+    return Choice(choice.name, resolved)
 
 
 def make_collection(
@@ -135,27 +120,24 @@ def make_collection(
     workers: int = 0,
     keep: bool = False,
 ) -> Collection:
-    """Opens, or draws, a collection by name.
+    """Opens or draws a collection by name.
 
     Args:
-        choice: Its name and its options.
-        images: What a model sees of image files.
-        where: The table of the recipe that names it.
-        workers: How many processes decode files.
+        choice: Name and options of the collection.
+        images: Preprocessing of image files.
+        where: Table of the recipe that names the collection, for errors.
+        workers: Number of processes that decode files.
         keep: Whether decoded images stay in memory.
     """
     resolved = resolve_collection(choice, where=where)
-    if resolved.name in COLLECTIONS:
-        _, make = COLLECTIONS[resolved.name]
-        return make(**resolved.options)
-    dataset = DATASETS[resolved.name]
-    own = keywords_of(dataset.read)
     options = resolved.options
+    if resolved.name in COLLECTIONS:
+        collection: Collection = COLLECTIONS[resolved.name][-1](**options)
+        return collection
+    dataset = DATASETS[resolved.name]
+    path = find_path(options["path"], "collection")
     return collect_files(
-        dataset.read(
-            find_path(options["path"], "collection"),
-            **{key: options[key] for key in options if key in own},
-        ),
+        dataset.read(path, **{key: options[key] for key in keywords_of(dataset.read)}),
         images or ImagesConfig(),
         protocol=dataset.protocol,
         workers=workers,
@@ -164,7 +146,7 @@ def make_collection(
     )
 
 
-def keywords_of(function: Callable[..., Any]) -> set[str]:
-    """What a function may be told by name only."""
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """Returns the names of the keyword-only parameters of a function."""
     parameters = inspect.signature(function).parameters.values()
-    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

@@ -1,9 +1,9 @@
-"""Pickles read as data: no code of theirs, and none that they name, is ever run.
+"""Safe reading of pickles: nothing that they contain or name is ever executed.
 
-The ground truth of ROxford and RParis is published as pickles, and a pickle may ask for any
-function to be called. This reader knows dicts, lists, tuples, text, bytes, numbers, booleans, None,
-and arrays of numbers as NumPy writes them. The official files hold no arrays;
-copies that others have saved again may.
+The ground truth of ROxford and RParis is published as pickles, and a pickle can call any function.
+This reader supports dicts, lists, tuples, text, bytes, numbers, booleans, None, and arrays of
+numbers as NumPy writes them. The official files contain no arrays, but copies that others have
+saved again may.
 """
 
 import io
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nobackfill.data.listing import LAYOUT, invalid
 from nobackfill.errors import DataError
 
 NUMBERS = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
@@ -26,77 +27,68 @@ PLAIN = (str, bytes, bool, int, float, type(None), np.number, np.bool_)
 
 
 def read_pickle(path: Path, what: str) -> Any:
-    """Returns the plain data in a pickle; raises where it holds, or asks for, anything else.
-
-    Args:
-        path: Of the file.
-        what: It is, in words, for the error: "the ground truth".
-    """
+    """Reads the plain data in a pickle, or raises; `what` names it in errors."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"wanted {what} at {path}, but {error.strerror or error}. Unpack the collection as its "
-            f"authors lay it out (`nobackfill datasets` shows what is expected)."
+            f"Cannot read {what} at {path}: {error.strerror or error}. {LAYOUT}"
         ) from None
     try:
-        check_lengths(data)
-        return settle(PlainUnpickler(io.BytesIO(data), encoding="latin1").load(), {})
+        # Refuse lengths beyond that of the file, which would fill the memory. `genops` itself
+        # raises if text or bytes end early.
+        for step, argument, _ in pickletools.genops(data):
+            if "PUT" in step.name and int(argument or 0) > len(data):
+                raise UnpicklingError(f"a memo of {argument} entries")
+        return _make_arrays(PlainUnpickler(io.BytesIO(data), encoding="latin1").load(), {})
     except Exception as error:  # a broken pickle may fail in any way
-        raise DataError(
-            f"wanted {what} as plain data, but {path} is broken or asks for more: {error}. It was "
-            f"not run. Fetch the file anew from its authors."
+        raise invalid(
+            path,
+            f"{what} is broken or contains more than plain data ({error}), and was not executed",
+            "Fetch the file again from its authors.",
         ) from None
-
-
-def check_lengths(data: bytes) -> None:
-    """Refuses a pickle that announces more than its file holds, and would fill the memory."""
-    for step, argument, _ in pickletools.genops(data):  # which raises where text or bytes end early
-        if "PUT" in step.name and int(argument or 0) > len(data):
-            raise UnpicklingError(f"a memo of {argument} entries")
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Gives a pickle our stand-ins for NumPy's functions, and refuses every other name."""
+    """Unpickler that has substitutes for NumPy's functions, and refuses every other name."""
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        """Returns what stands for a name."""
-        if f"{module}.{name}" not in STAND_INS:
+        """Returns the substitute of a name."""
+        if f"{module}.{name}" not in SUBSTITUTES:
             raise UnpicklingError(f"`{module}.{name}`")
-        return STAND_INS[f"{module}.{name}"]
+        return SUBSTITUTES[f"{module}.{name}"]
 
 
-def settle(value: Any, settled: dict[int, Any]) -> Any:
-    """Returns read data with the noted arrays made; raises at anything that is not plain.
+def _make_arrays(value: Any, made: dict[int, Any]) -> Any:
+    """Returns the data with its arrays, or raises at anything that is not plain.
 
-    Args:
-        value: What was read; its lists and dicts are changed in place.
-        settled: By the id of a container, what became of it: what is shared is visited once.
+    Lists and dicts are changed in place. `made` has the results by the id of the container, so that
+    shared ones are visited once.
     """
     if isinstance(value, PLAIN):
         return value
-    if id(value) in settled:
-        return settled[id(value)]
+    if id(value) in made:
+        return made[id(value)]
     if isinstance(value, list):
-        settled[id(value)] = value
-        value[:] = [settle(item, settled) for item in value]
+        made[id(value)] = value
+        value[:] = [_make_arrays(item, made) for item in value]
     elif isinstance(value, dict):
-        settled[id(value)] = value
+        made[id(value)] = value
         for key in value:
             if not isinstance(key, PLAIN):
                 raise UnpicklingError(f"a key of type {type(key).__name__}")
-            value[key] = settle(value[key], settled)
+            value[key] = _make_arrays(value[key], made)
     elif isinstance(value, tuple):
-        settled[id(value)] = tuple(settle(item, settled) for item in value)
+        made[id(value)] = tuple(_make_arrays(item, made) for item in value)
     elif isinstance(value, PlainArray):
-        settled[id(value)] = value.make()
+        made[id(value)] = value.make()
     else:
         raise UnpicklingError(f"something of type {type(value).__name__}")
-    return settled[id(value)]
+    return made[id(value)]
 
 
 class PlainDtype:
-    """Notes the type of an array: the code that `numpy.dtype` is called with, then a byte order."""
+    """Type of an array: the code that `numpy.dtype` is called with, and the byte order."""
 
     def __init__(self, code: str) -> None:
         if not NUMBERS.fullmatch(code):
@@ -109,12 +101,12 @@ class PlainDtype:
         self.order = state[1]
 
     def make(self) -> np.dtype[Any]:
-        """Returns the type itself."""
+        """Returns NumPy's type."""
         return np.dtype(self.order + self.code)
 
 
 class PlainArray:
-    """Notes the parts of an array as they come."""
+    """Parts of an array, of which `make` makes the array."""
 
     state: tuple[tuple[int, ...], PlainDtype, bool, bytes]
 
@@ -123,7 +115,7 @@ class PlainArray:
         self.state = shape, dtype, bool(is_fortran), as_bytes(data)
 
     def make(self) -> NDArray[Any]:
-        """Returns the array itself, which cannot be written to."""
+        """Returns the array, which is read-only."""
         shape, dtype, is_fortran, data = self.state
         flat = np.frombuffer(data, dtype.make())
         if math.prod(shape) != len(flat):
@@ -132,7 +124,7 @@ class PlainArray:
 
 
 def array_from_buffer(data: Any, dtype: PlainDtype, shape: Any, order: str) -> PlainArray:
-    """Stands for the function that restores an array since protocol 5."""
+    """Substitute of the function that restores an array since protocol 5."""
     if order not in ("C", "F"):
         raise UnpicklingError(f"an array in the order {order!r}")
     array = PlainArray()
@@ -140,27 +132,27 @@ def array_from_buffer(data: Any, dtype: PlainDtype, shape: Any, order: str) -> P
     return array
 
 
-def empty_array(*_: Any) -> PlainArray:
-    """Stands for the function that restores an array before protocol 5, but for its contents."""
-    return PlainArray()
-
-
 def scalar(dtype: PlainDtype, data: Any) -> Any:
-    """Stands for the function that restores one number of an array."""
+    """Substitute of the function that restores one number of an array."""
     return np.frombuffer(as_bytes(data), dtype.make())[0]
 
 
 def as_bytes(data: Any = b"", encoding: str = "latin1") -> bytes:
-    """Stands for the ways in which old protocols restore bytes."""
+    """Substitute of the functions by which old protocols restore bytes."""
     if not isinstance(data, str | bytes | bytearray) or encoding != "latin1":
         raise UnpicklingError(f"bytes out of {type(data).__name__}, encoded as {encoding!r}")
     return data.encode("latin1") if isinstance(data, str) else bytes(data)
 
 
-STAND_INS: dict[str, Callable[..., Any]] = {
+def empty_array(*_: Any) -> PlainArray:
+    """Substitute of the functions that restore an array before protocol 5, without contents."""
+    return PlainArray()
+
+
+SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "numpy.dtype": lambda code, *_: PlainDtype(code),
     "numpy.ndarray": empty_array,
-    "numpy.core.multiarray._reconstruct": empty_array,  # NumPy 1 says `core`, NumPy 2 `_core`
+    "numpy.core.multiarray._reconstruct": empty_array,  # `core` in NumPy 1, `_core` in NumPy 2
     "numpy._core.multiarray._reconstruct": empty_array,
     "numpy.core.multiarray.scalar": scalar,
     "numpy._core.multiarray.scalar": scalar,

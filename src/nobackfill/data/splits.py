@@ -1,4 +1,4 @@
-"""Which classes each model of an upgrade is trained on, and the labels they carry."""
+"""The classes that each model of an upgrade is trained on, and their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError
 
-DUST = 1e-6  # 0.29 * 100 is 28.999999999999996 in floating point, and means 29
+TOLERANCE = 1e-6  # 0.29 * 100 is 28.999999999999996 in floating point, and means 29
 
 
 @dataclass(frozen=True, eq=False)
 class ClassOrder:
-    """Classes numbered so that those of every earlier model carry the first labels.
+    """Classes numbered so that those of earlier models have the first labels.
 
-    A model of step `s` knows exactly the labels below `counts[s]`. Classes that no share asks for
-    carry the last labels.
+    The model of step `s` knows exactly the labels below `counts[s]`. Classes of no step have the
+    last labels.
 
     Attributes:
-        classes: The original class behind each label.
-        label_of: The label of each original class.
-        counts: How many classes each step knows, earliest first.
+        classes: Original class of each label.
+        label_of: Label of each original class.
+        counts: Number of classes that each step knows, earliest first.
     """
 
     classes: Int64[Tensor, " classes"]
@@ -37,16 +37,16 @@ def order_classes(
     """Draws the classes of each step at random, and numbers them as `number_classes` does.
 
     Args:
-        num_classes: How many classes there are; their original ids are `0 .. num_classes - 1`.
-        shares: The share of the classes that each step knows, ascending, such as `(0.3, 1.0)`.
-        generator: Where the one permutation of the classes comes from.
+        num_classes: Number of classes; their original ids are `0 .. num_classes - 1`.
+        shares: Share of the classes that each step knows, ascending, such as `(0.3, 1.0)`.
+        generator: Generator of the permutation of the classes.
 
     Example:
         >>> order = order_classes(10, (0.3, 1.0), generator=torch.Generator().manual_seed(0))
         >>> order.counts
         (3, 10)
     """
-    class_counts(num_classes, shares)  # a wrong setting is told before anything is drawn
+    class_counts(num_classes, shares)  # raises before anything is drawn
     return number_classes(torch.randperm(num_classes, generator=generator), shares)
 
 
@@ -57,7 +57,7 @@ def number_classes(
 
     Args:
         permutation: All class ids; every step knows the beginning of this list, up to its share.
-        shares: The share of the classes that each step knows, ascending.
+        shares: Share of the classes that each step knows, ascending.
 
     Example:
         >>> order = number_classes(torch.tensor([3, 1, 0, 2]), (0.5, 1.0))
@@ -83,15 +83,21 @@ def draw_parts(
 
 
 def class_counts(num_classes: int, shares: Sequence[float | int]) -> tuple[int, ...]:
-    """How many of the classes each share is, rounded down.
+    """Returns the number of classes of each share, rounded down.
 
     Example:
         >>> class_counts(100, (0.29, 1.0))
         (29, 100)
     """
     shares = tuple(shares)
-    _check_shares(shares)
-    counts = tuple(int(share * num_classes + DUST) for share in shares)
+    inside = all(0 < share <= 1 for share in shares)
+    ascending = all(earlier < later for earlier, later in pairwise(shares))
+    if not (shares and inside and ascending):
+        raise ConfigError(
+            f"shares must ascend and lie in (0, 1], but they are {shares}. Write the share of the "
+            "classes that each model knows, the oldest first, such as (0.3, 1.0)."
+        )
+    counts = tuple(int(share * num_classes + TOLERANCE) for share in shares)
     if counts[0] < 2:
         raise ConfigError(
             f"the first model needs at least two classes, but a share of {shares[0]} of "
@@ -103,13 +109,3 @@ def class_counts(num_classes: int, shares: Sequence[float | int]) -> tuple[int, 
             "Take shares further apart, or more classes."
         )
     return counts
-
-
-def _check_shares(shares: tuple[float | int, ...]) -> None:
-    inside = all(0 < share <= 1 for share in shares)
-    ascending = all(earlier < later for earlier, later in pairwise(shares))
-    if not (shares and inside and ascending):
-        raise ConfigError(
-            f"shares must ascend and lie in (0, 1], but they are {shares}. Write the share of the "
-            "classes that each model knows, the oldest first, such as (0.3, 1.0)."
-        )

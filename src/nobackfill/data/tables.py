@@ -1,4 +1,4 @@
-"""Tables in files, `.csv`, `.tsv` or `.parquet`: read by the names of their columns."""
+"""Reading of tables, `.csv`, `.tsv` or `.parquet`, by the names of their columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import csv
 
+from nobackfill.data.listing import invalid
 from nobackfill.errors import DataError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -22,58 +23,60 @@ def read_columns(
     *,
     needed: Sequence[str],
     text: Sequence[str],
-    passed_over: Sequence[str] = (),
+    ignored: Sequence[str] = (),
 ) -> pa.Table:
-    """Returns the table in a file; raises where it is none, or lacks what is needed.
+    """Reads a table that has at least one row and the needed columns.
 
     Args:
-        path: Of the file, with one of the suffixes in `TABLES`.
-        what: Its rows are, for the errors: "images".
-        needed: Columns that must be there.
-        text: Columns that are text, whatever they look like: "007" stays what it is.
-        passed_over: Columns of a `.parquet` that are not read.
+        path: Path of the file, with one of the suffixes in `TABLES`.
+        what: Noun for the rows in errors, such as "images".
+        needed: Names of the required columns.
+        text: Names of columns that are text, whatever they look like: "007" stays what it is.
+        ignored: Names of columns of a `.parquet` that are not read.
     """
     separator = SEPARATORS.get(path.suffix.lower())
     try:
         if separator is None:
             with pq.ParquetFile(path) as file:
-                table = file.read([n for n in file.schema_arrow.names if n not in passed_over])
+                table = file.read([n for n in file.schema_arrow.names if n not in ignored])
         else:
             parse = csv.ParseOptions(delimiter=separator)
             types = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
             table = csv.read_csv(path, parse_options=parse, convert_options=types)
     except FileNotFoundError:
         raise DataError(
-            f"wanted a table of {what} in {path}, but there is no such file. Correct the path."
+            f"No table of {what} at {path}: the file does not exist. Correct the path."
         ) from None
     except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"wanted a table of {what} in {path}, but it cannot be read: "
-            f"{str(error).rstrip('.')}. {_how_to_write(separator)}"
-        ) from None
-    names = table.column_names
-    if missing := [name for name in needed if name not in names]:
-        raise DataError(
-            f"wanted the columns {_listed(needed)} in {path}, but there is no "
-            f"{' and no '.join(f'`{name}`' for name in missing)}; found: {', '.join(names)}. "
-            f"Rename the column that holds it, or write {_named(separator)} between columns if "
-            f"this is one name."
+        remedy = (
+            "Write it again, as Parquet."
+            if separator is None
+            else "Separate the columns of a .csv by commas and those of a .tsv by tabs, and put "
+            "text that contains one of these into double quotes."
         )
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise DataError(
-            f"wanted every column of {path} once, but {', '.join(sorted(twice))} is there twice. "
-            f"Rename one."
+        raise invalid(path, f"it cannot be read ({str(error).rstrip('.')})", remedy) from None
+    names = table.column_names
+    if missing := [f"`{name}`" for name in needed if name not in names]:
+        separators = "tabs" if separator == "\t" else "commas"
+        raise invalid(
+            path,
+            f"there is no column {' and no '.join(missing)}; the columns are {', '.join(names)}",
+            f"Rename the columns; if this is a single name, separate columns by {separators}.",
+        )
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise invalid(
+            path, f"it has several columns {', '.join(sorted(repeated))}", "Rename all but one."
         )
     if table.num_rows == 0:
-        raise DataError(f"wanted {what} in {path}, but it has no rows. Write it anew.")
+        raise invalid(path, "it has no rows", "Write it again.")
     return table
 
 
 def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
-    """Returns a column as text; whole numbers are written out, what is missing becomes ""."""
+    """Returns a column as text; missing values become ""."""
     if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
         raise DataError(
-            f"column `{name}` wants text or whole numbers, but holds {column.type}. Convert it."
+            f"Column `{name}` must be text or whole numbers, not {column.type}. Convert it."
         )
     return np.array(column.cast(pa.large_string()).fill_null("").to_pylist(), dtype=np.str_)
 
@@ -81,26 +84,10 @@ def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
 def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:
     """Returns a column in which no row may be empty."""
     if (empty := np.flatnonzero(np.char.strip(texts[name]) == "")).size:
-        raise DataError(
-            f"wanted `{name}` filled in each row of {path}, but {len(empty)} have none, the first "
-            f"being row {empty[0] + 1} below the head. Fill them in, or drop the rows."
+        raise invalid(
+            path,
+            f"`{name}` is empty in {len(empty)} rows; the first is row {empty[0] + 1} below the "
+            f"header",
+            "Fill them in, or drop the rows.",
         )
     return texts[name]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)
-
-
-def _how_to_write(separator: str | None) -> str:
-    """What to do about a file that is no table."""
-    if separator is None:
-        return "Write it anew, as Parquet."
-    return (
-        "Columns of a .csv are separated by commas, of a .tsv by tabs, and text with one of these "
-        "in it stands in double quotes."
-    )
-
-
-def _named(separator: str | None) -> str:
-    return "tabs" if separator == "\t" else "commas"

@@ -1,17 +1,14 @@
-"""What a model sees of an image: resized and cut by the processor, the rest on the device."""
+"""Image preprocessing: resizing and cropping on the CPU, the rest on the device."""
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
 from nobackfill.core.config import ImagesConfig
 
-RESAMPLING = {
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-}
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 NORMALIZATION = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -19,7 +16,7 @@ NORMALIZATION = {
 
 
 def resize(image: Image.Image, config: ImagesConfig) -> UInt8[Tensor, "channels height width"]:
-    """An image in the size that parts are cut from."""
+    """Resizes an image to the size that crops are taken from."""
     if len(config.size) == 2:
         height, width = config.size
     else:
@@ -37,7 +34,7 @@ def cut(
     config: ImagesConfig,
     generator: torch.Generator | None,
 ) -> UInt8[Tensor, "channels crop_height crop_width"]:
-    """The part of an image that a model sees: the middle, or with a generator any."""
+    """Crops an image in the centre, or with a generator at a random position."""
     if not config.crop:
         return pixels
     room = [whole - part for whole, part in zip(pixels.shape[1:], config.crop, strict=True)]
@@ -51,7 +48,7 @@ def cut(
 def normalize(
     pixels: UInt8[Tensor, "batch channels height width"], config: ImagesConfig
 ) -> Float[Tensor, "batch channels height width"]:
-    """Bytes as the numbers that a model was made for."""
+    """Scales bytes to the range that the model expects."""
     mean, deviation = (
         torch.tensor(values)[:, None, None].to(pixels.device, non_blocking=True)
         for values in NORMALIZATION[config.normalize]
@@ -66,16 +63,16 @@ def augment(
     generator: torch.Generator,
     config: ImagesConfig,
 ) -> Float[Tensor, "batch channels height width"]:
-    """A training view: mirrored, shifted, with a rectangle erased, as often as `config` says."""
+    """Augments images at random: mirrors, shifts and erases as `config` says."""
     if config.flip:
         mirrored = torch.rand(len(images), generator=generator) < config.flip
         mirrored = mirrored[:, None, None, None].to(images.device, non_blocking=True)
         images = torch.where(mirrored, images.flip(-1), images)
     if config.pad:
         by = torch.randint(-config.pad, config.pad + 1, (2, len(images)), generator=generator)
-        nothing = torch.zeros(1, images.shape[1], 1, 1, dtype=torch.uint8, device=images.device)
         by = by.to(images.device, non_blocking=True)
-        images = shift(images, *by, black=normalize(nothing, config))
+        black = torch.zeros(1, images.shape[1], 1, 1, dtype=torch.uint8, device=images.device)
+        images = shift(images, *by, black=normalize(black, config))
     if config.erase:
         images = erase(images, config.erase, generator)
     return images
@@ -88,7 +85,7 @@ def shift(
     *,
     black: Float[Tensor, "1 channels 1 1"],
 ) -> Float[Tensor, "batch channels height width"]:
-    """Each image moved by whole pixels; what comes in at the edges is black.
+    """Moves each image by whole pixels, and fills the border with `black`.
 
     Example:
         >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
@@ -99,9 +96,7 @@ def shift(
     height, width = images.shape[-2:]
     row = torch.arange(height, device=images.device) - down[:, None]
     column = torch.arange(width, device=images.device) - right[:, None]
-    inside = ((row >= 0) & (row < height))[:, None, :, None] & ((column >= 0) & (column < width))[
-        :, None, None, :
-    ]
+    inside = _box((row >= 0) & (row < height), (column >= 0) & (column < width))
     which = torch.arange(len(images), device=images.device)[:, None, None]
     moved = images.permute(0, 2, 3, 1)[
         which, row.clamp(0, height - 1)[:, :, None], column.clamp(0, width - 1)[:, None, :]
@@ -114,10 +109,10 @@ def erase(
     share: float,
     generator: torch.Generator,
 ) -> Float[Tensor, "batch channels height width"]:
-    r"""In a share of the images, a rectangle of the mean colour (0 after normalising).
+    r"""Fills a rectangle with the mean colour (0 after normalising) in a share of the images.
 
-    Its area is 2 to 40 % of the image's, its shape from 0.3 to 3.33 times as high as wide (Zhong et
-    al., 2020). A side that would not fit is cut to the image's, where the authors draw again.
+    Its area is 2 to 40 % of the image, and it is 0.3 to 3.33 times as high as wide (Zhong et al.,
+    2020). Sides that do not fit are cut to those of the image; the authors draw again instead.
     """
     batch, _, height, width = images.shape
     drawn = torch.rand(5, batch, generator=generator).to(images.device, non_blocking=True)
@@ -131,18 +126,21 @@ def erase(
     column = torch.arange(width, device=images.device)
     in_rows = (row >= top[:, None]) & (row < (top + high)[:, None])
     in_columns = (column >= left[:, None]) & (column < (left + wide)[:, None])
-    erased = in_rows[:, None, :, None] & in_columns[:, None, None, :]
-    erased &= (chance < share)[:, None, None, None]
+    erased = _box(in_rows, in_columns) & (chance < share)[:, None, None, None]
     return images.masked_fill(erased, 0.0)
 
 
+def _box(
+    rows: Bool[Tensor, "batch height"], columns: Bool[Tensor, "batch width"]
+) -> Bool[Tensor, "batch 1 height width"]:
+    """Returns the pixels of each image that are in both its rows and its columns."""
+    return rows[:, None, :, None] & columns[:, None, None, :]
+
+
 def describe(config: ImagesConfig) -> str:
-    """What a model sees of an image for a test, in words: part of a vector's fingerprint."""
-    side = (
-        f"short side {config.size[0]}"
-        if len(config.size) == 1
-        else f"{config.size[0]} x {config.size[1]}"
-    )
+    """Describes the preprocessing without augmentation, for the fingerprint of vectors."""
+    side = " x ".join(map(str, config.size))
+    side = side if len(config.size) == 2 else f"short side {side}"
     middle = f", middle {config.crop[0]} x {config.crop[1]}" if config.crop else ""
     kind = "grey" if config.channels == 1 else "RGB"
     return f"{kind}, {config.interpolation} to {side}{middle}, {config.normalize}"

@@ -1,4 +1,4 @@
-"""Whether a collection on disk is the one its authors gave out."""
+"""Comparison of a collection on disk with the one that its authors published."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from nobackfill.data.registry import DATASETS
 from nobackfill.errors import ConfigError, DataError
 
 Decode = Literal["all", "some", "none"]
-SAMPLE = 1_000  # images that are decoded where "some" are
+SAMPLE = 1_000  # number of images that "some" decodes
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files with the same fate: how many, the first, and why, where there is more to say."""
+    """Files with the same fault: their number, the first one, and its error message."""
 
     number: int = 0
     first: str | None = None
@@ -29,18 +29,18 @@ class Files:
 
 @dataclass(frozen=True)
 class Check:
-    """What was found of a collection.
+    """The result of checking a collection.
 
     Attributes:
-        name: Of the collection.
-        root: The folder that the names of files are relative to.
-        counts: What was found, by the names of `count_items`.
-        official: What its authors say; empty where they say nothing of what was read.
-        missing: Files that the lists name and that are not there.
-        undecodable: Files that are there and hold no picture.
-        unused: Files in the folders of the images that the listing does not name. No fault.
-        decoded: How many files were opened.
-        notes: What a reader should know, such as what was left out.
+        name: Name of the collection.
+        root: Folder that file names are relative to.
+        counts: Counts of the copy, named as in `count_items`.
+        official: Counts that the authors state; empty if they state none for these options.
+        missing: Files that are listed but do not exist.
+        undecodable: Files that exist but are no images.
+        unused: Files in the folders of the images that are not listed. They are no fault.
+        decoded: Number of files that were opened.
+        notes: Notes for the reader, such as what was left out.
     """
 
     name: str
@@ -55,23 +55,19 @@ class Check:
 
     @property
     def differences(self) -> dict[str, int]:
-        """By how much each official count is exceeded, or missed, where it is not met."""
+        """Counts minus official counts, where they differ."""
         off = {key: self.counts.get(key, 0) - count for key, count in self.official.items()}
         return {key: by for key, by in off.items() if by}
 
     @property
     def passed(self) -> bool:
-        """Whether all is there, can be opened, and counts as the authors say."""
+        """Whether all files exist, can be opened, and are as many as the authors state."""
         return not (self.differences or self.missing.number or self.undecodable.number)
 
     def summary(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        return {
-            **asdict(self),
-            "root": str(self.root),
-            "differences": self.differences,
-            "passed": self.passed,
-        }
+        """Returns the same as a dictionary for JSON."""
+        result = {"differences": self.differences, "passed": self.passed}
+        return asdict(self) | {"root": str(self.root)} | result
 
 
 def check_dataset(
@@ -82,15 +78,15 @@ def check_dataset(
     options: Mapping[str, Any] | None = None,
     watch: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> Check:
-    """Reads a collection and compares it with what its authors say.
+    """Reads a collection and compares it with what its authors state.
 
     Args:
-        name: One of `DATASETS`.
-        root: Its folder.
-        decode: Which images to open: "all", "some" (1,000, evenly spread over the lists) or "none".
-        options: What its reader shall do otherwise than by default. The official counts are of the
-            default, so nothing is compared with them then.
-        watch: Passes on the files that are to be opened, one after another: a progress bar.
+        name: Name in `DATASETS`.
+        root: Folder of the collection.
+        decode: Images to open: "all", "some" (1,000, evenly spread over the lists) or "none".
+        options: Options of the reader. Official counts are those of the defaults, so with options
+            nothing is compared with them.
+        watch: Wraps the files to open, as a progress bar does.
     """
     if name not in DATASETS:
         raise ConfigError(f"unknown collection `{name}`. {suggest(name, DATASETS)}")
@@ -112,24 +108,24 @@ def check_dataset(
 
 
 def compare_files(listing: Listing) -> tuple[set[str], Files]:
-    """What is named and not there, and what is there and not named; folders are read, not files."""
+    """Returns the listed files that do not exist, and the existing files that are not listed."""
+    # Walk through the top folders of the listed files: faster than looking for each file.
     absent = set(listing.files)
-    unused, first = 0, None
+    unused = []
     tops = {"".join(file.partition("/")[:2]) if "/" in file else "" for file in listing.files}
     for top in [""] if "" in tops else sorted(tops - {"../"}):
         for file in _files_below(os.path.join(listing.root, top), top):
             if file in absent:
                 absent.remove(file)
             else:
-                unused += 1
-                first = file if first is None else min(first, file)
-    # what a walk does not meet may still be there: behind the link to a folder, or outside
+                unused.append(file)
+    # Some exist although the walk did not meet them: behind a link to a folder, or outside.
     absent = {file for file in absent if not os.path.isfile(os.path.join(listing.root, file))}
-    return absent, Files(unused, first)
+    return absent, Files(len(unused), min(unused, default=None))
 
 
 def choose_files(files: Sequence[str], decode: Decode) -> Sequence[str]:
-    """The files to open."""
+    """Returns the files to open."""
     if decode == "none":
         return []
     if decode == "all" or len(files) <= SAMPLE:
@@ -138,20 +134,18 @@ def choose_files(files: Sequence[str], decode: Decode) -> Sequence[str]:
 
 
 def open_files(root: Path, files: Iterable[str]) -> Files:
-    """Opens images; returns those that cannot be, with the reason of the first."""
-    number, first, reason = 0, None, None
+    """Opens images; returns those that cannot be decoded, with the error of the first."""
+    faults = []
     for file in files:
         try:
             open_image(root / file)
         except DataError as error:
-            number += 1
-            if first is None:
-                first, reason = file, str(error)
-    return Files(number, first, reason)
+            faults.append((file, str(error)))
+    return Files(len(faults), *faults[0]) if faults else Files()
 
 
 def _files_below(folder: str, name: str) -> Iterator[str]:
-    """The files of a folder and of those in it, each after the name of the folder and a slash."""
+    """Yields the files of a folder and its subfolders, each with `name` in front."""
     if not os.path.isdir(folder):
         return
     with os.scandir(folder) as entries:

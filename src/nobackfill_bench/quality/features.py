@@ -166,4 +166,4 @@ def require(path: Path) -> Path:
     return path
 
 
-COLLECTIONS[OMNIGLOT] = ((omniglot_in_memory,), omniglot_in_memory)
+COLLECTIONS[OMNIGLOT] = (omniglot_in_memory,)

@@ -57,33 +57,33 @@ def test_files_that_no_list_names_do_no_harm(tmp_path):
 
 def test_a_list_that_is_missing(tmp_path):
     (write(tmp_path) / "cars_annos.mat").unlink()
-    with pytest.raises(DataError, match=r"cars_annos\.mat, but there is no such file.*devkit"):
+    with pytest.raises(DataError, match=r"cars_annos\.mat: the file does not exist.*devkit"):
         read_cars196(tmp_path)
 
 
 def test_images_that_are_missing(tmp_path):
     (write(tmp_path) / "car_ims").rename(tmp_path / "cars_train")
-    with pytest.raises(DataError, match="car_ims, but there is no such folder"):
+    with pytest.raises(DataError, match="car_ims: the folder does not exist"):
         read_cars196(tmp_path)
 
 
 def test_a_list_cut_short(tmp_path):
     path = write(tmp_path) / "cars_annos.mat"
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(DataError, match=r"cars_annos\.mat is a file which cannot be read"):
+    with pytest.raises(DataError, match=r"cars_annos\.mat: it cannot be read"):
         read_cars196(tmp_path)
 
 
 def test_another_list_under_the_name(tmp_path):
     write(tmp_path)
     savemat(tmp_path / "cars_annos.mat", {"annotations": np.eye(3), "other": 1})
-    with pytest.raises(DataError, match="without `annotations` and `class_names`"):
+    with pytest.raises(DataError, match="it lacks `annotations` and `class_names`"):
         read_cars196(tmp_path)
 
 
 @pytest.mark.parametrize("number", [0, 197])
 def test_a_class_without_a_name(tmp_path, number):
-    with pytest.raises(DataError, match="with 5 images and 196 names of classes"):
+    with pytest.raises(DataError, match="it has 5 images and 196 class names"):
         read_cars196(write(tmp_path, [*NUMBERS[:4], number]))
 
 

@@ -65,36 +65,39 @@ def test_files_that_no_list_names_do_no_harm(root):
 @pytest.mark.parametrize("name", ["images.txt", "image_class_labels.txt", "classes.txt"])
 def test_a_list_that_is_missing(root, name):
     (root / "CUB_200_2011" / name).unlink()
-    with pytest.raises(DataError, match=rf"{name}, but No such file.* Unpack the collection"):
+    with pytest.raises(DataError, match=rf"{name}: No such file.* Unpack the collection"):
         read_cub200(root)
 
 
 def test_images_that_are_missing(root):
     (root / "CUB_200_2011" / "images").rename(root / "CUB_200_2011" / "pictures")
-    with pytest.raises(DataError, match="images, but there is no such folder"):
+    with pytest.raises(DataError, match="images: the folder does not exist"):
         read_cub200(root)
 
 
 def test_a_named_file_that_is_missing_is_told_when_opened(root):
     listing = read_cub200(root)
     (listing.root / listing.files[0]).unlink()
-    with pytest.raises(DataError, match=r"A_0046\.jpg, but there is no such file"):
+    with pytest.raises(DataError, match=r"A_0046\.jpg: the file does not exist"):
         open_image(listing.root / listing.files[0])
 
 
 def test_a_wrong_separator(root):
     (root / "CUB_200_2011" / "images.txt").write_text(lines(BIRDS, ","))
-    with pytest.raises(DataError, match=r"2 columns with white space .*images\.txt.*line 1 has 1"):
+    with pytest.raises(
+        DataError,
+        match=r"images\.txt: line 1 must have 2 columns separated by white space, but has 1",
+    ):
         read_cub200(root)
 
 
 @pytest.mark.parametrize(
     ("name", "line", "told"),
     [
-        ("images.txt", "3 101.White_Pelican/W_0009.jpg\n", "'3' is there twice"),
+        ("images.txt", "3 101.White_Pelican/W_0009.jpg\n", "'3', which is repeated"),
         ("images.txt", "8 101.White_Pelican/W_0001.jpg\n", r"image 8 .*has the class None"),
-        ("image_class_labels.txt", "3 101\n", "'3' is there twice"),
-        ("classes.txt", "one 001.Albatross\n", "'one' is none"),
+        ("image_class_labels.txt", "3 101\n", "'3', which is repeated"),
+        ("classes.txt", "one 001.Albatross\n", "'one', which is not a number"),
     ],
 )
 def test_a_line_too_many(root, name, line, told):

@@ -134,13 +134,21 @@ def test_a_missing_list_is_named(root, path):
 @pytest.mark.parametrize(
     ("path", "text", "says"),
     [
-        ("train/train_clean.csv", CLEAN.replace(",", ";"), "landmark_id, images with commas"),
-        ("train/train_clean.csv", CLEAN.replace(f" {TRAIN[1]}", f"|{TRAIN[1]}"), "ids of 16"),
-        ("train/train_clean.csv", "", "landmark_id, images with commas"),
+        (
+            "train/train_clean.csv",
+            CLEAN.replace(",", ";"),
+            "landmark_id, images, separated by commas",
+        ),
+        (
+            "train/train_clean.csv",
+            CLEAN.replace(f" {TRAIN[1]}", f"|{TRAIN[1]}"),
+            "must have 16 letters",
+        ),
+        ("train/train_clean.csv", "", "landmark_id, images, separated by commas"),
         ("train/train_clean.csv", f"{CLEAN}18,{TRAIN[0]}\n", f"{TRAIN[0]}.jpg twice"),
         ("index/index.csv", lines("id", *INDEX, INDEX[0]), f"{INDEX[0]}.jpg twice"),
-        ("index/index.csv", lines("id", *INDEX[:2]), f"lacks 1 of them, .*{INDEX[2]}"),
-        ("index/index.csv", lines("id", *INDEX, "0a"), "ids of 16 .* index is '0a'"),
+        ("index/index.csv", lines("id", *INDEX[:2]), f"lacks 1 relevant images of .*{INDEX[2]}"),
+        ("index/index.csv", lines("id", *INDEX, "0a"), "must have 16 .* index is '0a'"),
         ("test/retrieval_solution_v2.1.csv", SOLUTION.replace(",", "\t"), "id, images, Usage"),
         ("test/retrieval_solution_v2.1.csv", SOLUTION.replace("Priv", "priv"), "0 lines of 0"),
         ("test/retrieval_solution_v2.1.csv", SOLUTION + SOLUTION[16:], "4 lines of 2"),

@@ -83,20 +83,20 @@ def test_missing_images_name_both_places(root):
 
 def test_a_wrong_separator_is_told(root):
     write_list(root / "Eval" / "list_eval_partition.txt", gap=",")
-    with pytest.raises(DataError, match=r"wanted 3 columns .* line 3 has 1"):
+    with pytest.raises(DataError, match=r"line 3 must have 3 columns .* but has 1"):
         read_inshop(root)
 
 
 def test_a_list_cut_short_is_told(root):
     write_list(root / "Eval" / "list_eval_partition.txt", ROWS[:4], count=6)
-    with pytest.raises(DataError, match=r"wanted the 6 images .* but 4 follow"):
+    with pytest.raises(DataError, match=r"first line .* is '6', and 4 images follow"):
         read_inshop(root)
 
 
 def test_a_list_without_its_head_is_told_instead_of_losing_two_images(root):
     path = root / "Eval" / "list_eval_partition.txt"
     path.write_text("\n".join(" ".join(row) for row in ROWS))
-    with pytest.raises(DataError, match="number of images in the first line"):
+    with pytest.raises(DataError, match="first line must be the number of images"):
         read_inshop(root)
 
 

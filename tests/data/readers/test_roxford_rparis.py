@@ -109,10 +109,10 @@ def test_boxes_shrink_with_the_images(tmp_path):
 @pytest.mark.parametrize(
     ("contents", "told"),
     [
-        ("{}", "does not name tower_1.jpg"),
-        ("[1, 2]", "names with widths and heights"),
-        ('{"tower_1.jpg": 7}', "names with widths and heights"),
-        ('{"tower_1.jpg": [20', "names with widths and heights"),
+        ("{}", "has no size of tower_1.jpg"),
+        ("[1, 2]", "names to widths and heights"),
+        ('{"tower_1.jpg": 7}', "names to widths and heights"),
+        ('{"tower_1.jpg": [20', "names to widths and heights"),
     ],
 )
 def test_original_sizes_that_cannot_be_used(tmp_path, contents, told):
@@ -135,7 +135,7 @@ def test_a_query_that_is_not_there_is_named_when_its_size_is_needed(tmp_path):
 def test_a_folder_without_images(tmp_path):
     write(tmp_path)
     (tmp_path / "jpg").rename(tmp_path / "images")
-    with pytest.raises(DataError, match=r"wanted the images at .*jpg, but there is no such folder"):
+    with pytest.raises(DataError, match=r"No images at .*jpg: the folder does not exist"):
         read_roxford5k(tmp_path)
 
 
@@ -166,7 +166,7 @@ def changed(**entry):
     ],
 )
 def test_a_ground_truth_of_another_kind(tmp_path, truth):
-    with pytest.raises(DataError, match=r"gnd_roxford5k\.pkl holds something else\. Fetch"):
+    with pytest.raises(DataError, match=r"gnd_roxford5k\.pkl: it must contain .* Fetch"):
         read_roxford5k(write(tmp_path, truth), queries="cropped")
 
 

@@ -54,27 +54,31 @@ def test_files_that_no_list_names_do_no_harm(tmp_path):
 @pytest.mark.parametrize("name", ["Ebay_train.txt", "Ebay_test.txt"])
 def test_a_list_that_is_missing(tmp_path, name):
     (write(tmp_path) / name).unlink()
-    with pytest.raises(DataError, match=rf"{name}, but No such file"):
+    with pytest.raises(DataError, match=rf"{name}: No such file"):
         read_stanford_products(tmp_path)
 
 
 def test_a_folder_that_is_missing(tmp_path):
-    with pytest.raises(DataError, match="gone, but there is no such folder"):
+    with pytest.raises(DataError, match="gone: the folder does not exist"):
         read_stanford_products(tmp_path / "gone")
 
 
 def test_a_head_that_is_missing_would_lose_an_image(tmp_path):
-    with pytest.raises(DataError, match=r"first line of .*Ebay_test\.txt, but it is '4 11319"):
+    with pytest.raises(
+        DataError, match=r"Ebay_test\.txt: its first line must be .* but it is '4 11319"
+    ):
         read_stanford_products(write(tmp_path, test=TEST))
 
 
 def test_a_wrong_separator(tmp_path):
-    with pytest.raises(DataError, match=r"Ebay_train\.txt, but line 2 has 1: '1,1,1,"):
+    with pytest.raises(
+        DataError, match=r"Ebay_train\.txt: line 2 must have 4 .* but has 1: '1,1,1,"
+    ):
         read_stanford_products(write(tmp_path, train=HEAD + TRAIN.replace(" ", ",")))
 
 
 def test_a_list_without_images(tmp_path):
-    with pytest.raises(DataError, match=r"Ebay_test\.txt, but it names nothing"):
+    with pytest.raises(DataError, match=r"Ebay_test\.txt: the list of images is empty"):
         read_stanford_products(write(tmp_path, test=HEAD))
 
 

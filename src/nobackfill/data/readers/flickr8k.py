@@ -8,8 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from nobackfill.data.listing import Dataset, Listing, read_table, require_folder
-from nobackfill.errors import DataError
+from nobackfill.data.listing import (
+    Dataset,
+    Listing,
+    invalid,
+    read_table,
+    require_folder,
+    role_columns,
+)
 
 CAPTIONS = "Flickr8k.token.txt"
 LISTS = {
@@ -20,82 +26,82 @@ LISTS = {
 
 
 def read_flickr8k(root: Path, *, searched: Literal["test", "dev"] = "test") -> Listing:
-    """Reads the three lists and the captions. The class of an image is the image itself.
+    """Reads the three lists and the captions. Each image is a class of its own.
 
-    The test images are the gallery. Queries are texts, the captions of the gallery: no image is
-    one, so `is_query` is False throughout. Images of the development list, and those with captions
-    that are in no list, get the split "unused".
+    The test images are the gallery. Queries are texts, the captions of the gallery, so `is_query`
+    is False for all images. The split is "unused" for images of the development list, and for those
+    that have captions but are in no list.
 
     Args:
-        root: The folder that holds the texts, in `Flickr8k_text/` or itself, and the images, in
-            `Flicker8k_Dataset/` (as the authors spell it) or `Images/`. Ids are the bare names of
-            the images, wherever they are.
-        searched: Which images are the gallery: to choose settings by, those of the "dev" list.
+        root: Folder that contains the texts, in `Flickr8k_text/` or itself, and the images, in
+            `Flicker8k_Dataset/` (as the authors spell it) or `Images/`. Ids are file names without
+            a folder.
+        searched: Images of the gallery: those of the "test" list, or, for choosing settings, of the
+            "dev" list.
     """
     texts = root / "Flickr8k_text"
     texts = texts if texts.is_dir() else root
     captions = _read_captions(texts / CAPTIONS)
+
+    # Read the lists of images, each of which must have captions.
     files: list[str] = []
-    splits: list[str] = []
+    roles: list[str] = []
     for list_name, use in LISTS.items():
-        split = "validation" if use == searched else "train" if use == "train" else "unused"
+        role = "gallery" if use == searched else "train" if use == "train" else "unused"
         rows = read_table(texts / list_name, "a list of Flickr8k", separator="\t", columns=1)
-        names = [row[0] for row in rows]
-        files += names
-        splits += [split] * len(names)
-        silent = next((name for name in names if name not in captions), None)
-        if silent is not None:
-            raise DataError(
-                f"wanted captions of every image of {list_name}, but {texts / CAPTIONS} has none "
-                f"of {silent}. Unpack both anew."
-            )
+        for (name,) in rows:
+            files.append(name)
+            roles.append(role)
+            if name not in captions:
+                raise invalid(
+                    texts / CAPTIONS,
+                    f"it has no caption of {name}, an image of {list_name}",
+                    "Unpack both again.",
+                )
+
+    # Add the images that are in no list. One of the "images" with captions is no JPEG.
     listed = set(files)
-    without_file = [name for name in captions if not name.endswith(".jpg")]
-    rest = [name for name in captions if name not in listed and name.endswith(".jpg")]
-    split_of = np.array(splits + ["unused"] * len(rest))
-    files += rest
+    others = [name for name in captions if name not in listed and name.endswith(".jpg")]
+    files += others
+    roles += ["unused"] * len(others)
     notes = [
-        f"{len(captions[name])} captions of {name}, a file that was never given out, are left out"
-        for name in without_file
+        f"{len(captions[name])} captions of {name}, a file that was never published, are left out"
+        for name in captions
+        if not name.endswith(".jpg")
     ]
     return Listing(
         root=_image_folder(root),
         files=files,
         classes=np.array(files),
-        columns={
-            "split": split_of,
-            "is_query": np.zeros(len(files), dtype=bool),
-            "is_gallery": split_of == "validation",
-        },
+        columns=role_columns(np.array(roles)),
         captions=[tuple(captions[name].values()) for name in files],
         notes=("queries are texts: the captions of the gallery", *notes),
     )
 
 
 def _read_captions(path: Path) -> dict[str, dict[str, str]]:
-    """The captions of each image, by their number."""
+    """Reads the captions of each image, by their number."""
     captions: dict[str, dict[str, str]] = {}
     for key, text in read_table(path, "the captions of Flickr8k", separator="\t", columns=2):
         name, hash_sign, number = key.rpartition("#")
         if not hash_sign:
-            raise DataError(
-                f"wanted captions keyed by image and number, such as 1000268201_693b08cb0e.jpg#0, "
-                f"but {path} has the key {key!r}. Unpack the file anew."
+            raise invalid(
+                path,
+                f"captions must be keyed by image and number, such as 1000268201_693b08cb0e.jpg#0, "
+                f"but one has the key {key!r}",
             )
-        of_image = captions.setdefault(name, {})
-        if number in of_image:
-            raise DataError(
-                f"wanted every caption once, but {path} has {key} twice. Remove one of the lines."
-            )
-        of_image[number] = text
+        if number in captions.setdefault(name, {}):
+            raise invalid(path, f"it has {key} twice", "Remove one of the lines.")
+        captions[name][number] = text
     return captions
 
 
 def _image_folder(root: Path) -> Path:
+    """Returns the folder of the images."""
     official, other = root / "Flicker8k_Dataset", root / "Images"
     if other.is_dir() and not official.is_dir():
         return other
-    return require_folder(official, "the images of Flickr8k (there, or in Images/)")
+    return require_folder(official, "images of Flickr8k (there, or in Images/)")
 
 
 FLICKR8K = Dataset(

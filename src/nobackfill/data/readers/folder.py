@@ -1,4 +1,4 @@
-"""Any folder of class folders: a class is what lies in one folder."""
+"""Any folder of class folders: each of them contains the images of one class."""
 
 import os
 from collections.abc import Iterator
@@ -16,50 +16,53 @@ IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".p
 
 
 def read_folder(root: Path, *, validation: float | int = 0.2, seed: int = 0) -> Listing:
-    """Reads the images below each class folder. Every image that is searched asks for all others.
+    """Reads the images in each class folder. Every searched image is a query for all others.
 
-    Where the folder holds `train/` and `validation/` (or `val/`, or `test/`), class folders are
-    looked for in these. Otherwise whole classes are drawn at random to be searched. Files that are
-    no images by their suffix, and hidden ones, are passed over.
+    If the folder contains `train/` and `validation/` (or `val/`, or `test/`), these contain the
+    class folders. Otherwise whole classes are drawn at random for validation. Hidden files, and
+    files without the suffix of an image, are ignored.
 
     Args:
-        root: The folder.
-        validation: The share of the classes that are searched, where there is no such subfolder.
-        seed: Another seed draws other classes.
+        root: Path of the folder.
+        validation: Share of the classes that are searched, if there is no such subfolder.
+        seed: Random seed of the draw.
     """
     if not 0 <= validation <= 1:
         raise ConfigError(
-            f"wanted `validation`, the share of the classes that are searched, between 0 and 1, "
-            f"but got {validation}. Write e.g. 0.2."
+            f"`validation`, the share of the classes that are searched, must lie between 0 and 1, "
+            f"but it is {validation}. Write e.g. 0.2."
         )
-    require_folder(root, "a folder of class folders")
-    parts = find_parts(root)
+    require_folder(root, "folder of class folders")
+    # Find the parts; a single one is split below.
+    present = [name for name in SEARCHED if (root / name).is_dir()]
+    has_parts = (root / TRAIN).is_dir() and bool(present)
+    parts = {"train": TRAIN, "validation": present[0]} if has_parts else {"": ""}
+
+    # List the images of each class.
     files, classes, splits = [], [], []
-    passed_over = 0
+    ignored = 0
     for split, part in parts.items():
         for name, file in walk(root, part):
             if name == "" or not is_image(file):
-                passed_over += 1
+                ignored += 1
                 continue
             files.append(file)
             classes.append(name)
             splits.append(split)
     if not files:
         raise DataError(
-            f"wanted images in class folders below {root}, but found none among {passed_over} "
-            f"files. Lay them out as CLASS/IMAGE.jpg; known suffixes: {', '.join(IMAGES)}."
+            f"No images in class folders below {root}; the number of other files is {ignored}. Lay "
+            f"the images out as CLASS/IMAGE.jpg; known suffixes: {', '.join(IMAGES)}."
         )
-    if len(parts) == 1:
+    if not has_parts:
         searched = draw_classes(sorted(set(classes)), validation, seed)
         splits = ["validation" if name in searched else "train" for name in classes]
+
     notes = []
-    if passed_over:
-        notes.append(f"{passed_over:,} files that are no images in a class folder are left out")
-    if len(parts) == 2:
-        others = [
-            name for name in SEARCHED if (root / name).is_dir() and name not in parts.values()
-        ]
-        notes += [f"{name}/ is left out: {parts['validation']}/ is searched" for name in others]
+    if ignored:
+        notes.append(f"{ignored:,} files that are no images in a class folder are left out")
+    if has_parts:
+        notes += [f"{name}/ is left out: {present[0]}/ is searched" for name in present[1:]]
     return Listing(
         root=root,
         files=files,
@@ -69,18 +72,10 @@ def read_folder(root: Path, *, validation: float | int = 0.2, seed: int = 0) -> 
     )
 
 
-def find_parts(root: Path) -> dict[str, str]:
-    """Returns where each split lies; where there is one part, it is the whole folder, not split."""
-    found = [name for name in SEARCHED if (root / name).is_dir()]
-    if (root / TRAIN).is_dir() and found:
-        return {"train": TRAIN, "validation": found[0]}
-    return {"": ""}
-
-
 def walk(root: Path, part: str) -> Iterator[tuple[str, str]]:
     """Yields the class and the path of every file below a part of the root, in sorted order.
 
-    The class is the first folder; a file outside of any has the class "".
+    The class is the first folder; it is "" for a file outside of any.
     """
     for folder, subfolders, names in os.walk(root / part, followlinks=True):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
@@ -91,7 +86,7 @@ def walk(root: Path, part: str) -> Iterator[tuple[str, str]]:
 
 
 def is_image(file: str) -> bool:
-    """Returns whether a file is to be taken for an image, by its name.
+    """Whether a file is an image, judging by its name.
 
     Example:
         >>> [is_image(file) for file in ("cat/1.JPG", "cat/notes.txt", "cat/._1.jpg")]
@@ -102,13 +97,13 @@ def is_image(file: str) -> bool:
 
 
 def draw_classes(names: list[str], share: float | int, seed: int) -> set[str]:
-    """Returns a share of the classes, at random; of a true share, some are left on either side."""
+    """Draws a share of the classes; between 0 and 1, at least one is drawn and one is left."""
     count = round(share * len(names))
     if 0 < share < 1:
         if len(names) < 2:
             raise DataError(
-                f"wanted two class folders at least, one to train on and one to search, but found "
-                f"only {names[0]}. Add others, or set `validation` to 0 or 1."
+                f"A split requires at least two class folders, one to train on and one to search, "
+                f"but there is only {names[0]}. Add others, or set `validation` to 0 or 1."
             )
         count = min(max(count, 1), len(names) - 1)
     drawn, _ = draw_parts(torch.arange(len(names)), [count], seed=seed)

@@ -15,23 +15,25 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from nobackfill.core.config import suggest
-from nobackfill.data.listing import Dataset, GroundTruth, Listing, require_folder
+from nobackfill.data.listing import LAYOUT, Dataset, GroundTruth, Listing, invalid, require_folder
 from nobackfill.errors import ConfigError, DataError
 
 PARTS = ("train", "test")
+SOLUTION = "retrieval_solution_v2.1.csv"
 ID_LENGTH = 16
+FETCH = "Fetch the file again."
 
 
 def read_gldv2(root: Path, *, parts: Sequence[str] = PARTS, clean: bool = True) -> Listing:
-    """Reads the lists of Google Landmarks v2; no image is looked for.
+    """Reads the lists of Google Landmarks v2, without looking for the images.
 
-    Classes are landmarks, and only training images have one: what queries shall find is the ground
-    truth "private". Queries are the test images whose solution the authors kept private for the
-    challenge, the gallery is the whole index.
+    Classes are landmarks. Only training images have one; the relevant items of queries are the
+    ground truth "private". Queries are the test images whose solution was private in the challenge,
+    and the gallery is the whole index.
 
     Args:
-        root: The folder that holds `train/`, `test/` and `index/`. Each list may lie in the folder
-            of its images or beside it.
+        root: Folder that contains `train/`, `test/` and `index/`. Each list is in the folder of its
+            images or beside it.
         parts: "train" for the training images, "test" for queries and gallery, or both.
         clean: Whether to train on the cleaned set instead of all 4 million images.
     """
@@ -51,7 +53,7 @@ def read_gldv2(root: Path, *, parts: Sequence[str] = PARTS, clean: bool = True) 
         relevant = _read_solution(root, gallery)
 
     sizes = [len(train), len(relevant), len(gallery)]
-    role = np.repeat(np.arange(3, dtype=np.int8), sizes)
+    role = np.repeat(np.arange(3, dtype=np.int8), sizes)  # small: there are millions of rows
     return Listing(
         root=root,
         files=[*train, *relevant, *gallery],
@@ -66,7 +68,7 @@ def read_gldv2(root: Path, *, parts: Sequence[str] = PARTS, clean: bool = True) 
 
 
 def _read_clean(root: Path) -> tuple[list[str], NDArray[Any]]:
-    """Images and landmarks of train_clean.csv, which has one line per landmark."""
+    """Reads images and landmarks from train_clean.csv, which has one line per landmark."""
     names, lists = _read_columns(root, "train", ["train_clean.csv"], ["landmark_id", "images"])
     texts = lists.to_pylist()
     landmarks = np.array(names.to_pylist(), dtype=np.str_)
@@ -75,7 +77,7 @@ def _read_clean(root: Path) -> tuple[list[str], NDArray[Any]]:
 
 
 def _read_all(root: Path) -> tuple[list[str], NDArray[Any]]:
-    """Images and landmarks of train.csv, which has one line per image."""
+    """Reads images and landmarks from train.csv, which has one line per image."""
     ids, names = _read_columns(root, "train", ["train.csv"], ["id", "landmark_id"])
     coded = names.combine_chunks().dictionary_encode()
     landmarks = np.array(coded.dictionary.to_pylist(), dtype=np.str_)
@@ -83,35 +85,35 @@ def _read_all(root: Path) -> tuple[list[str], NDArray[Any]]:
 
 
 def _read_solution(root: Path, gallery: list[str]) -> dict[str, list[str]]:
-    """What each private query shall find in the gallery."""
-    solution = "retrieval_solution_v2.1.csv"
-    columns = _read_columns(root, "test", [solution], ["id", "images", "Usage"])
+    """Reads the relevant images of each private query, all of which are in the gallery."""
+    columns = _read_columns(root, "test", [SOLUTION], ["id", "images", "Usage"])
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     private = [(query, images.split()) for query, images, usage in rows if usage == "Private"]
     queries = _paths("test", (query for query, _ in private))
     if len(set(queries)) < len(private) or not private:
-        raise DataError(
-            f'wanted queries with the usage "Private" in {solution}, each once, but it has '
-            f"{len(private)} lines of {len(set(queries))} such queries. Fetch the file anew."
+        raise invalid(
+            root / SOLUTION,
+            f'it has {len(private)} lines of {len(set(queries))} queries with the usage "Private"',
+            FETCH,
         )
-    found = [_paths("index", images) for _, images in private]
-    if missing := set(chain.from_iterable(found)).difference(gallery):
+    relevant = [_paths("index", images) for _, images in private]
+    if missing := set(chain.from_iterable(relevant)).difference(gallery):
         raise DataError(
-            f"wanted in the list of the index all that queries shall find, but it lacks "
-            f"{len(missing)} of them, such as {min(missing)}. Fetch the list and {solution} anew."
+            f"The list of the index lacks {len(missing)} relevant images of {SOLUTION}, such as "
+            f"{min(missing)}. Fetch both lists again."
         )
-    return dict(zip(queries, found, strict=True))
+    return dict(zip(queries, relevant, strict=True))
 
 
 def _paths(folder: str, ids: Iterable[str]) -> list[str]:
-    """Where the images are: three folders deep, by the first letters of their ids."""
+    """Returns the paths of images: three folders deep, by the first letters of their ids."""
     paths = [f"{folder}/{name[:1]}/{name[1:2]}/{name[2:3]}/{name}.jpg" for name in ids]
     length = len(f"{folder}/a/b/c/.jpg") + ID_LENGTH
     wrong = next((path for path in paths if len(path) != length), None)
     if wrong is not None:
         raise DataError(
-            f"wanted ids of {ID_LENGTH} letters in the lists of gldv2, but one of {folder} is "
-            f"{Path(wrong).stem[:80]!r}. Check the separators of the list, or fetch it anew."
+            f"Ids in the lists of gldv2 must have {ID_LENGTH} letters, but one of {folder} is "
+            f"{Path(wrong).stem[:80]!r}. Check the separators of the list, or fetch it again."
         )
     return paths
 
@@ -119,23 +121,21 @@ def _paths(folder: str, ids: Iterable[str]) -> list[str]:
 def _read_columns(
     root: Path, folder: str, names: list[str], columns: list[str]
 ) -> list[pa.ChunkedArray]:
-    """Columns, as text, of the first of these lists that is in the folder or beside it."""
+    """Reads columns as text from the first of these lists that is in the folder or beside it."""
     require_folder(root / folder, "images of Google Landmarks v2")
-    places = [path for name in names for path in (root / folder / name, root / name)]
-    path = next((place for place in places if place.is_file()), None)
+    candidates = [path for name in names for path in (root / folder / name, root / name)]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        raise DataError(
-            f"wanted {' or '.join(names)} in {root / folder} or {root}, but it is in neither. "
-            f"Fetch it (`nobackfill datasets` shows what is expected)."
-        )
+        raise DataError(f"No {' or '.join(names)} in {root / folder} or in {root}. {LAYOUT}")
     as_text = dict.fromkeys(columns, pa.string())
     convert = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=as_text)
     try:
         table = pyarrow.csv.read_csv(path, convert_options=convert)
     except (pa.ArrowInvalid, KeyError) as error:
-        raise DataError(
-            f"wanted the columns {', '.join(columns)} with commas between them in {path}, but: "
-            f"{error}. Fetch the file anew."
+        raise invalid(
+            path,
+            f"it must have the columns {', '.join(columns)}, separated by commas ({error})",
+            FETCH,
         ) from None
     return list(table.itercolumns())
 

@@ -9,29 +9,29 @@ from pathlib import Path
 
 import numpy as np
 
-from nobackfill.data.listing import Dataset, Listing, require_folder
+from nobackfill.data.listing import Dataset, Listing, require_folder, role_columns
 from nobackfill.errors import DataError
 
-TRAIN, QUERY, GALLERY = "bounding_box_train", "query", "bounding_box_test"
-JUNK = "-1"  # counts neither way; "0000" is a distractor, which counts as wrong
-NAME = re.compile(r"(-1|\d{4})_c(\d)s\d_\d+_\d+(\.jpg)+")  # a doubled ending does no harm
+ROLES = {"bounding_box_train": "train", "query": "query", "bounding_box_test": "gallery"}
+JUNK = "-1"  # neither right nor wrong; "0000" is a distractor, which is wrong
+NAME = re.compile(r"(-1|\d{4})_c(\d)s\d_\d+_\d+(\.jpg)+")  # some copies double the ending
 
 
 def read_market1501(root: Path) -> Listing:
-    """Reads the names of the images, which tell person and camera.
+    """Reads the names of the images, which contain person and camera.
 
     Classes are the four digits of a person. Junk is left out. Distractors stay in the gallery, as
-    the class "0000", which nobody asks for.
+    the class "0000", of which there is no query.
 
     Args:
-        root: The folder that holds the three folders of images.
+        root: Folder that contains the three folders of images.
     """
     files: list[str] = []
     classes: list[str] = []
     cameras: list[int] = []
-    folder_of: list[str] = []
+    roles: list[str] = []
     notes: list[str] = []
-    for folder in (TRAIN, QUERY, GALLERY):
+    for folder, role in ROLES.items():
         junk = 0
         for name in _image_names(root, folder):
             person, camera = _parse_name(root / folder / name)
@@ -41,44 +41,37 @@ def read_market1501(root: Path) -> Listing:
             files.append(f"{folder}/{name}")
             classes.append(person)
             cameras.append(camera)
-            folder_of.append(folder)
+            roles.append(role)
         if junk:
             notes.append(f"{junk:,} junk images (person {JUNK}) in {folder} are left out")
-    held = np.array(folder_of)
     return Listing(
         root=root,
         files=files,
         classes=np.array(classes),
-        columns={
-            "split": np.where(held == TRAIN, "train", "validation"),
-            "is_query": held == QUERY,
-            "is_gallery": held == GALLERY,
-            "camera": np.array(cameras, dtype=np.int64),
-        },
+        columns=role_columns(np.array(roles)) | {"camera": np.array(cameras, dtype=np.int64)},
         notes=tuple(notes),
     )
 
 
 def _image_names(root: Path, folder: str) -> list[str]:
-    """The JPEGs of a folder by name. Thumbs.db, which the authors left there, is none."""
-    path = require_folder(root / folder, "a folder of Market-1501")
+    """Returns the names of the JPEGs in a folder, in order; the authors left other files there."""
+    path = require_folder(root / folder, "images of Market-1501")
     names = sorted(
         name for name in os.listdir(path) if name.endswith(".jpg") and not name.startswith(".")
     )
     if not names:
-        raise DataError(
-            f"wanted the images of Market-1501 in {path}, but it holds no .jpg. Unpack it anew."
-        )
+        raise DataError(f"{path} contains no .jpg. Unpack it again.")
     return names
 
 
 def _parse_name(path: Path) -> tuple[str, int]:
-    """Person and camera of an image."""
+    """Returns the person and the camera of an image."""
     match = NAME.fullmatch(path.name)
     if match is None:
         raise DataError(
-            f"wanted names such as 0002_c1s1_000451_03.jpg (person, camera, sequence, frame, box), "
-            f"but {path.parent} holds {path.name}. Move what is not of Market-1501 elsewhere."
+            f"{path.parent} contains {path.name}, which is not a name such as "
+            f"0002_c1s1_000451_03.jpg (person, camera, sequence, frame, box). Move files that are "
+            f"not of Market-1501 elsewhere."
         )
     return match[1], int(match[2])
 

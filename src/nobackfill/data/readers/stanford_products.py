@@ -7,28 +7,40 @@ from pathlib import Path
 
 import numpy as np
 
-from nobackfill.data.listing import Dataset, Listing, read_table, read_text, require_folder
-from nobackfill.errors import DataError
+from nobackfill.data.listing import (
+    Dataset,
+    Listing,
+    invalid,
+    read_table,
+    require_folder,
+    split_counts,
+)
 
 LISTS = {"Ebay_train.txt": "train", "Ebay_test.txt": "validation"}
-HEAD = ["image_id", "class_id", "super_class_id", "path"]
+HEADER = ["image_id", "class_id", "super_class_id", "path"]
 
 
 def read_stanford_products(root: Path) -> Listing:
-    """Reads both lists. Every image that is searched asks for all others.
+    """Reads both lists. Every searched image is a query for all others.
 
-    Classes are the numbers of the objects; the column `kind` is what they are, such as "bicycle".
+    Classes are the numbers of the objects; the column `kind` is their kind, such as "bicycle".
 
     Args:
-        root: The folder that holds both lists and twelve folders of images.
+        root: Folder that contains both lists and twelve folders of images.
     """
-    require_folder(root, "Stanford Online Products")
+    require_folder(root, "folder of Stanford Online Products")
     files: list[str] = []
     classes: list[str] = []
     splits: list[str] = []
     for name, split in LISTS.items():
-        check_head(root / name)
-        rows = read_table(root / name, "a list of images", separator=None, columns=4, skip=1)
+        header, *rows = read_table(root / name, "the list of images", separator=None, columns=4)
+        if header != HEADER:  # or an image would be taken for it
+            raise invalid(
+                root / name,
+                f"its first line must be {' '.join(HEADER)}, but it is {' '.join(header)[:80]!r}",
+            )
+        if not rows:
+            raise invalid(root / name, "the list of images is empty")
         files += [row[3] for row in rows]
         classes += [row[1] for row in rows]
         splits += [split] * len(rows)
@@ -43,26 +55,9 @@ def read_stanford_products(root: Path) -> Listing:
     )
 
 
-def check_head(path: Path) -> None:
-    """Raises unless the first line names the columns: without it, an image would be lost."""
-    head = read_text(path, "a list of images").split("\n", 1)[0]
-    if head.split() != HEAD:
-        raise DataError(
-            f"wanted the columns {' '.join(HEAD)} in the first line of {path}, but it is "
-            f"{head[:80]!r}. Unpack the file anew."
-        )
-
-
 STANFORD_PRODUCTS = Dataset(
     says="Stanford Online Products: things for sale (Oh Song et al., CVPR 2016)",
     layout="Ebay_train.txt\nEbay_test.txt\nbicycle_final/111085122871_0.JPG …",
     read=read_stanford_products,
-    counts={
-        "images": 120_053,
-        "train_images": 59_551,
-        "train_classes": 11_318,
-        "queries": 60_502,
-        "gallery": 60_502,
-        "search_classes": 11_316,
-    },
+    counts=split_counts(train=(59_551, 11_318), searched=(60_502, 11_316)),
 )
