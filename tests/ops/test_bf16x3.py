@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.ops.bf16x3 import LEAST_ROWS, gallery_side, is_worthwhile, query_side, thirds
+from nobackfill.ops.bf16x3 import GALLERY, LEAST_ROWS, QUERY, is_worthwhile, six_parts, thirds
 from nobackfill.ops.matmul import ALIGNED, half_products, inner_products, products_with
 
 
@@ -29,7 +29,9 @@ def test_a_product_of_sides_is_as_exact_as_one_of_single_precision(rows, dim):
     query, gallery = vectors(rows, dim, 0), vectors(90, dim, 1)
     gallery[: min(rows, 90)] = query[:90]  # cosines of 1, too
     exact = query.double() @ gallery.double().T
-    found = half_products(query_side(query), gallery_side(gallery), torch.empty(rows, 90))
+    found = half_products(
+        six_parts(query, QUERY), six_parts(gallery, GALLERY), torch.empty(rows, 90)
+    )
     plain = inner_products(query, gallery, torch.empty(rows, 90))
     error, usual = ((one.double() - exact).abs().max() for one in (found, plain))
     assert error <= max(3 * usual, 1.5e-7)  # other machines sum float32 in another order
@@ -39,8 +41,8 @@ def test_leaving_out_a_piece_would_be_seen():
     """Each of the six products is larger than what rounding takes away."""
     query, gallery = vectors(50, 64, 0), vectors(50, 64, 1)
     exact = query.double() @ gallery.double().T
-    left = query_side(query).double().unflatten(1, (6, -1))
-    right = gallery_side(gallery).double().unflatten(1, (6, -1))
+    left = six_parts(query, QUERY).double().unflatten(1, (6, -1))
+    right = six_parts(gallery, GALLERY).double().unflatten(1, (6, -1))
     pieces = torch.einsum("qpd,gpd->pqg", left, right)
     assert (pieces.sum(dim=0) - exact).abs().max() < 2e-8
     for piece in range(6):
@@ -50,10 +52,10 @@ def test_leaving_out_a_piece_would_be_seen():
 
 
 def test_rows_of_zeros_follow_where_asked_for():
-    side = gallery_side(vectors(5, 3, 0), 11)
+    side = six_parts(vectors(5, 3, 0), GALLERY, 11)
     assert side.shape == (16, 6 * 8)
     assert (side[5:] == 0).all()
-    assert side[:5].equal(gallery_side(vectors(5, 3, 0)))
+    assert side[:5].equal(six_parts(vectors(5, 3, 0), GALLERY))
 
 
 def test_products_in_blocks_are_the_same(monkeypatch):

@@ -32,29 +32,23 @@ def thirds(
 ) -> tuple[
     BFloat16[Tensor, "rows dim"], BFloat16[Tensor, "rows dim"], BFloat16[Tensor, "rows dim"]
 ]:
-    """Splits `x` into three bfloat16 numbers that sum to it, the largest first.
-
-    Example:
-        >>> high, middle, low = thirds(torch.tensor([[0.1]]))
-        >>> (high.double() + middle.double() + low.double()).item() == torch.tensor(0.1).item()
-        True
-    """
+    """Splits `x` into three bfloat16 numbers that sum to it, the largest first."""
     high = x.bfloat16()
     rest = x - high.float()
     middle = rest.bfloat16()
     return high, middle, (rest - middle.float()).bfloat16()
 
 
-def query_side(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows six_times"]:
-    """Returns the left factor of the product above."""
-    return _side(x, QUERY)
-
-
-def gallery_side(
-    x: Float[Tensor, "rows dim"], padding: int = 0
+def six_parts(
+    x: Float[Tensor, "rows dim"], order: tuple[int, ...], padding: int = 0
 ) -> BFloat16[Tensor, "rows_and_padding six_times"]:
-    """Returns the right factor of the product above, followed by `padding` rows of zeros."""
-    return _side(x, GALLERY, padding)
+    """Returns a factor of the product above, `QUERY` or `GALLERY`, and `padding` rows of zeros."""
+    rows, dim = x.shape
+    out = x.new_zeros(rows + padding, 6, dim + -dim % PIECE, dtype=torch.bfloat16)
+    parts = thirds(x)
+    for place, part in enumerate(order):
+        out[:rows, place, :dim] = parts[part]
+    return out.flatten(1)
 
 
 def is_worthwhile(rows: int, gallery: Float[Tensor, "gallery dim"]) -> bool:
@@ -94,13 +88,3 @@ def torch_rounds() -> bool:
     if setting is None:
         return torch.get_float32_matmul_precision() != "highest"
     return bool(setting == "tf32")
-
-
-def _side(x: Float[Tensor, "rows dim"], order: tuple[int, ...], padding: int = 0) -> Tensor:
-    rows, dim = x.shape
-    width = dim + -dim % PIECE
-    out = x.new_zeros(rows + padding, 6, width, dtype=torch.bfloat16)
-    parts = thirds(x)
-    for place, part in enumerate(order):
-        out[:rows, place, :dim] = parts[part]
-    return out.flatten(1)

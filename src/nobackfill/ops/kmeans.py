@@ -97,13 +97,7 @@ def assign(
     *,
     block: int,
 ) -> tuple[Int[Tensor, "parts rows"], Float[Tensor, " parts"]]:
-    """Returns the nearest centroid of every row, and the sums of squared distances to them.
-
-    Example:
-        >>> rows, book = torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[5.0], [1.0]]])
-        >>> assign(rows, book, block=1)
-        (tensor([[1, 0]]), tensor([2.]))
-    """
+    """Returns the nearest centroid of every row, and the sums of squared distances to them."""
     half_length = book.square().sum(dim=-1)[:, None, :] / 2
     nearest, error = [], book.new_zeros(len(book))
     for rows in split.split(block, dim=1):

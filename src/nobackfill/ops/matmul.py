@@ -11,9 +11,10 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError
 from nobackfill.ops.bf16x3 import (
-    gallery_side,
+    GALLERY,
+    QUERY,
     is_worthwhile,
-    query_side,
+    six_parts,
     sums_in_float32,
     torch_rounds,
 )
@@ -117,35 +118,27 @@ def products_with(
     """
     number = len(gallery)
     block = min(block, rows)
-    half = _half_for(gallery, precision, unit=unit)
-    if half is not None:
+    half = None
+    if precision == "bfloat16":
+        half = torch.bfloat16
+    elif unit and gallery.dtype == torch.float32 and (precision == "tf32" or torch_rounds()):
+        half = torch.float16
+    if half is not None and sums_in_float32(gallery):
         side = gallery.to(half)
         if number % ALIGNED:  # padding copies
             side = F.pad(side, (0, 0, 0, -number % ALIGNED))
     elif precision == "float32" and is_worthwhile(rows, gallery):
-        side = gallery_side(gallery, -number % ALIGNED)
+        side = six_parts(gallery, GALLERY, -number % ALIGNED)
     else:
         buffer = empty_products(gallery, block, number)
         return lambda query: inner_products(query, gallery, buffer[: len(query)], precision)
     out = gallery.new_empty(block, len(side))
 
     def products(query: Tensor) -> Tensor:
-        factors = query_side(query) if half is None else query.to(half)
+        factors = six_parts(query, QUERY) if half is None else query.to(half)
         return half_products(factors, side, out[: len(query)])[:, :number]
 
     return products
-
-
-def _half_for(
-    gallery: Float[Tensor, "gallery dim"], precision: str, *, unit: bool
-) -> torch.dtype | None:
-    """Returns the half precision in which to multiply a gallery, or None."""
-    if not sums_in_float32(gallery):
-        return None
-    if precision == "bfloat16":
-        return torch.bfloat16
-    rounded = precision == "tf32" or torch_rounds()
-    return torch.float16 if rounded and unit and gallery.dtype == torch.float32 else None
 
 
 def sums_of_rows(

@@ -125,15 +125,11 @@ def row_parts(score: Float[Tensor, "query gallery"]) -> list[slice]:
 
 
 def floor_of_best(rows: Float[np.ndarray, "query gallery"], k: int) -> Float[np.ndarray, " query"]:
-    r"""Returns a value that at least `k` of each row reach: the `k`-th largest, or a bit less.
+    """Returns a value that at least `k` of each row reach: the `k`-th largest maximum of a group.
 
-    .. math::
-        f = k\text{-th largest of } m_1, \dots, m_G, \qquad m_g = \max_{j \bmod G = g} s_j
-
-    `k` groups have a maximum that reaches the floor, so `k` values do. The `k` best of a row seldom
-    share a group: with five groups for each of them, about :math:`1.1\, k` values reach the floor.
-    Adjacent gallery items, which are often similar, are never in one group. In short rows, each
-    value is its own group.
+    The `k` best of a row seldom share a group: with five groups for each of them, about 1.1 k
+    values reach the floor. Adjacent gallery items, which are often similar, are never in one group.
+    In short rows, each value is its own group, and the floor is the `k`-th largest value.
     """
     groups = max(FEWEST_GROUPS, 5 * k + -5 * k % ALIGNED)
     if groups * SMALLEST_GROUP <= rows.shape[1]:
@@ -146,12 +142,7 @@ def floor_of_best(rows: Float[np.ndarray, "query gallery"], k: int) -> Float[np.
 def group_maxima(
     rows: Float[np.ndarray, "query gallery"], groups: int
 ) -> Float[np.ndarray, "query groups"]:
-    """Returns the maximum of each group of a row; column `j` is in group `j % groups`.
-
-    Example:
-        >>> group_maxima(np.array([[3.0, 9.0, 5.0, 1.0, 4.0]]), groups=2)
-        array([[5., 9.]])
-    """
+    """Returns the maximum of each group of a row; column `j` is in group `j % groups`."""
     whole = rows.shape[1] // groups * groups
     maxima: np.ndarray = rows[:, :whole].reshape(len(rows), -1, groups).max(axis=1)
     rest = rows[:, whole:]
@@ -196,11 +187,6 @@ def descending_keys(
     """Returns integers that sort float32 scores, the highest first, then columns.
 
     The lower 32 bits of each are its column.
-
-    Example:
-        >>> keys = descending_keys(np.float32([0.5, -1.0, 0.5, 2.0]), np.array([7, 1, 3, 4]))
-        >>> np.sort(keys) & 0xFFFFFFFF
-        array([4, 3, 7, 1])
     """
     bits = (score + np.float32(0)).view(np.int32)  # minus zero is zero
     ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the floats

@@ -50,12 +50,7 @@ def sorted_ranks(
 def sort_within_rows(
     rank: Int[Tensor, " pairs"], row: Int[Tensor, " pairs"], most: int
 ) -> Int[Tensor, " pairs"]:
-    """Sorts ranks from 1 to `most` within each row.
-
-    Example:
-        >>> sort_within_rows(torch.tensor([9, 7, 8]), torch.tensor([0, 0, 2]), 9)
-        tensor([7, 9, 8])
-    """
+    """Sorts ranks from 1 to `most` within each row."""
     key = row * most  # ranks begin with 1, so rows do not mix
     ordered: Tensor = (key + rank).sort().values - key
     return ordered
@@ -85,12 +80,7 @@ def send_to_cpu(*results: Tensor) -> Callable[[], list[Tensor]]:
 
 
 def row_starts(row: Int[Tensor, " pairs"], rows: int) -> Int[Tensor, " rows_and_one"]:
-    """Returns where the pairs of each row begin, and where the last ones end.
-
-    Example:
-        >>> row_starts(torch.tensor([0, 0, 2]), 3)
-        tensor([0, 2, 2, 3])
-    """
+    """Returns where the pairs of each row begin, and where the last ones end."""
     return torch.searchsorted(row, torch.arange(rows + 1, device=row.device))
 
 
@@ -133,12 +123,7 @@ def ranks_by_counting(
 def equal_before(
     score: Float[np.ndarray, " gallery"], items: Int[np.ndarray, " relevant"]
 ) -> Int[np.ndarray, " relevant"]:
-    """Counts the items of equal score before each of `items`.
-
-    Example:
-        >>> equal_before(np.array([0.5, 0.9, 0.5, 0.5]), np.array([0, 1, 3]))
-        array([0, 0, 2])
-    """
+    """Counts the items of equal score before each of `items`."""
     before = np.zeros(len(items), dtype=np.int64)
     for value in np.unique(score[items]):
         same = score[items] == value

@@ -25,14 +25,8 @@ def contrast_with_all(
 ) -> Float[Tensor, ""]:
     r"""Pulls embeddings to the moved prototype of their class and away from all other classes.
 
-    See `ContrastWithAll`, whose gradient is in `new` alone.
-
-    Args:
-        new: Embeddings :math:`x` of any length.
-        labels: Class :math:`y` of each embedding.
-        moved: Moved prototypes: targets of their own class, of any length.
-        old: Old prototypes: negatives of all other classes, of any length.
-        temperature: Temperature :math:`\tau`, at least `SHARPEST`.
+    The formula is that of `prototype_loss`, the gradient is in `new` alone. The temperature must be
+    at least `SHARPEST`; see `ContrastWithAll`.
     """
     if not torch.is_grad_enabled():
         return loss_and_gradient(new, labels, moved, old, temperature, gradient=False)[0]
@@ -129,12 +123,9 @@ def class_sums(
     gradient: bool = True,
     block: int | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch dim"] | None]:
-    r"""Sums over all classes but the own one, with class vectors of unit length.
+    r"""Returns :math:`z_i` and :math:`\sum_{c \ne y_i} w_{ic}\, p_c` of `ContrastWithAll`.
 
-    .. math::
-        z_i = \sum_{c \ne y_i} w_{ic}, \qquad a_i = \sum_{c \ne y_i} w_{ic}\, p_c
-
-    with :math:`w` as in `ContrastWithAll`. Each block of classes takes two matrix products.
+    Each block of classes takes two matrix products.
     """
     block = block or classes_per_block(e)
     z = e.new_zeros(len(e))
@@ -159,13 +150,9 @@ def class_weights(
     classes: Float[Tensor, "block dim"],
     temperature: float,
 ) -> tuple[Float[Tensor, "batch block"], Float[Tensor, " batch"]]:
-    r"""Weights of a block of classes, each divided by the length of its class, and their sums.
+    """Weights of a block of classes, each divided by the length of its class, and their sums.
 
-    Args:
-        e: Unit embeddings.
-        own: Row of each embedding's own class in `classes`; any other number if it is not there.
-        classes: Class vectors of any length.
-        temperature: Temperature :math:`\tau`.
+    `own` is the row of each embedding's own class in `classes`, or a number outside it.
     """
     product = inner_products(e, classes, empty_products(e, len(e), len(classes)))
     length = classes.norm(dim=1)

@@ -28,10 +28,7 @@ def ascending_ranks(
     start: Int[Tensor, " query_and_one"],
     longest: int,
 ) -> Int32[Tensor, " pairs"]:
-    r"""Returns the ranks of the items of each row, ascending; ties by column.
-
-    .. math::
-        \mathrm{rank}(p) = 1 + |\{j : s_j > s_p\}| + |\{j < p : s_j = s_p\}|
+    """Returns the ranks of the items of each row, ascending; ties by column.
 
     A program loads columns of a row and compares them with one item after the other, in two
     instructions per score. Before the item's own chunk of columns, equal scores count: it counts
@@ -49,17 +46,17 @@ def ascending_ranks(
         longest: Upper bound of the number of items of a row.
     """
     queries, gallery = score.shape
-    found = torch.ones(len(item), dtype=torch.int32, device=score.device)  # ranks begin with 1
+    ranks = torch.ones(len(item), dtype=torch.int32, device=score.device)  # ranks begin with 1
     grid = (queries, triton.cdiv(gallery, CHUNK * CHUNKS))  # the first axis allows most programs
     count_kernel[grid](
-        score, score.stride(0), gallery, start, item, found,
+        score, score.stride(0), gallery, start, item, ranks,
         deep=DEEP, lanes=LANES, chunks=CHUNKS, together=TOGETHER, num_warps=1,
     )  # fmt: skip
     finish_kernel[(queries,)](
-        score, score.stride(0), start, item, found,
+        score, score.stride(0), start, item, ranks,
         width=triton.next_power_of_2(longest), chunk=CHUNK, num_warps=1,
     )  # fmt: skip
-    return found
+    return ranks
 
 
 @triton.jit
