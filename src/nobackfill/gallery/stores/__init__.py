@@ -14,21 +14,13 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """How to open the galleries of one scheme.
+    """How to open the galleries of one scheme."""
 
-    Attributes:
-        module: Module below `nobackfill.gallery.stores`.
-        store: Name of the `Store` subclass in it.
-        form: URI form, as shown to people.
-        address: What follows the scheme: a path, a host, or either of them.
-        client: Package that must be installed; the extra of that engine is named like its scheme.
-    """
-
-    module: str
-    store: str
-    form: str
-    address: Literal["path", "host", "either"]
-    client: str | None
+    module: str  # below `nobackfill.gallery.stores`
+    store: str  # name of the `Store` subclass in it
+    form: str  # URI form, as shown to people
+    address: Literal["path", "host", "either"]  # what follows the scheme
+    client: str | None  # package that must be installed, by the extra named like the scheme
 
 
 STORES: dict[str, Engine] = {
@@ -61,12 +53,7 @@ STORES: dict[str, Engine] = {
 
 
 def open_store(uri: "str | Uri", *, read_only: bool = False) -> "Store":
-    """Opens the gallery at a URI such as `lancedb://galleries/photos`.
-
-    Args:
-        uri: URI in one of the forms of `STORES`.
-        read_only: Whether every write is refused.
-    """
+    """Opens the gallery at a URI in one of the forms of `STORES`, such as `flat://FILE`."""
     from nobackfill.gallery.stores.uri import read_uri  # which reads STORES
 
     address = read_uri(uri) if isinstance(uri, str) else uri

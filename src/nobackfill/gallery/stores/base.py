@@ -6,7 +6,7 @@ The owner's collection is only read. New vectors go into separate collections wh
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,47 +16,43 @@ from nobackfill.errors import ConfigError, GalleryError
 from nobackfill.vectors.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that nobackfill writes
+NOTES = "notes"  # after MARK: the collection of notes
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 Matrix = NDArray[np.float32]
 
 
 class Rows(NamedTuple):
-    """Items of a collection.
+    """Items of a collection."""
 
-    Attributes:
-        ids: Ids as text, whatever type the database uses.
-        vectors: One row per item, as stored.
-        columns: Other stored values by name; None where an item has none.
-    """
-
-    ids: list[str]
-    vectors: Matrix
-    columns: dict[str, list[Any]]
+    ids: list[str]  # as text, whatever type the database uses
+    vectors: Matrix  # as stored, one row per item
+    columns: dict[str, list[Any]]  # other stored values by name; None where an item has none
 
 
 class Found(NamedTuple):
-    """Search results, best first; shorter than requested where the collection has fewer items.
-
-    Attributes:
-        ids: Ids of the results of each query.
-        cosines: Cosines of the results of each query.
-    """
+    """Search results of each query, best first; fewer than requested in a small collection."""
 
     ids: list[list[str]]
     cosines: list[list[float]]
 
+    @classmethod
+    def of(cls, results: Iterable[Sequence[tuple[str, float]]]) -> "Found":
+        """Returns results from pairs of an id and a cosine, query by query."""
+        rows = list(results)
+        return cls([[id for id, _ in row] for row in rows], [[c for _, c in row] for row in rows])
+
+    def pairs(self) -> list[list[tuple[str, float]]]:
+        """Returns pairs of an id and a cosine, query by query."""
+        rows = zip(self.ids, self.cosines, strict=True)
+        return [list(zip(ids, cosines, strict=True)) for ids, cosines in rows]
+
 
 class Index(NamedTuple):
-    """A vector index of a collection.
+    """A vector index of a collection."""
 
-    Attributes:
-        kind: Description by the database, such as `hnsw (vector_cosine_ops, m=16)`.
-        lacks: Number of vectors that are not in the index.
-    """
-
-    kind: str
-    lacks: int = 0
+    kind: str  # as the database describes it, such as `hnsw (vector_cosine_ops, m=16)`
+    lacks: int = 0  # number of vectors that are not in the index
 
 
 class Store(ABC):
@@ -96,6 +92,14 @@ class Store(ABC):
 
         `after` may be an id that has been removed meanwhile.
         """
+
+    def pages(
+        self, collection: str, *, after: str | None = None, limit: int = 1000
+    ) -> Iterator[Rows]:
+        """Yields all items after an id, at most `limit` at a time."""
+        while (rows := self.scan(collection, after=after, limit=limit)).ids:
+            yield rows
+            after = rows.ids[-1]
 
     @abstractmethod
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
@@ -145,9 +149,7 @@ class Store(ABC):
     def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
         """Builds the index that `wanted_index` describes, unless it exists. Safe to interrupt.
 
-        Args:
-            collection: Collection of new vectors.
-            watch: Callback that receives progress messages.
+        `watch` receives progress messages.
         """
         self.check_writable(collection)
 
@@ -189,6 +191,11 @@ class Store(ABC):
                 f"Cannot write to `{collection}`: nobackfill writes only to collections named "
                 f"`{self.main}{MARK}NAME`. The owner's data is never written."
             )
+        if collection == notes_of(self.main):
+            raise GalleryError(
+                f"New vectors cannot be named `{NOTES}`: that collection stores notes. Choose "
+                f"another name."
+            )
 
     def check_may_write(self) -> None:
         """Raises if the store is read only."""
@@ -203,12 +210,17 @@ def ours(main: str, name: str) -> str:
         >>> ours("photos", "v2")
         'photos__nobackfill_v2'
     """
-    if not NAME.fullmatch(name) or name == "notes":  # which stores the notes
+    if not NAME.fullmatch(name) or name == NOTES:
         raise ConfigError(
             f"{name!r} cannot be the name of new vectors. Use at most 40 lower-case letters, "
             f"digits and _, and not `notes`."
         )
     return f"{main}{MARK}{name}"
+
+
+def notes_of(main: str) -> str:
+    """Returns the name of the collection of notes."""
+    return f"{main}{MARK}{NOTES}"
 
 
 def as_matrix(vectors: Any, dim: int) -> Matrix:

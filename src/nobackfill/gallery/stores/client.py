@@ -1,6 +1,7 @@
 """Helpers shared by the database adapters: names, checks, batches, and calls to clients."""
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,12 +9,11 @@ import numpy as np
 
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
-from nobackfill.gallery.stores.base import MARK, Matrix
+from nobackfill.gallery.stores.base import MARK, Matrix, Store
 from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # largest deviation of a length from 1
-NOTES = "notes"  # after MARK: the collection of notes
 FULL = ("no space left", "disk is full", "os error 28")  # in errors of engines
 
 T = TypeVar("T")
@@ -22,16 +22,7 @@ T = TypeVar("T")
 def choose_name(what: str, option: str, name: str, names: Sequence[str], shown: str) -> str:
     """Returns `name` if it exists, or the only name if `name` is empty.
 
-    Args:
-        what: Kind of thing, such as `collection`, for errors.
-        option: URI option that selects it.
-        name: Selected name; empty for none.
-        names: Names that exist.
-        shown: URI without credentials.
-
-    Example:
-        >>> choose_name("collection", "collection", "", ["photos"], "here")
-        'photos'
+    `what` is the kind of thing, for errors, and `option` the URI option that selects it.
     """
     has = f"It has: {', '.join(names)}." if names else "It has none."
     if name and name not in names:
@@ -47,25 +38,14 @@ def owner_collections(collections: Sequence[str]) -> list[str]:
     return sorted(name for name in collections if MARK not in name)
 
 
-def notes_of(main: str) -> str:
-    """Returns the name of the collection of notes."""
-    return f"{main}{MARK}{NOTES}"
-
-
 def cosines_from(scores: Sequence[float], *, squared_distances: bool) -> list[float]:
     r"""Returns cosines of unit vectors; squared distances become :math:`\cos = 1 - d^2 / 2`."""
     return [1 - score / 2 for score in scores] if squared_distances else list(scores)
 
 
 def check_unit_length(sample: Matrix, metric: str, shown: str) -> None:
-    """Raises if the lengths of the vectors do not allow the metric to give cosines.
-
-    Args:
-        sample: Stored vectors; NaN for items without one.
-        metric: Name of the metric, for errors.
-        shown: URI without credentials.
-    """
-    length = np.linalg.norm(sample[~np.isnan(sample).any(axis=1)], axis=1)
+    """Raises if the lengths of stored vectors do not allow the metric to give cosines."""
+    length = np.linalg.norm(sample[~np.isnan(sample).any(axis=1)], axis=1)  # NaN: no vector
     if (np.abs(length - 1) > UNIT).any():
         raise GalleryError(
             f"Cannot compute cosines: {shown} is searched by {metric} over vectors of lengths "
@@ -83,15 +63,6 @@ def check_dim(vectors: Matrix, dim: int, collection: str) -> None:
         )
 
 
-def check_not_notes(collection: str) -> None:
-    """Raises if the collection is the one for notes."""
-    if collection.endswith(f"{MARK}{NOTES}"):
-        raise GalleryError(
-            f"New vectors cannot be named `{NOTES}`: that collection stores notes. Choose another "
-            f"name."
-        )
-
-
 def no_index(main: str, shown: str) -> GalleryError:
     """Returns the error for an owner's collection that has no index to copy."""
     return GalleryError(
@@ -101,12 +72,7 @@ def no_index(main: str, shown: str) -> GalleryError:
 
 
 def check_free(lock: Path, shown: str) -> None:
-    """Raises if another process has the gallery open.
-
-    Args:
-        lock: File that the engine locks.
-        shown: URI without credentials.
-    """
+    """Raises if another process has locked the file `lock` of the engine."""
     try:
         import fcntl
     except ImportError:  # on Windows the engine raises its own error
@@ -124,6 +90,21 @@ def check_free(lock: Path, shown: str) -> None:
             ) from None
 
 
+def check_exists(store: Store, collection: str, action: str) -> None:
+    """Raises if a collection does not exist; `action` is what should be done with it."""
+    if not store.exists(collection):
+        raise GalleryError(
+            f"Cannot {action} `{collection}`: {store.shown} has no such collection. Backfill it "
+            f"first."
+        )
+
+
+def split(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Splits items into batches of at most `size`."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
 def batches(items: Sequence[T], dim: int) -> Iterator[Sequence[T]]:
     """Splits items into batches whose vectors of `dim` numbers fit into one message.
 
@@ -131,9 +112,7 @@ def batches(items: Sequence[T], dim: int) -> Iterator[Sequence[T]]:
         >>> [len(batch) for batch in batches(range(2500), 4)]
         [1000, 1000, 500]
     """
-    size = max(1, min(1000, NUMBERS // max(dim, 1)))
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
+    return split(items, max(1, min(1000, NUMBERS // max(dim, 1))))
 
 
 def as_columns(payloads: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -164,19 +143,14 @@ def seconds(uri: Uri) -> int | None:
 
 
 class ClientCalls:
-    """Calls a client and converts its errors to `GalleryError`, without credentials.
+    """Calls a client and converts its errors to `GalleryError`, without credentials."""
 
-    Args:
-        uri: Address of the gallery.
-        client: Name and version of the client, for errors.
-    """
-
-    def __init__(self, uri: Uri, client: str):
-        self.shown, self.client = uri.shown, client
+    def __init__(self, uri: Uri, package: str):
+        self.shown, self.client = uri.shown, f"{package} {version(package)}"
         secret = [value for key, value in uri.options.items() if is_secret(key)]
         self._secrets = [text for text in (*secret, uri.password) if text]
 
-    def __call__(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def __call__(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Returns what the client returns."""
         try:
             return call(*args, **options)

@@ -1,6 +1,5 @@
 """Galleries in faiss index files."""
 
-from pathlib import Path
 from typing import Any
 
 import faiss
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix
 from nobackfill.gallery.stores.index_file import IndexFile
-from nobackfill.gallery.stores.uri import Uri, check_options
+from nobackfill.gallery.stores.uri import Uri
 
 EXACT = ("IndexFlat", "IndexFlatIP", "IndexFlatL2")
 KEEPING = (*EXACT, "IndexHNSWFlat", "IndexNSGFlat", "IndexIVFFlat", "IndexRefineFlat")
@@ -28,8 +27,7 @@ class FaissStore(IndexFile):
     """
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
-        check_options(uri)
-        super().__init__(Path(uri.path), uri.shown, read_only=read_only)
+        super().__init__(uri, read_only=read_only)
         self._index = open_index(uri.path)
         wrapped = isinstance(self._index, (faiss.IndexIDMap, faiss.IndexIDMap2))
         self._base: Any = faiss.downcast_index(self._index.index) if wrapped else self._index
@@ -59,7 +57,6 @@ class FaissStore(IndexFile):
 
     def nearest(self, query: Matrix, k: int) -> tuple[list[list[int]], list[list[float]]]:
         """See `IndexFile`."""
-        self._check_cosines()
         score, ids = self._index.search(query, k)
         cosine = score if self._metric == faiss.METRIC_INNER_PRODUCT else 1 - score / 2
         valid = ids >= 0  # an index may return fewer than k
@@ -68,18 +65,15 @@ class FaissStore(IndexFile):
             [row[mask].tolist() for row, mask in zip(cosine, valid, strict=True)],
         )
 
-    def _check_cosines(self) -> None:
-        """Raises if the scores of the index do not give cosines; checks once."""
-        if hasattr(self, "_checked"):
-            return
+    def metric_of_units(self) -> str | None:
+        """See `IndexFile`."""
         names = {faiss.METRIC_INNER_PRODUCT: "inner product", faiss.METRIC_L2: "squared distance"}
         if self._metric not in names or self.kind in NO_COSINES:
             raise GalleryError(
                 f"Cannot compute cosines: {self.shown} ({self.kind}) has another metric. Build an "
                 f"index of inner products over vectors of unit length."
             )
-        self.check_unit_length(names[self._metric])
-        self._checked = True
+        return names[self._metric]
 
 
 def open_index(path: str) -> Any:
@@ -100,12 +94,7 @@ def keeps_vectors(base: Any) -> bool:
 
 
 def ids_of(index: Any, base: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the ids in the order of an index, and the keys of its base index.
-
-    Args:
-        index: Index as read.
-        base: Index inside an IDMap; else the index itself.
-    """
+    """Returns the ids in the order of an index, and the keys of its base (inside an IDMap)."""
     places = np.arange(index.ntotal, dtype=np.int64)
     if base is not index:
         return faiss.vector_to_array(index.id_map), places

@@ -2,8 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -16,23 +18,18 @@ from nobackfill.vectors.space import Space
 
 
 class FileStore(Store):
-    """A gallery in a read-only file; new vectors and notes are stored in `FILE.nobackfill`.
+    """A gallery in a read-only file; new vectors and notes are stored in `FILE.nobackfill`."""
 
-    Args:
-        path: Path of the owner's file.
-        shown: URI without credentials.
-        read_only: Whether every write is refused.
-    """
+    ids: list[str]  # of the owner's items, in the order of the file
+    main_dim: int  # number of dimensions of the owner's vectors
 
-    def __init__(self, path: Path, shown: str, *, read_only: bool):
-        super().__init__(path.stem, shown, read_only=read_only)
+    def __init__(self, uri: Uri, *, read_only: bool):
+        check_options(uri)
+        path = Path(uri.path)
+        super().__init__(path.stem, uri.shown, read_only=read_only)
         if not path.exists():
             raise DataError(f"No gallery at {path}: no such file.")
         self.side = SideFile(path.with_name(f"{path.name}.nobackfill"))
-
-    @abstractmethod
-    def main_ids(self) -> Sequence[str]:
-        """Returns the owner's ids, in the order of the file."""
 
     @abstractmethod
     def main_rows(self, places: Sequence[int]) -> Rows:
@@ -42,16 +39,10 @@ class FileStore(Store):
     def main_search(self, query: Matrix, k: int) -> Found:
         """Searches the owner's items."""
 
-    @abstractmethod
-    def main_dim(self) -> int:
-        """Number of dimensions of the owner's vectors."""
-
-    @property
+    @cached_property
     def place_of(self) -> dict[str, int]:
         """Position of each of the owner's items."""
-        if not hasattr(self, "_place_of"):
-            self._place_of = {id: place for place, id in enumerate(self.main_ids())}
-        return self._place_of
+        return {id: place for place, id in enumerate(self.ids)}
 
     def exists(self, collection: str) -> bool:
         """See `Store`."""
@@ -59,18 +50,18 @@ class FileStore(Store):
 
     def count(self, collection: str) -> int:
         """See `Store`."""
-        return len(self.main_ids()) if collection == self.main else self.side.count(collection)
+        return len(self.ids) if collection == self.main else self.side.count(collection)
 
     def dim(self, collection: str) -> int:
         """See `Store`."""
-        return self.main_dim() if collection == self.main else self.side.dim(collection)
+        return self.main_dim if collection == self.main else self.side.dim(collection)
 
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`."""
         if collection != self.main:
             return self.side.scan(collection, after=after, limit=limit)
         first = 0 if after is None else self.first_after(after)
-        return self.main_rows(range(first, min(first + limit, len(self.main_ids()))))
+        return self.main_rows(range(first, min(first + limit, len(self.ids))))
 
     def first_after(self, after: str) -> int:
         """Returns the position after one of the owner's items."""
@@ -143,36 +134,27 @@ class FlatStore(FileStore):
     """
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
-        check_options(uri)
-        super().__init__(Path(uri.path), uri.shown, read_only=read_only)
+        super().__init__(uri, read_only=read_only)
         self.vectors = load_vectors(uri.path)
-        self._ids = [str(id) for id in self.vectors.ids.tolist()]
+        self.ids, self.main_dim = [str(id) for id in self.vectors.ids.tolist()], self.vectors.dim
 
     def own_space(self) -> Space | None:
         """See `Store`; read from the file or from its space.json."""
         return self.vectors.space
 
-    def main_ids(self) -> Sequence[str]:
-        """See `FileStore`."""
-        return self._ids
-
-    def main_dim(self) -> int:
-        """See `FileStore`."""
-        return self.vectors.dim
-
     def main_rows(self, places: Sequence[int]) -> Rows:
         """See `FileStore`."""
-        rows = torch.tensor(list(places), dtype=torch.int64)
-        columns = {
-            name: values[rows.numpy()].tolist() for name, values in self.vectors.columns.items()
-        }
+        rows = np.asarray(places, dtype=np.int64)
+        columns = {name: values[rows].tolist() for name, values in self.vectors.columns.items()}
         if self.vectors.labels is not None:
-            columns["label"] = self.vectors.labels[rows.numpy()].tolist()
-        vectors = self.vectors.vectors[rows].float().numpy()
-        return Rows([self._ids[place] for place in places], vectors, columns)
+            columns["label"] = self.vectors.labels[rows].tolist()
+        vectors = self.vectors.vectors[torch.from_numpy(rows)].float().numpy()
+        return Rows([self.ids[place] for place in places], vectors, columns)
+
+    @cached_property
+    def _unit(self) -> torch.Tensor:
+        return F.normalize(self.vectors.vectors.float(), dim=1)
 
     def main_search(self, query: Matrix, k: int) -> Found:
         """See `FileStore`."""
-        if not hasattr(self, "_unit"):
-            self._unit = F.normalize(self.vectors.vectors.float(), dim=1)
-        return search_exactly(query, self._ids, self._unit, k)
+        return search_exactly(query, self.ids, self._unit, k)

@@ -17,30 +17,19 @@ SHORTENED = 0.5  # smallest mean length of compressed unit vectors
 
 
 class IndexFile(FileStore):
-    """An index in a file. Subclasses call `describe` at the end of their constructor.
+    """An index in a file. Subclasses call `describe` at the end of their constructor."""
 
-    Attributes:
-        kind: Kind of index, for people.
-        keeps_vectors: Whether it stores the vectors in half precision or better.
-    """
-
-    kind: str
-    keeps_vectors: bool
+    kind: str  # kind of index, for people
+    keeps_vectors: bool  # whether it stores the vectors in half precision or better
+    _checked = False
 
     def describe(self, ids: Sequence[int], dim: int, *, kind: str, keeps_vectors: bool) -> None:
-        """Sets the properties of the index.
-
-        Args:
-            ids: Ids in the order of `scan`.
-            dim: Number of dimensions.
-            kind: See the attributes.
-            keeps_vectors: See the attributes.
-        """
-        self._ids = [str(id) for id in ids]
-        self._dim, self.kind, self.keeps_vectors = dim, kind, keeps_vectors
-        if len(set(self._ids)) < len(self._ids):
+        """Sets the properties of the index; raises if an id has several vectors."""
+        self.ids = [str(id) for id in ids]
+        self.main_dim, self.kind, self.keeps_vectors = dim, kind, keeps_vectors
+        if len(set(self.ids)) < len(self.ids):
             raise GalleryError(
-                f"{self.shown} has {len(self._ids)} vectors of {len(set(self._ids))} ids, but each "
+                f"{self.shown} has {len(self.ids)} vectors of {len(set(self.ids))} ids, but each "
                 f"id must have one vector. Build the index with every id once."
             )
 
@@ -52,15 +41,22 @@ class IndexFile(FileStore):
     def nearest(self, query: Matrix, k: int) -> tuple[list[list[int]], list[list[float]]]:
         """Returns ids and cosines of the neighbours of unit queries; `k` is at most the size."""
 
-    def check_unit_length(self, metric: str) -> None:
+    @abstractmethod
+    def metric_of_units(self) -> str | None:
+        """Returns the metric if it gives cosines of unit vectors only; None if of all vectors.
+
+        Raises if it gives no cosines.
+        """
+
+    def check_cosines(self) -> None:
         """Raises if the lengths of the vectors do not allow the metric to give cosines.
 
         Compression shortens vectors, so only the mean length of compressed vectors is checked.
-
-        Args:
-            metric: Name of the metric, for errors.
         """
-        places = np.linspace(0, len(self._ids) - 1, min(SAMPLE, len(self._ids))).astype(np.int64)
+        metric = self.metric_of_units()
+        if metric is None:
+            return
+        places = np.linspace(0, len(self.ids) - 1, min(SAMPLE, len(self.ids))).astype(np.int64)
         length = np.linalg.norm(self.reconstruct(places), axis=1)
         checked = length if self.keeps_vectors or not len(length) else length.mean(keepdims=True)
         lowest = 1 - UNIT if self.keeps_vectors else SHORTENED
@@ -75,14 +71,6 @@ class IndexFile(FileStore):
         """See `Store`."""
         return None if super().index_of(collection) is None else Index(self.kind)
 
-    def main_ids(self) -> Sequence[str]:
-        """See `FileStore`."""
-        return self._ids
-
-    def main_dim(self) -> int:
-        """See `FileStore`."""
-        return self._dim
-
     def main_rows(self, places: Sequence[int]) -> Rows:
         """See `FileStore`; raises if the index compresses the vectors."""
         if not self.keeps_vectors:
@@ -92,13 +80,16 @@ class IndexFile(FileStore):
                 f"the file of vectors that it was built from, as flat://FILE."
             )
         vectors = self.reconstruct(np.asarray(places, dtype=np.int64))
-        return Rows([self._ids[place] for place in places], as_matrix(vectors, self._dim), {})
+        return Rows([self.ids[place] for place in places], as_matrix(vectors, self.main_dim), {})
 
     def main_search(self, query: Matrix, k: int) -> Found:
         """See `FileStore`."""
-        check_dim(query, self._dim, self.main)
-        k = min(k, len(self._ids))
+        check_dim(query, self.main_dim, self.main)
+        k = min(k, len(self.ids))
         if k < 1 or len(query) == 0:
-            return Found([[] for _ in query], [[] for _ in query])
+            return Found.of([[] for _ in query])
+        if not self._checked:
+            self.check_cosines()
+            self._checked = True
         ids, cosines = self.nearest(unit(query), k)
         return Found([[str(id) for id in row] for row in ids], cosines)

@@ -7,47 +7,45 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Found, Matrix, Rows, as_matrix, unit
+from nobackfill.gallery.stores.client import split
 from nobackfill.ops.nearest import nearest
 
-SCHEMA = (
-    "create table if not exists collections (name text primary key, dim integer not null)",
-    "create table if not exists vectors (collection text not null, id text not null, "
-    "vector blob not null, primary key (collection, id)) without rowid",
-    "create table if not exists notes (key text primary key, text text not null)",
+TABLES = (
+    "collections (name text primary key, dim integer not null)",
+    "vectors (collection text not null, id text not null, vector blob not null, "
+    "primary key (collection, id)) without rowid",
+    "notes (key text primary key, text text not null)",
 )
 PATIENCE = 60.0  # seconds to wait for another writer
 MOST = 500  # ids in one query; SQLite has a limit
 
 
 class SideFile:
-    """Collections and notes in a SQLite file, which is created by the first write.
-
-    Args:
-        path: Path of the file.
-    """
+    """Collections and notes in a SQLite file, which is created by the first write."""
 
     def __init__(self, path: Path):
         self.path = path
         self._cached: dict[str, tuple[int, list[str], torch.Tensor]] = {}
 
     @contextmanager
-    def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """Opens a connection; None for a read where nothing has been written."""
-        if not write and not self.path.exists():
-            yield None
-            return
+    def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """Opens a connection; a read of a file without tables gets empty, temporary ones."""
+        path = self.path if write or self.path.exists() else ":memory:"
         try:
-            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
+            with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection, connection:
                 connection.execute("pragma synchronous = full")
                 query = "select 1 from sqlite_master where name = 'notes'"
-                created = connection.execute(query).fetchall()
-                yield connection if write or created else None
+                if not write and not connection.execute(query).fetchall():
+                    for table in TABLES:
+                        connection.execute(f"create temp table {table}")
+                yield connection
         except sqlite3.Error as error:
             remedy = (
                 "nobackfill did not write it: move it away."
@@ -59,57 +57,39 @@ class SideFile:
                 f"Could not {'write' if write else 'read'} {self.path}: {error}. {remedy}"
             ) from error
 
+    def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Returns the rows of a query."""
+        with self._open() as connection:
+            return connection.execute(query, values).fetchall()
+
     def exists(self, collection: str) -> bool:
         """See `Store`."""
-        return self._dim(collection) is not None
+        return bool(self._read("select 1 from collections where name = ?", collection))
 
     def dim(self, collection: str) -> int:
         """See `Store`."""
-        dim = self._dim(collection)
-        if dim is None:
+        rows = self._read("select dim from collections where name = ?", collection)
+        if not rows:
             raise GalleryError(f"No collection `{collection}` in {self.path}.")
-        return dim
-
-    def _dim(self, collection: str) -> int | None:
-        with self._open() as connection:
-            if connection is None:
-                return None
-            row = connection.execute(
-                "select dim from collections where name = ?", (collection,)
-            ).fetchone()
-            return None if row is None else int(row[0])
+        return int(rows[0][0])
 
     def count(self, collection: str) -> int:
         """See `Store`."""
-        with self._open() as connection:
-            if connection is None:
-                return 0
-            query = "select count(*) from vectors where collection = ?"
-            return int(connection.execute(query, (collection,)).fetchone()[0])
+        query = "select count(*) from vectors where collection = ?"
+        return int(self._read(query, collection)[0][0])
 
     def scan(self, collection: str, *, after: str | None, limit: int) -> Rows:
         """See `Store`."""
-        with self._open() as connection:
-            rows = (
-                []
-                if connection is None
-                else connection.execute(
-                    "select id, vector from vectors where collection = ? and id > ? "
-                    "order by id limit ?",
-                    (collection, "" if after is None else after, limit),
-                ).fetchall()
-            )
-        return self._rows(collection, rows)
+        query = "select id, vector from vectors where collection = ? and id > ? order by id limit ?"
+        return self._rows(collection, self._read(query, collection, after or "", limit))
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
         rows: list[tuple[str, bytes]] = []
         with self._open() as connection:
-            for first in range(0, len(ids) if connection else 0, MOST):
-                page = ids[first : first + MOST]
+            for page in split(ids, MOST):
                 marks = ", ".join("?" * len(page))
                 query = f"select id, vector from vectors where collection = ? and id in ({marks})"
-                assert connection is not None
                 rows += connection.execute(query, (collection, *page)).fetchall()
         return self._rows(collection, rows)
 
@@ -135,11 +115,8 @@ class SideFile:
 
     def _changes(self) -> int:
         """Number of writes so far."""
-        with self._open() as connection:
-            if connection is None:
-                return 0
-            row = connection.execute("select text from notes where key = 'changes'").fetchone()
-            return int(row[0]) if row else 0
+        rows = self._read("select text from notes where key = 'changes'")
+        return int(rows[0][0]) if rows else 0
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
@@ -173,10 +150,9 @@ class SideFile:
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._open(write=True) as connection:
-            assert connection is not None
             connection.execute("begin immediate")
-            for statement in SCHEMA:
-                connection.execute(statement)
+            for table in TABLES:
+                connection.execute(f"create table if not exists {table}")
             yield connection
             connection.execute(
                 "insert into notes values ('changes', '1') "
@@ -185,11 +161,7 @@ class SideFile:
 
     def notes(self) -> dict[str, str]:
         """See `Store`."""
-        with self._open() as connection:
-            if connection is None:
-                return {}
-            rows = connection.execute("select key, text from notes where key <> 'changes'")
-            return dict(rows.fetchall())
+        return dict(self._read("select key, text from notes where key <> 'changes'"))
 
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
@@ -200,15 +172,8 @@ class SideFile:
 
 
 def search_exactly(query: Matrix, ids: Sequence[str], gallery: torch.Tensor, k: int) -> Found:
-    """Returns the items with the largest cosine to each query.
-
-    Args:
-        query: Query vectors of any length.
-        ids: Ids of the gallery's rows.
-        gallery: Gallery vectors of unit length.
-        k: Number of neighbours.
-    """
+    """Returns the items with the largest cosine to each query; gallery rows have unit length."""
     if len(gallery) == 0:
-        return Found([[] for _ in query], [[] for _ in query])
+        return Found.of([[] for _ in query])
     places, cosines = nearest(torch.from_numpy(unit(query)), gallery, k)
     return Found([[ids[place] for place in row] for row in places.tolist()], cosines.tolist())

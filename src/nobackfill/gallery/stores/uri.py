@@ -14,23 +14,14 @@ HIDDEN = "***"
 
 @dataclass(frozen=True, repr=False)
 class Uri:
-    """The address of a gallery.
+    """The address of a gallery; absent parts are empty."""
 
-    Attributes:
-        scheme: Kind of database, a key of `STORES`.
-        host: Host with port; empty for files.
-        user: User name; empty for none.
-        password: Password; empty for none.
-        path: Path after the host, still quoted; for files the path of the file.
-        options: Options after the question mark.
-    """
-
-    scheme: str
-    host: str
+    scheme: str  # a key of `STORES`
+    host: str  # with the port
     user: str
     password: str
-    path: str
-    options: Mapping[str, str]
+    path: str  # after the host, still quoted; for files the path of the file
+    options: Mapping[str, str]  # after the question mark
 
     @property
     def shown(self) -> str:

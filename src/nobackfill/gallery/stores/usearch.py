@@ -1,6 +1,5 @@
 """Galleries in USearch index files."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix, as_matrix
 from nobackfill.gallery.stores.client import cosines_from
 from nobackfill.gallery.stores.index_file import IndexFile
-from nobackfill.gallery.stores.uri import Uri, check_options
+from nobackfill.gallery.stores.uri import Uri
 
 PRECISE = (ScalarKind.F64, ScalarKind.F32, ScalarKind.F16, ScalarKind.BF16)
 METRICS = {
-    MetricKind.Cos: "cosine",
+    MetricKind.Cos: None,
     MetricKind.IP: "inner product",
     MetricKind.L2sq: "squared distance",
 }
@@ -34,8 +33,7 @@ class UsearchStore(IndexFile):
     exact = False
 
     def __init__(self, uri: Uri, *, read_only: bool = False):
-        check_options(uri)
-        super().__init__(Path(uri.path), uri.shown, read_only=read_only)
+        super().__init__(uri, read_only=read_only)
         self._index = open_index(uri.path)
         if self._index.multi:
             raise GalleryError(
@@ -59,7 +57,6 @@ class UsearchStore(IndexFile):
 
     def nearest(self, query: Matrix, k: int) -> tuple[list[list[int]], list[list[float]]]:
         """See `IndexFile`."""
-        self._check_cosines()
         self._index.expansion_search = max(EXPANSION, k)
         matches = self._index.search(query, k)
         keys = matches.keys.reshape(len(query), -1)
@@ -75,29 +72,23 @@ class UsearchStore(IndexFile):
             return cosines_from(distances.tolist(), squared_distances=True)
         return [1 - distance for distance in distances.tolist()]
 
-    def _check_cosines(self) -> None:
-        """Raises if the distances of the index do not give cosines; checks once."""
-        if hasattr(self, "_checked"):
-            return
+    def metric_of_units(self) -> str | None:
+        """See `IndexFile`."""
         metric = self._index.metric_kind
         if metric not in METRICS:
             raise GalleryError(
                 f"Cannot compute cosines: {self.shown} is searched by {metric.name}. Build it with "
                 f'`metric="cos"`.'
             )
-        if metric != MetricKind.Cos:
-            self.check_unit_length(METRICS[metric])
-        self._checked = True
+        return METRICS[metric]
 
 
 def open_index(path: str) -> Any:
     """Opens a memory-mapped index."""
+    reason = "it is not an index"
     try:
-        index = Index.restore(path, view=True)
+        if (index := Index.restore(path, view=True)) is not None:
+            return index
     except (RuntimeError, ValueError) as error:
-        index, reason = None, str(error)
-    else:
-        reason = "it is not an index"
-    if index is None:
-        raise GalleryError(f"Cannot read {path} as an index written by USearch's `save`: {reason}.")
-    return index
+        reason = str(error)
+    raise GalleryError(f"Cannot read {path} as an index written by USearch's `save`: {reason}.")

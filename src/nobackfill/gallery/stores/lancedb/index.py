@@ -23,22 +23,13 @@ DETAILS = {
 
 
 class LanceIndex(NamedTuple):
-    """A vector index.
-
-    Attributes:
-        name: Name in LanceDB.
-        kind: Kind of index, such as `IVF_PQ`.
-        metric: Distance type.
-        parameters: Build parameters that LanceDB reports; the number of partitions is not among
-            them.
-        lacks: Number of rows that are not in the index.
-    """
+    """A vector index."""
 
     name: str
-    kind: str
-    metric: str
-    parameters: tuple[tuple[str, int], ...]
-    lacks: int
+    kind: str  # such as `IVF_PQ`
+    metric: str  # distance type
+    parameters: tuple[tuple[str, int], ...]  # as LanceDB reports them, without the partitions
+    lacks: int  # number of rows that are not in the index
 
     def like(self, other: "LanceIndex") -> bool:
         """Whether it has the kind, the metric and the reported parameters of another index."""
@@ -69,6 +60,7 @@ def read_index(table: Any, column: str) -> LanceIndex | None:
                 index.name,
                 stats.index_type,
                 str(stats.distance_type),
+                # older releases of LanceDB report no details
                 parameters_of(stats.index_type, getattr(index, "index_details", None) or {}),
                 stats.num_unindexed_rows,
             )
@@ -87,10 +79,6 @@ def of_dimensions(index: LanceIndex, dim: int) -> LanceIndex:
 
 def parameters_of(kind: str, details: dict[str, Any]) -> tuple[tuple[str, int], ...]:
     """Returns the build parameters of an index, named as in its configuration class.
-
-    Args:
-        kind: Kind of index.
-        details: Details reported by LanceDB; empty in older releases.
 
     Example:
         >>> details = {"compression": {"type": "pq", "num_bits": 8, "num_sub_vectors": 4}}

@@ -15,29 +15,18 @@ HIDDEN = ("_rowid", "_distance")  # columns that LanceDB adds
 
 
 class Names(NamedTuple):
-    """Names of the columns of a table.
-
-    Attributes:
-        id: Column of ids.
-        vector: Column of vectors.
-    """
+    """Names of the columns of a table."""
 
     id: str
     vector: str
 
 
 class Order(NamedTuple):
-    """The ids of one version of a table, ascending.
+    """The ids of one version of a table, ascending."""
 
-    Attributes:
-        version: Version of the table.
-        ids: Ids in the type of the table.
-        row_ids: LanceDB's row id of each item.
-    """
-
-    version: tuple[int, int]
-    ids: pa.Array
-    row_ids: pa.Array
+    version: tuple[int, int]  # of the table; see `Tables.version`
+    ids: pa.Array  # in the type of the table
+    row_ids: pa.Array  # LanceDB's row id of each item
 
     def first_after(self, after: int | str | None) -> int:
         """Returns the position of the first id after `after`, which need not exist."""
@@ -47,13 +36,7 @@ class Order(NamedTuple):
 
 
 def read_order(table: Any, name: str, version: tuple[int, int]) -> Order:
-    """Reads all ids of a table.
-
-    Args:
-        table: Open LanceDB table.
-        name: Name of the column of ids.
-        version: Version of the table; see `Tables.version`.
-    """
+    """Reads all ids of a table; raises if they are not unique."""
     query = table.search().select([name]).with_row_id(True)
     rows = query.limit(max(table.count_rows(), 1)).to_arrow()
     order = pc.sort_indices(rows[name])
@@ -122,13 +105,7 @@ def vectors_of(table: pa.Table, name: str) -> Matrix:
 
 
 def dim_of(schema: pa.Schema, names: Names, shown: str) -> int:
-    """Returns the number of dimensions of a table's vectors; 0 if the column was removed.
-
-    Args:
-        schema: Schema of the table.
-        names: Names of its columns.
-        shown: URI without credentials.
-    """
+    """Returns the number of dimensions of a table's vectors; 0 if the column was removed."""
     if names.vector not in schema.names:
         return 0
     kind = schema.field(names.vector).type

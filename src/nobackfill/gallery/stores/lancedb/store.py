@@ -1,7 +1,6 @@
 """Galleries in LanceDB, in a local folder."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, notes_of, unit
 from nobackfill.gallery.stores.client import (
     check_dim,
-    check_not_notes,
     check_unit_length,
     cosines_from,
     no_index,
-    notes_of,
+    split,
 )
 from nobackfill.gallery.stores.lancedb.index import LanceIndex, of_dimensions, read_index
 from nobackfill.gallery.stores.lancedb.rows import (
@@ -29,7 +27,7 @@ from nobackfill.gallery.stores.lancedb.rows import (
     read_order,
     vectors_of,
 )
-from nobackfill.gallery.stores.lancedb.tables import KEPT, Tables, delete
+from nobackfill.gallery.stores.lancedb.tables import KEPT, Tables
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 NEW = Names("id", "vector")
@@ -39,15 +37,10 @@ QUERIES = 50  # in one search
 
 
 class SearchInfo(NamedTuple):
-    """Properties of a table that a search requires.
+    """Properties of a table that a search requires."""
 
-    Attributes:
-        dim: Number of dimensions; 0 if the vectors were removed.
-        metric: Metric of an index that gives cosines; None if there is none.
-    """
-
-    dim: int
-    metric: str | None
+    dim: int  # 0 if the vectors were removed
+    metric: str | None  # of an index that gives cosines; None if there is none
 
 
 class LanceStore(Store):
@@ -132,8 +125,7 @@ class LanceStore(Store):
             raise GalleryError(
                 f"Cannot continue after the id {after!r}: ids of {self.shown} are whole numbers."
             )
-        rows: Rows = self._tables.read(collection, lambda table: self._page(table, last, limit))
-        return rows
+        return self._tables.read(collection, lambda table: self._page(table, last, limit))
 
     def _page(self, table: Any, last: int | str | None, limit: int) -> Rows:
         names, order = self._names(table.name), self._orders.get(table.name)
@@ -171,30 +163,27 @@ class LanceStore(Store):
     def _filters(self, name: str, ids: Sequence[str]) -> Iterator[str]:
         """Yields filters for ids, with at most `IDS` ids each."""
         keys = (own_id(id, self.id_type) for id in dict.fromkeys(ids))
-        own = [key for key in keys if key is not None]
-        for first in range(0, len(own), IDS):
-            yield is_in(name, own[first : first + IDS])
+        for page in split([key for key in keys if key is not None], IDS):
+            yield is_in(name, page)
 
     def search(self, collection: str, query: Matrix, k: int) -> Found:
         """See `Store`."""
-        result: Found = self._tables.search(
+        return self._tables.search(
             collection, self._search_info, lambda table, info: self._search(table, info, query, k)
         )
-        return result
 
     def _search(self, table: Any, info: SearchInfo, query: Matrix, k: int) -> Found:
         if not info.dim:
             raise GalleryError(f"Cannot search {self.shown}: its vectors were removed.")
         check_dim(query, info.dim, table.name)
-        ids: list[list[str]] = []
-        cosines: list[list[float]] = []
+        rows = []
         for first in range(0, len(query), QUERIES):
-            result = self._nearest(table, info.metric, unit(query[first : first + QUERIES]), k)
-            ids += result.ids
-            cosines += result.cosines
-        return Found(ids, cosines)
+            rows += self._nearest(table, info.metric, unit(query[first : first + QUERIES]), k)
+        return Found.of(rows)
 
-    def _nearest(self, table: Any, index_metric: str | None, query: Matrix, k: int) -> Found:
+    def _nearest(
+        self, table: Any, index_metric: str | None, query: Matrix, k: int
+    ) -> list[list[tuple[str, float]]]:
         names, metric = self._names(table.name), index_metric or "cosine"
         vectors = query[0] if len(query) == 1 else query
         builder = table.search(vectors, vector_column_name=names.vector)
@@ -202,25 +191,23 @@ class LanceStore(Store):
             builder = builder.bypass_vector_index()  # an index, if any, does not give cosines
         builder = builder.distance_type(metric).select([names.id, "_distance"]).limit(k)
         rows = builder.to_arrow()
-        ids, distances = (rows[name].to_pylist() for name in (names.id, "_distance"))
-        ids = [str(id) for id in ids]
+        distances = rows["_distance"].to_pylist()
         if metric == "l2":
             cosines = cosines_from(distances, squared_distances=True)
         else:
             cosines = [1 - distance for distance in distances]
+        pairs = list(zip(map(str, rows[names.id].to_pylist()), cosines, strict=True))
         if len(query) == 1:
-            return Found([ids], [cosines])
+            return [pairs]
         # Rows of several queries follow each other: split them.
         ends = np.bincount(rows["query_index"].to_numpy(), minlength=len(query)).cumsum().tolist()
-        parts = [slice(*pair) for pair in zip([0, *ends], ends, strict=False)]
-        return Found([ids[part] for part in parts], [cosines[part] for part in parts])
+        return [pairs[first:end] for first, end in zip([0, *ends], ends, strict=False)]
 
     # Writing.
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        check_not_notes(collection)
         fields = {NEW.id: self.id_type, NEW.vector: pa.list_(pa.float32(), dim)}
         self._tables.make(collection, fields)
 
@@ -239,7 +226,7 @@ class LanceStore(Store):
         """See `Store`."""
         self.check_writable(collection)
         for filter in self._filters(NEW.id, ids):
-            self._tables.write(collection, partial(delete, where=filter))
+            self._tables.delete(collection, filter)
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
@@ -256,10 +243,7 @@ class LanceStore(Store):
 
     def _index(self, collection: str) -> LanceIndex | None:
         name = self._names(collection).vector
-        index: LanceIndex | None = self._tables.read(
-            collection, lambda table: read_index(table, name)
-        )
-        return index
+        return self._tables.read(collection, lambda table: read_index(table, name))
 
     def wanted_index(self, collection: str) -> Index | None:
         """See `Store`; vectors written after the build are added to the index."""
@@ -317,4 +301,4 @@ class LanceStore(Store):
             self._make_notes()
             self._tables.merge(self._notes, [pa.array([key]), pa.array([text])])
         elif self.exists(self._notes):
-            self._tables.write(self._notes, partial(delete, where=is_in("key", [key])))
+            self._tables.delete(self._notes, is_in("key", [key]))

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import lancedb
 import pyarrow as pa
@@ -23,32 +22,24 @@ KEPT = timedelta(minutes=10)  # earlier versions of new tables are kept for curr
 KEY = {"lance-schema:unenforced-primary-key:position": "1"}
 CONFLICT = ("conflict", "concurrent")  # in errors of LanceDB, after a concurrent write
 
+Answer = TypeVar("Answer")
+Info = TypeVar("Info")
 Stamp = tuple[int, int, list[str]]  # folder of a table's versions: inode, time, file names
 
 
 class OpenTable(NamedTuple):
-    """A table that stays open between searches.
+    """A table that stays open between searches."""
 
-    Attributes:
-        stamp: Stamp of its versions before it was opened.
-        table: LanceDB table.
-        info: What `Tables.search` read when it was opened.
-    """
-
-    stamp: Stamp | None
+    stamp: Stamp | None  # of its versions before it was opened
     table: Any
-    info: Any
+    info: Any  # what `Tables.search` read when it was opened
 
 
 class Tables:
-    """The tables of a database; errors of LanceDB become `GalleryError`.
-
-    Args:
-        uri: URI such as `lancedb://FOLDER/TABLE`.
-    """
+    """The tables of a database; errors of LanceDB become `GalleryError`."""
 
     def __init__(self, uri: Uri):
-        self._call = ClientCalls(uri, f"lancedb {version('lancedb')}")
+        self._call = ClientCalls(uri, "lancedb")
         self._folder = folder_of(uri)
         self._database = self._call(lancedb.connect, self._folder)
         self._open: dict[str, OpenTable] = {}
@@ -64,24 +55,20 @@ class Tables:
             raise
         return True
 
-    def read(self, name: str, work: Callable[[Any], Any]) -> Any:
+    def read(self, name: str, work: Callable[[Any], Answer]) -> Answer:
         """Returns `work(table)` for the current version of a table."""
 
-        def read() -> Any:
+        def read() -> Answer:
             return work(self._database.open_table(name))
 
         return self._call(read)
 
-    def search(self, name: str, info: Callable[[Any], Any], work: Callable[[Any, Any], Any]) -> Any:
-        """Returns `work(table, info(table))`; keeps the table open until it changes.
+    def search(
+        self, name: str, info: Callable[[Any], Info], work: Callable[[Any, Info], Answer]
+    ) -> Answer:
+        """Returns `work(table, info(table))`; keeps table and info until the table changes."""
 
-        Args:
-            name: Name of the table.
-            info: Function of the table, called once after opening it.
-            work: Function of the table and of the result of `info`.
-        """
-
-        def search() -> Any:
+        def search() -> Answer:
             opened, stamp = self._open.get(name), self._stamp(name)
             if opened is None or stamp is None or opened.stamp != stamp:
                 table = self._database.open_table(name)
@@ -150,6 +137,10 @@ class Tables:
 
         self._call(write)
 
+    def delete(self, name: str, filter: str) -> None:
+        """Removes the rows that match a filter."""
+        self.write(name, lambda table: table.delete(filter))
+
     def _tidy(self, name: str) -> None:
         """Compacts small files after many writes."""
         self._writes += 1
@@ -174,8 +165,3 @@ def folder_of(uri: Uri) -> Path:
     if not folder.is_dir():
         raise DataError(f"No LanceDB database in {folder}: no such folder.")
     return folder
-
-
-def delete(table: Any, *, where: str) -> None:
-    """Removes the rows that match a filter."""
-    table.delete(where)

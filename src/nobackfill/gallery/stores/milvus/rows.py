@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pymilvus import DataType, MilvusClient
 
-from nobackfill.errors import ConfigError, DataError, GalleryError
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery.stores.base import MARK
 from nobackfill.gallery.stores.client import check_free, choose_name, flag, seconds
 from nobackfill.gallery.stores.uri import Uri
@@ -20,30 +20,20 @@ ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 LOGS = ("milvus_lite", "grpc")  # loggers of the embedded engine; its errors are raised as well
 CALLS = "pymilvus.decorators"  # logger of errors that are raised anyway
 
-_stores: Counter[str] = (
-    Counter()
-)  # open stores in this process by file; closing the last stops the engine
+# open stores in this process by file; closing the last one stops the engine
+_stores: Counter[str] = Counter()
 _silent = logging.NullHandler()  # keeps unread log records off the terminal
 
 
 class Schema(NamedTuple):
-    """The schema of a collection.
+    """The schema of a collection."""
 
-    Attributes:
-        key: Name of the primary key.
-        is_text: Whether the key is text; else a whole number.
-        max_length: Maximal length of a text key in bytes.
-        vector: Name of the vector field.
-        dim: Number of dimensions.
-        vectors: Names of all vector fields, which are not returned as columns.
-    """
-
-    key: str
-    is_text: bool
-    max_length: int
-    vector: str
+    key: str  # name of the primary key
+    is_text: bool  # whether the key is text; else a whole number
+    max_length: int  # of a text key, in bytes
+    vector: str  # name of the vector field
     dim: int
-    vectors: frozenset[str]
+    vectors: frozenset[str]  # names of all vector fields, which are not returned as columns
 
 
 def open_client(uri: Uri) -> Any:
@@ -123,13 +113,7 @@ def _check_file(path: Path) -> None:
 
 
 def read_schema(description: dict[str, Any], vector: str, shown: str) -> Schema:
-    """Reads the schema of a collection.
-
-    Args:
-        description: Description by Milvus.
-        vector: Name of the vector field; empty for the only one.
-        shown: URI and collection, for errors.
-    """
+    """Reads a schema from a description by Milvus; `vector` is empty for the only vector field."""
     fields = {field["name"]: field for field in description["fields"]}
     (key,) = [field for field in fields.values() if field.get("is_primary")]
     of_type = {name: DataType(field["type"]).name for name, field in fields.items()}
@@ -152,14 +136,6 @@ def key_of(text: str, schema: Schema) -> int | str | None:
     if not re.fullmatch(r"0|-?[1-9]\d*", text, re.ASCII) or abs(int(text)) >= 2**63:
         return None
     return int(text)
-
-
-def require_key(text: str, schema: Schema) -> int | str:
-    """Converts an id to a primary key; raises if the collection cannot store it."""
-    key = key_of(text, schema)
-    if key is None:
-        raise GalleryError(f"The id {text!r} is not a whole number of 64 bits.")
-    return key
 
 
 def literal(key: int | str) -> str:

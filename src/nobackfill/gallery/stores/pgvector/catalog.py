@@ -2,24 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, LiteralString
+
+from psycopg.sql import SQL, Composed
 
 from nobackfill.core.config import suggest
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK
-from nobackfill.gallery.stores.client import notes_of
+from nobackfill.gallery.stores.base import MARK, notes_of
 from nobackfill.gallery.stores.pgvector.connection import Answer, Database, Link
 from nobackfill.gallery.stores.pgvector.sql import TABLES
 from nobackfill.gallery.stores.pgvector.table import Column, Table, read_table
+
+Statement = LiteralString | bytes | SQL | Composed
 
 
 class Catalog:
     """Looks tables up once and forgets them after an error, as somebody may have changed them.
 
-    Args:
-        database: Connection.
-        schema: Schema of the owner's table; None for the search path.
-        table: Name of the owner's table, without the schema.
-        columns: Names of its columns of ids and of vectors.
+    `table` is the name of the owner's table in `schema` (None for the search path), and `columns`
+    are the names of its columns of ids and of vectors.
     """
 
     def __init__(
@@ -40,12 +41,23 @@ class Catalog:
             self._tables.clear()  # somebody may have changed the tables
             raise
 
+    def query(
+        self, action: str, statement: Statement, values: tuple[Any, ...] = (), *, retry: bool = True
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement and returns its rows, if it returns any."""
+
+        def send(link: Link) -> list[tuple[Any, ...]]:
+            cursor = link.execute(statement, values, binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+        return self.run(action, send, retry=retry)
+
     def _find_owner(self) -> Table:
         """Returns the owner's table; it may lack vectors only if new ones are stored."""
         table = self.find(self.main)
         if table is not None and table.vector is not None:
             return table
-        names = self.run("list the tables", lambda link: [row[0] for row in link.execute(TABLES)])
+        names = [row[0] for row in self.query("list the tables", TABLES)]
         if table is None:
             others = [name for name in names if MARK not in name]
             raise GalleryError(

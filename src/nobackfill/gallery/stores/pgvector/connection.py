@@ -63,10 +63,7 @@ LATER = "Earlier writes are kept: run the command again once the server can be r
 class Database:
     """A connection to PostgreSQL that reconnects; used by one thread at a time.
 
-    Args:
-        parameters: Connection parameters of libpq.
-        shown: URI without credentials.
-        read_only: Whether the server refuses every write of this connection.
+    If `read_only`, the server refuses every write of this connection.
     """
 
     def __init__(self, parameters: Mapping[str, str], shown: str, *, read_only: bool):
@@ -79,10 +76,8 @@ class Database:
     def run(self, action: str, work: Callable[[Link], Answer], *, retry: bool = True) -> Answer:
         """Runs `work` with the connection, and retries it after temporary errors.
 
-        Args:
-            action: Description of the work, for errors: "Could not ACTION at ...".
-            work: Function of the connection.
-            retry: Whether the work is safe to repeat.
+        `action` describes it in errors ("Could not ACTION at ..."), and `retry` says whether it is
+        safe to repeat.
         """
         pauses = iter(PAUSES if retry else ())
         while True:

@@ -4,14 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.pgvector.connection import Database, Link
-from nobackfill.gallery.stores.pgvector.table import TABLE, Column, Table, quoted
+from nobackfill.gallery.stores.pgvector.table import Column, Table, find_table, quoted
 
 INDEXES = """
 select c.relname, m.amname, s.nspname, o.opcname, coalesce(c.reloptions, '{}'), i.indisvalid
@@ -37,21 +37,13 @@ INTERVAL = 1.0  # seconds between two progress messages
 
 @dataclass(frozen=True)
 class PostgresIndex:
-    """A pgvector index on one column, without a condition.
+    """A pgvector index on one column, without a condition."""
 
-    Attributes:
-        name: Name, in the schema of its table.
-        method: Access method, such as `hnsw`.
-        operators: Schema and name of the operator class.
-        options: Storage parameters, such as `m=16`.
-        valid: Whether the build was completed.
-    """
-
-    name: str
-    method: str
-    operators: tuple[str, str]
-    options: tuple[str, ...]
-    valid: bool
+    name: str  # in the schema of its table
+    method: str  # such as `hnsw`
+    operators: tuple[str, str]  # schema and name of the operator class
+    options: tuple[str, ...]  # storage parameters, such as `m=16`
+    valid: bool  # whether the build was completed
 
     def like(self, other: "PostgresIndex") -> bool:
         """Whether both have the same method, operators and options."""
@@ -79,20 +71,14 @@ def for_vectors(index: PostgresIndex) -> PostgresIndex:
     """Returns the same index for a column of the type vector, also where it is on halfvec."""
     schema, operators = index.operators
     name = "vector_" + operators.removeprefix("halfvec_").removeprefix("vector_")
-    return PostgresIndex(index.name, index.method, (schema, name), index.options, index.valid)
+    return replace(index, operators=(schema, name))
 
 
 def build(link: Link, table: Table, column: Column, target: PostgresIndex) -> None:
     """Builds an index concurrently, unless it exists.
 
     An interrupted build leaves an invalid index, which is removed first. After a killed process
-    the server may continue its build, which is waited for.
-
-    Args:
-        link: Connection of its own, as its timeouts are disabled.
-        table: Table of new vectors.
-        column: Its column of vectors.
-        target: Index to build.
+    the server may continue its build, which is waited for. The timeouts of `link` are disabled.
     """
     for limit in ("lock_timeout", "statement_timeout"):
         link.execute(f"set {limit} = 0")
@@ -120,7 +106,7 @@ def wait_for_other_builds(link: Link, table: Table) -> None:
 
     Polls, because a session that waits inside PostgreSQL blocks concurrent builds.
     """
-    row = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
+    row = find_table(link, table.schema, table.name)
     while row and link.execute(LOCK, (LOCK_SPACE | row[0],)).fetchone() == (False,):
         time.sleep(PAUSE)
     while row and link.execute(PROGRESS, (row[0],)).fetchone() is not None:
@@ -138,17 +124,11 @@ def drop_broken(link: Link, table: Table, column: Column) -> None:
 def reporting_progress(
     database: Database, table: Table, watch: Callable[[str], None]
 ) -> Iterator[None]:
-    """Reports the progress of a build on another connection.
-
-    Args:
-        database: Connection that does not build.
-        table: Table on which an index is built.
-        watch: Callback that receives progress messages.
-    """
+    """Reports the progress of a build on a connection that does not build."""
     done = threading.Event()
 
     def report(link: Link) -> None:
-        place = link.execute(TABLE, {"table": table.name, "schema": table.schema}).fetchone()
+        place = find_table(link, table.schema, table.name)
         row = link.execute(PROGRESS, (place[0],)).fetchone() if place else None
         if row is not None:
             watch(row[0] if row[1] is None else f"{row[0]}, {row[1]} % of the table")

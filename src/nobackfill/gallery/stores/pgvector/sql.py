@@ -51,20 +51,16 @@ NOTE = sql.SQL(
 TABLES = """
 select case when pg_table_is_visible(c.oid) then c.relname else n.nspname || '.' || c.relname end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not like 'pg\\_%'
+where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not like 'pg\\_%%'
 and n.nspname <> 'information_schema' order by 1
 """
 
 
 @lru_cache(maxsize=256)
 def statement(template: LiteralString, table: Table, limit: int = 0) -> bytes:
-    """Fills the names of a table into a statement.
+    """Fills the names of a table and {limit} into a statement.
 
-    Args:
-        template: Statement with {table}, {source}, {id}, {keys} (type of ids as parameters),
-            {vector}, {kind} (its type), {others}, {owner}, {owner_id}, {limit}.
-        table: Table to fill in.
-        limit: Number of rows, for {limit}.
+    {keys} is the type of ids as parameters, {kind} the type of {vector}.
     """
     owner = table.owner or table
     vector = table.vector or table.id

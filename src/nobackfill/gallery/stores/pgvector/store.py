@@ -9,12 +9,12 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from psycopg import Cursor, errors
+from psycopg import errors
 from psycopg.sql import SQL, Identifier, Literal
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
-from nobackfill.gallery.stores.client import check_dim, no_index, notes_of
+from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, notes_of
+from nobackfill.gallery.stores.client import check_dim, no_index
 from nobackfill.gallery.stores.pgvector import sql
 from nobackfill.gallery.stores.pgvector.catalog import Catalog
 from nobackfill.gallery.stores.pgvector.connection import Database, Link
@@ -27,7 +27,14 @@ from nobackfill.gallery.stores.pgvector.index import (
     reporting_progress,
 )
 from nobackfill.gallery.stores.pgvector.sql import statement
-from nobackfill.gallery.stores.pgvector.table import TABLE, Key, Table, as_key, check_name, quoted
+from nobackfill.gallery.stores.pgvector.table import (
+    Key,
+    Table,
+    as_key,
+    check_name,
+    find_table,
+    quoted,
+)
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 PAGE = 4096  # vectors written by one statement
@@ -70,7 +77,7 @@ class PgvectorStore(Store):
     def count(self, collection: str) -> int:
         """See `Store`."""
         query = statement(sql.COUNT, self._catalog.get(collection)[0])
-        return self._catalog.run("count", lambda link: int(scalar(link.execute(query, ()))))
+        return int(self._catalog.query("count", query)[0][0])
 
     def dim(self, collection: str) -> int:
         """See `Store`."""
@@ -78,15 +85,15 @@ class PgvectorStore(Store):
         if vector.size >= 0:
             return vector.size
         # The column does not declare its dimensions: take those of the first vector.
-        query = statement(sql.DIM, table)
-        dim = self._catalog.run("read a vector", lambda link: scalar(link.execute(query, ())))
-        if dim is None:
+        rows = self._catalog.query("read a vector", statement(sql.DIM, table))
+        if not rows:
             raise GalleryError(
                 f"`{collection}` at {self.shown} has no vectors yet, and its column does not "
                 f"declare its dimensions. Write vectors first."
             )
+        dim = int(rows[0][0])
         self._catalog.remember_dim(collection, dim)
-        return int(dim)
+        return dim
 
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`."""
@@ -108,9 +115,7 @@ class PgvectorStore(Store):
 
     def _rows(self, collection: str, query: bytes, values: tuple[Any, ...]) -> Rows:
         table, vector = self._catalog.get(collection)
-        rows = self._catalog.run(
-            "read", lambda link: link.execute(query, values, binary=True).fetchall()
-        )
+        rows = self._catalog.query("read", query, values)
         if not rows:
             return Rows([], np.empty((0, self.dim(collection)), np.float32), {})
         ids, vectors, *others = zip(*rows, strict=True)
@@ -150,9 +155,9 @@ class PgvectorStore(Store):
 
         if vector.indexed:  # indexes return nearly sorted results
             results = [sorted(rows, key=lambda row: row[1]) for rows in results]
-        return Found(
-            [[str(key) for key, _ in rows] for rows in results],
-            [[0.0 if isnan(away) else 1.0 - away for _, away in rows] for rows in results],
+        return Found.of(
+            [(str(key), 0.0 if isnan(away) else 1.0 - away) for key, away in rows]
+            for rows in results
         )
 
     # Writing.
@@ -166,7 +171,7 @@ class PgvectorStore(Store):
 
         def create(link: Link) -> None:
             with link.transaction():
-                if self._table_exists(link, name):
+                if find_table(link, owner.schema, name):
                     return
                 columns = owner.id.quoted, Literal(dim), owner.quoted
                 link.execute(sql.CREATE.format(table, *columns), ())
@@ -176,10 +181,6 @@ class PgvectorStore(Store):
 
         self._catalog.run(f"create the table `{name}`", create)
         self._catalog.forget(collection)
-
-    def _table_exists(self, link: Link, name: str) -> bool:
-        place = {"table": name, "schema": self.owner.schema}
-        return link.execute(TABLE, place).fetchone() is not None
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
         """See `Store`; items that are not in the owner's table are left out."""
@@ -203,8 +204,8 @@ class PgvectorStore(Store):
         """See `Store`."""
         self.check_writable(collection)
         table, _ = self._catalog.get(collection)
-        delete, keys = statement(sql.REMOVE, table), keys_of(table, ids)
-        self._catalog.run("remove vectors", lambda link: link.execute(delete, (keys,)))
+        delete = statement(sql.REMOVE, table)
+        self._catalog.query("remove vectors", delete, (keys_of(table, ids),))
 
     def drop(self, collection: str) -> None:
         """See `Store`."""
@@ -212,7 +213,7 @@ class PgvectorStore(Store):
         name = self._catalog.name_of(collection)
         check_name(name, self._catalog.table)
         drop = SQL("drop table if exists {}").format(quoted(self.owner.schema, name))
-        self._catalog.run(f"remove the table `{name}`", lambda link: link.execute(drop, ()))
+        self._catalog.query(f"remove the table `{name}`", drop)
         self._catalog.forget(collection)
 
     def retire(self) -> None:
@@ -220,9 +221,7 @@ class PgvectorStore(Store):
         self.check_may_write()
         table, vector = self._catalog.get(self.main)
         drop = SQL("alter table {} drop column {}").format(table.quoted, vector.quoted)
-        self._catalog.run(
-            "remove the old vectors", lambda link: link.execute(drop, ()), retry=False
-        )
+        self._catalog.query("remove the old vectors", drop, retry=False)
         self._catalog.forget(self.main)
 
     # Index.
@@ -289,7 +288,7 @@ class PgvectorStore(Store):
 
         def write(link: Link) -> None:
             with link.transaction():
-                if not self._table_exists(link, notes_of(self._catalog.table)):
+                if not find_table(link, self.owner.schema, notes_of(self._catalog.table)):
                     link.execute(sql.NOTES.format(self._notes), ())
                 if text is None:
                     link.execute(SQL("delete from {} where key = %s").format(self._notes), (key,))
@@ -321,9 +320,3 @@ def unpack(vectors: Sequence[bytes], *, half: bool) -> Matrix:
     kind, size = (">f2", 2) if half else (">f4", 4)
     layout = np.dtype([("header", ">u4"), ("numbers", kind, ((length - 4) // size,))])
     return np.frombuffer(b"".join(vectors), layout)["numbers"].astype(np.float32)
-
-
-def scalar(cursor: Cursor[tuple[Any, ...]]) -> Any:
-    """Returns the single value of a result; None if there is no row."""
-    row = cursor.fetchone()
-    return None if row is None else row[0]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK
-from nobackfill.gallery.stores.client import notes_of
+from nobackfill.gallery.stores.base import MARK, notes_of
 from nobackfill.gallery.stores.pgvector.connection import Link
 
 INTEGERS = {"int2": 15, "int4": 31, "int8": 63}  # number of bits, without the sign
@@ -51,25 +50,15 @@ where a.attrelid = %s and a.attnum > 0 and not a.attisdropped order by a.attnum
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        name: Name without quotes.
-        kind: Name of the type in PostgreSQL.
-        size: Number of dimensions; -1 where the column does not declare it.
-        readable: Whether the user may read it.
-        referable: Whether a foreign key may refer to it.
-        indexed: Whether an approximate index serves searches by cosine.
-        refers: Whether it is a foreign key, so that deletions cascade to this table.
-    """
-
-    name: str
-    kind: str
-    size: int
-    readable: bool
-    referable: bool
-    indexed: bool
-    refers: bool
+    name: str  # without quotes
+    kind: str  # name of the type in PostgreSQL
+    size: int  # number of dimensions; -1 where the column does not declare it
+    readable: bool  # whether the user may read it
+    referable: bool  # whether a foreign key may refer to it
+    indexed: bool  # whether an approximate index serves searches by cosine
+    refers: bool  # whether it is a foreign key, so that deletions cascade to this table
 
     @property
     def quoted(self) -> sql.Identifier:
@@ -79,23 +68,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of vectors.
-
-    Attributes:
-        schema: Name of the schema.
-        name: Name without the schema.
-        id: Column of ids.
-        vector: Column of vectors; None where it was removed.
-        others: Other columns.
-        owner: The owner's table, for a table of new vectors.
-    """
+    """A table of vectors."""
 
     schema: str
-    name: str
+    name: str  # without the schema
     id: Column
-    vector: Column | None
+    vector: Column | None  # None where it was removed
     others: tuple[Column, ...]
-    owner: "Table | None" = None
+    owner: "Table | None" = None  # the owner's table, for a table of new vectors
 
     @property
     def quoted(self) -> sql.Identifier:
@@ -117,17 +97,15 @@ def quoted(*names: str) -> sql.Identifier:
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-def read_table(link: Link, schema: str | None, name: str, id: str, vector: str) -> Table | None:
-    """Reads a table from the catalog; None if it does not exist.
+def find_table(link: Link, schema: str | None, name: str) -> tuple[int, str] | None:
+    """Returns the oid and the schema of a table; `schema` is None for the search path."""
+    row = link.execute(TABLE, {"table": name, "schema": schema}).fetchone()
+    return None if row is None else (row[0], row[1])
 
-    Args:
-        link: Connection.
-        schema: Schema; None for the search path.
-        name: Name of the table.
-        id: Name of the column of ids.
-        vector: Name of the column of vectors.
-    """
-    place = link.execute(TABLE, {"table": name, "schema": schema}).fetchone()
+
+def read_table(link: Link, schema: str | None, name: str, id: str, vector: str) -> Table | None:
+    """Reads a table with these columns of ids and vectors; None if it does not exist."""
+    place = find_table(link, schema, name)
     if place is None:
         return None
     columns = {row[0]: Column(*row) for row in link.execute(COLUMNS, (place[0],))}
@@ -175,17 +153,8 @@ def as_key(kind: str, text: str) -> Key | None:
 
 
 def check_name(name: str, main: str) -> None:
-    """Raises if a table name is reserved, or so long that PostgreSQL would truncate it.
-
-    Args:
-        name: Name of the table of new vectors.
-        main: Name of the owner's table.
-    """
+    """Raises if the table of new vectors or of notes has a name that PostgreSQL would truncate."""
     notes = notes_of(main)
-    if name == notes:
-        raise GalleryError(
-            "New vectors cannot be named `notes`: that table stores notes. Choose another name."
-        )
     room = LONGEST - len(f"{main}{MARK}".encode())
     for table, remedy in (
         (notes, "Create a view of the table with a shorter name, and open that."),

@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from qdrant_client import QdrantClient
 
-from nobackfill.errors import ConfigError, DataError, GalleryError
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery.stores.base import Matrix, as_matrix, unit
 from nobackfill.gallery.stores.client import check_free, flag, seconds
 from nobackfill.gallery.stores.uri import Uri
@@ -76,24 +76,8 @@ def point_id(text: str) -> int | str | None:
     return uuid if uuid == text.lower() else None
 
 
-def require_id(text: str) -> int | str:
-    """Converts an id to Qdrant's type; raises if it is neither a whole number nor a UUID."""
-    id = point_id(text)
-    if id is None:
-        raise GalleryError(
-            f"The id {text} cannot be stored: Qdrant requires a whole number or a UUID."
-        )
-    return id
-
-
 def vectors_of(points: Sequence[Any], name: str, dim: int) -> Matrix:
-    """Returns one row per point; NaN for points without a vector of that name.
-
-    Args:
-        points: Points with vectors.
-        name: Name of the vector; empty for the unnamed one.
-        dim: Number of dimensions.
-    """
+    """Returns one row per point; NaN for points without a vector of that name (or unnamed)."""
     rows = [
         point.vector.get(name) if isinstance(point.vector, dict) else point.vector
         for point in points

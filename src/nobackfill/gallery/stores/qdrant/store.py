@@ -1,31 +1,24 @@
 """Galleries in Qdrant, on a server or embedded in a folder."""
 
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from qdrant_client import models
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Matrix, Rows, Store, unit
+from nobackfill.gallery.stores.base import Matrix, Rows, notes_of, unit
 from nobackfill.gallery.stores.client import (
-    ClientCalls,
     as_columns,
-    batches,
-    check_dim,
-    check_not_notes,
-    check_unit_length,
     choose_name,
     cosines_from,
-    notes_of,
     owner_collections,
 )
+from nobackfill.gallery.stores.client_store import ClientStore, Key
 from nobackfill.gallery.stores.qdrant.points import (
     length_of,
     open_client,
     point_id,
-    require_id,
     vectors_of,
     with_length,
     without_size_warning,
@@ -33,11 +26,10 @@ from nobackfill.gallery.stores.qdrant.points import (
 from nobackfill.gallery.stores.uri import Uri, check_options
 
 OPTIONS = ("collection", "vector", "api_key", "https", "prefer_grpc", "timeout")
-SAMPLE = 100  # vectors whose lengths are checked
-QUERIES = 100  # in one message
+METRICS = (models.Distance.COSINE, models.Distance.DOT, models.Distance.EUCLID)
 
 
-class QdrantStore(Store):
+class QdrantStore(ClientStore):
     """A Qdrant collection; search is exact when embedded, and uses the index on a server.
 
     Qdrant stores vectors of a cosine collection with unit length. `scan` and `get` return the
@@ -49,53 +41,44 @@ class QdrantStore(Store):
         read_only: Whether every write is refused.
     """
 
+    id_types = "a whole number or a UUID"
+
     def __init__(self, uri: Uri, *, read_only: bool = False):
         check_options(uri, *OPTIONS)
-        self._call = ClientCalls(uri, f"qdrant-client {version('qdrant-client')}")
-        self.client = self._call(open_client, uri)
-        try:
-            name = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
-            main = choose_name("collection", "collection", name, self._collections(name), uri.shown)
-            super().__init__(main, uri.shown, read_only=read_only)
-            self.exact = not uri.host
-            self.vector, self.metric = self._choose_vector(uri.options.get("vector", ""))
-            self._checked = self.metric == models.Distance.COSINE
-            self._check_cosines()
-        except BaseException:
-            self.client.close()
-            raise
+        self.exact = not uri.host
+        super().__init__(uri, "qdrant-client", read_only=read_only)
 
-    def _collections(self, name: str) -> list[str]:
-        """Returns the owner's collections, and `name` if it is an alias."""
+    def _open_client(self) -> Any:
+        return open_client(self._uri)
+
+    def _owner_collections(self, name: str) -> list[str]:
         collections = self._call(self.client.get_collections).collections
         names = owner_collections([collection.name for collection in collections])
         aliases = self._call(self.client.get_aliases).aliases
         return [*names, *(alias.alias_name for alias in aliases if alias.alias_name == name)]
 
-    def _choose_vector(self, name: str) -> tuple[str, Any]:
-        """Returns name (empty for the unnamed one) and metric of the owner's vector."""
-        vectors = self._vectors(self.main)
-        name = choose_name("vector", "vector", name, sorted(vectors), f"{self.shown} ({self.main})")
-        metric = vectors[name].distance
-        supported = (models.Distance.COSINE, models.Distance.DOT, models.Distance.EUCLID)
-        if metric not in supported or vectors[name].multivector_config is not None:
+    def _open_main(self, vector: str) -> None:
+        vectors, shown = self._vectors(self.main), f"{self.shown} ({self.main})"
+        self.vector = choose_name("vector", "vector", vector, sorted(vectors), shown)
+        chosen = vectors[self.vector]
+        self.metric = chosen.distance.value
+        if chosen.distance not in METRICS or chosen.multivector_config is not None:
             raise GalleryError(
                 f"Cannot compute cosines of one vector per item: `{self.main}` in {self.shown} has "
-                f"the metric {metric.value}, or several vectors per item."
+                f"the metric {self.metric}, or several vectors per item."
             )
-        return name, metric
 
     def _vectors(self, collection: str) -> dict[str, Any]:
         """Returns the vectors of a collection by name; the unnamed one has an empty name."""
         vectors = self._call(self.client.get_collection, collection).config.params.vectors or {}
         return vectors if isinstance(vectors, dict) else {"": vectors}
 
-    def _check_cosines(self) -> None:
-        """Raises if the scores of the owner's vectors do not give cosines."""
-        if not self._checked:
-            sample = self.scan(self.main, limit=SAMPLE)
-            check_unit_length(sample.vectors, f"the metric {self.metric.value}", self.shown)
-            self._checked = bool(sample.ids)
+    def _name(self, collection: str) -> str:
+        """Returns the name of the vector; new collections have an unnamed one."""
+        return self.vector if collection == self.main else ""
+
+    def _key(self, collection: str, id: str) -> Key | None:
+        return point_id(id)
 
     def exists(self, collection: str) -> bool:
         """See `Store`."""
@@ -109,13 +92,9 @@ class QdrantStore(Store):
         """See `Store`."""
         return int(self._vectors(collection)[self._name(collection)].size)
 
-    def _name(self, collection: str) -> str:
-        """Returns the name of the vector; new collections have an unnamed one."""
-        return self.vector if collection == self.main else ""
-
     def scan(self, collection: str, *, after: str | None = None, limit: int = 1000) -> Rows:
         """See `Store`; numbers come before UUIDs, each in ascending order."""
-        first = None if after is None else require_id(after)
+        first = None if after is None else self._require_key(collection, after)
         points, _ = self._call(
             self.client.scroll,
             collection,
@@ -126,73 +105,47 @@ class QdrantStore(Store):
         )
         return self._rows(collection, [point for point in points if point.id != first][:limit])
 
-    def get(self, collection: str, ids: Sequence[str]) -> Rows:
-        """See `Store`."""
-        dim, points = self.dim(collection), []
-        point_ids = [id for id in map(point_id, ids) if id is not None]
-        for batch in batches(point_ids, dim):
-            points += self._call(
-                self.client.retrieve,
-                collection,
-                ids=batch,
-                with_payload=True,
-                with_vectors=self._with_vectors(collection),
-            )
-        return self._rows(collection, points)
-
-    def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
-        """See `Store`."""
-        point_of = {id: point_id(id) for id in ids}
-        present = self._present(collection, [id for id in point_of.values() if id is not None])
-        return {id for id, point in point_of.items() if point in present}
-
-    def _present(self, collection: str, ids: Sequence[int | str]) -> set[int | str]:
-        """Returns those of Qdrant's ids that exist, without reading vectors."""
-        present: set[int | str] = set()
-        for batch in batches(ids, 1):
-            points = self._call(
-                self.client.retrieve, collection, ids=batch, with_payload=False, with_vectors=False
-            )
-            present |= {point.id for point in points}
-        return present
-
     def _with_vectors(self, collection: str) -> list[str] | bool:
         name = self._name(collection)
         return [name] if name else True
 
-    def _rows(self, collection: str, points: Sequence[Any]) -> Rows:
-        payloads = [point.payload or {} for point in points]
-        vectors = vectors_of(points, self._name(collection), self.dim(collection))
-        ids = [str(point.id) for point in points]
+    def _retrieve(self, collection: str, keys: Sequence[Key]) -> list[Any]:
+        parts = {"with_payload": True, "with_vectors": self._with_vectors(collection)}
+        return list(self._call(self.client.retrieve, collection, ids=keys, **parts))
+
+    def _present(self, collection: str, keys: Sequence[Key]) -> list[Key]:
+        parts = {"with_payload": False, "with_vectors": False}
+        return [
+            point.id for point in self._call(self.client.retrieve, collection, ids=keys, **parts)
+        ]
+
+    def _rows(self, collection: str, records: Sequence[Any]) -> Rows:
+        payloads = [point.payload or {} for point in records]
+        vectors = vectors_of(records, self._name(collection), self.dim(collection))
+        ids = [str(point.id) for point in records]
         if collection != self.main:
             return Rows(ids, with_length(vectors, payloads), {})
         cosine = self.metric == models.Distance.COSINE
         return Rows(ids, unit(vectors) if cosine else vectors, as_columns(payloads))
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
-        """See `Store`."""
-        if collection == self.main:
-            self._check_cosines()
-        name, ids, cosines = self._name(collection) or None, [], []
+    def _nearest(self, collection: str, query: Matrix, k: int) -> list[list[tuple[str, float]]]:
+        name, results = self._name(collection) or None, []
         euclidean = collection == self.main and self.metric == models.Distance.EUCLID
         requests = [
-            models.QueryRequest(query=row.tolist(), using=name, limit=max(k, 1))
-            for row in unit(query)
+            models.QueryRequest(query=row.tolist(), using=name, limit=max(k, 1)) for row in query
         ]
-        for first in range(0, len(requests), QUERIES):
-            batch = requests[first : first + QUERIES]
-            for result in self._call(self.client.query_batch_points, collection, requests=batch):
-                ids.append([str(point.id) for point in result.points[:k]])
-                scores = [float(point.score) for point in result.points[:k]]
-                if euclidean:
-                    scores = cosines_from([s**2 for s in scores], squared_distances=True)
-                cosines.append(scores)
-        return Found(ids, cosines)
+        for result in self._call(self.client.query_batch_points, collection, requests=requests):
+            points = result.points[:k]
+            cosines = [float(point.score) for point in points]
+            if euclidean:
+                squares = [distance**2 for distance in cosines]
+                cosines = cosines_from(squares, squared_distances=True)
+            results.append(list(zip((str(point.id) for point in points), cosines, strict=True)))
+        return results
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
-        check_not_notes(collection)
         self._create(collection, dim)
 
     def _create(self, collection: str, dim: int) -> None:
@@ -205,41 +158,23 @@ class QdrantStore(Store):
             if not self.exists(collection):  # else another process has created it
                 raise
 
-    def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
-        """See `Store`; items that the owner has removed are left out."""
-        self.check_writable(collection)
-        dim = self.dim(collection)
-        check_dim(vectors, dim, collection)
-        vector_of = dict(zip(map(require_id, ids), vectors, strict=True))
-        for batch in batches(list(vector_of), dim):
-            points = [
-                models.PointStruct(
-                    id=id, vector=vector_of[id].tolist(), payload=length_of(vector_of[id])
-                )
-                for id in self._present(self.main, batch)
-            ]
-            if points:
-                self._write(collection, points)
+    def _write(self, collection: str, vector_of: Mapping[Key, Matrix]) -> None:
+        points = [
+            models.PointStruct(id=id, vector=vector.tolist(), payload=length_of(vector))
+            for id, vector in vector_of.items()
+        ]
+        self._write_points(collection, points)
 
-    def _write(self, collection: str, points: Sequence[Any]) -> None:
+    def _write_points(self, collection: str, points: Sequence[Any]) -> None:
         with without_size_warning():
             self._call(self.client.upsert, collection, points=points, wait=True)
 
-    def remove(self, collection: str, ids: Sequence[str]) -> None:
-        """See `Store`."""
-        self.check_writable(collection)
-        self._remove(collection, [id for id in map(point_id, ids) if id is not None])
+    def _delete(self, collection: str, keys: Sequence[Key]) -> None:
+        selector = models.PointIdsList(points=list(keys))
+        self._call(self.client.delete, collection, points_selector=selector, wait=True)
 
-    def _remove(self, collection: str, points: Sequence[int | str]) -> None:
-        for batch in batches(points, 1):
-            selector = models.PointIdsList(points=list(batch))
-            self._call(self.client.delete, collection, points_selector=selector, wait=True)
-
-    def drop(self, collection: str) -> None:
-        """See `Store`."""
-        self.check_writable(collection)
-        if self.exists(collection):
-            self._call(self.client.delete_collection, collection)
+    def _drop(self, collection: str) -> None:
+        self._call(self.client.delete_collection, collection)
 
     def notes(self) -> dict[str, str]:
         """See `Store`."""
@@ -252,32 +187,28 @@ class QdrantStore(Store):
             if offset is None:
                 return notes
 
-    def note(self, key: str, text: str | None) -> None:
-        """See `Store`."""
-        self.check_may_write()
-        collection, id = notes_of(self.main), str(uuid5(NAMESPACE_URL, key))
-        if text is not None:
-            self._create(collection, 1)
-            payload = {"key": key, "text": text}
-            self._write(collection, [models.PointStruct(id=id, vector=[1.0], payload=payload)])
-        elif self.exists(collection):
-            self._remove(collection, [id])
+    def _note_key(self, key: str) -> Key:
+        return str(uuid5(NAMESPACE_URL, key))
+
+    def _write_note(self, key: str, text: str) -> None:
+        collection, payload = notes_of(self.main), {"key": key, "text": text}
+        self._create(collection, 1)
+        point = models.PointStruct(id=self._note_key(key), vector=[1.0], payload=payload)
+        self._write_points(collection, [point])
 
     def retire(self) -> None:
         """See `Store`; only named vectors can be removed."""
         self.check_may_write()
         if not self.vector:
             super().retire()
-        after = None
-        while ids := self.scan(self.main, after=after).ids:
+        for rows in self.pages(self.main):
             self._call(
                 self.client.delete_vectors,
                 self.main,
                 vectors=[self.vector],
-                points=[require_id(id) for id in ids],
+                points=[self._require_key(self.main, id) for id in rows.ids],
                 wait=True,
             )
-            after = ids[-1]
 
     def close(self) -> None:
         """See `Store`."""
