@@ -1,5 +1,7 @@
 """Switching, going back, taking back and taking away: recorded, and refused where it would hurt."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,7 @@ def test_what_was_removed_cannot_be_gone_back_to(store, new):
     switch(store, store.main, query_space="b" * 16, share=1.0)
     remove_new(store, new)
     for going in (before, rollback):
-        with pytest.raises(GalleryError, match=f"`{new}`, but it was removed"):
+        with pytest.raises(GalleryError, match=f"`{new}`: it was removed"):
             going(store)
     assert current(store).query_space == "b" * 16
 
@@ -148,4 +150,4 @@ def test_the_status_tells_what_is_where(store, new, items):
     assert (ours_.name, ours_.items, ours_.space) == (new, 150, SPACE.fingerprint)
     assert (old.share, ours_.share) == (1.0, 0.75)
     assert status.route.collection == store.main
-    assert status.summary()["collections"][1]["share"] == 0.75
+    assert asdict(status)["collections"][1]["share"] == 0.75

@@ -141,7 +141,7 @@ def test_what_was_measured_is_told_from_what_was_meant(flat, model, training, ve
         found.reason
     )
     assert found.declared is declared
-    assert found.may_ask is not (declared and verdict == "not compatible")
+    assert found.may_search is not (declared and verdict == "not compatible")
     if verdict in WORDS:
         assert found.in_words == WORDS[verdict]
     else:
@@ -244,7 +244,7 @@ def test_what_names_no_model_is_the_same_as_nothing(flat, tmp_path, items, norma
                 check_model(flat, flat.main, model, assumed)
     Vectors(items[0], items[1], space=nobody).save(tmp_path / "nobody.safetensors")
     with open_store(f"flat://{tmp_path / 'nobody.safetensors'}") as store:
-        with pytest.raises(GalleryError, match="nothing declares it"):
+        with pytest.raises(GalleryError, match="Nothing declares"):
             check_model(store, store.main, nobody)
         assert "by ndpp" in check_model(store, store.main, NEW, OLD.fingerprint)
 

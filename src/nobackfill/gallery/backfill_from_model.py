@@ -1,4 +1,4 @@
-"""New vectors that a trained model makes when they are to be written."""
+"""New vectors that a trained model computes when they are written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from nobackfill.core.config import read_sequence
-from nobackfill.errors import DataError
+from nobackfill.gallery.backfill import rows_of_ids
 from nobackfill.gallery.stores.base import Matrix
 from nobackfill.models.embed import embed
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
@@ -16,12 +16,12 @@ from nobackfill.vectors.space import Space
 
 
 class FromModel:
-    """Embeds images of a collection as a backfill asks for them.
+    """Embeds the images of a collection when a backfill requires them.
 
     Args:
-        model: The folder of a finished run.
-        data: A recipe, or a run's folder, whose [data] has the items under the gallery's ids.
-        device: What to work on.
+        model: Folder of a finished run.
+        data: Recipe or run folder whose [data] contains the items under the gallery's ids.
+        device: Device of the model.
         decoding: How image files are read.
     """
 
@@ -39,16 +39,14 @@ class FromModel:
         self.encoder, self.dim = run.encoder(device), run.dim
         lineage = Lineage() if run.maps_queries else run.lineage()
         self.space: Space | None = run.space(self.collection, lineage.parent, dim=self.dim)
-        self._row = {one: row for row, one in enumerate(self.collection.ids)}
+        self._row_of = {id: row for row, id in enumerate(self.collection.ids)}
 
     def make(self, ids: Sequence[str]) -> Matrix:
         """See `Source`."""
-        if missing := [one for one in ids if one not in self._row]:
-            raise DataError(
-                f"wanted the images of all items to be written, but {len(missing)} of {len(ids)} "
-                f"are not in the collection, the first being {missing[0]!r}. Name a collection "
-                f"that has the gallery's items under its ids."
-            )
-        rows = torch.tensor([self._row[one] for one in ids])
+        remedy = (
+            "are not in the collection. Name a collection that has the gallery's items under "
+            "their ids"
+        )
+        rows = torch.tensor(rows_of_ids(self._row_of, ids, remedy))
         vectors = embed(self.encoder, self.collection, rows).cpu().numpy()
         return np.asarray(vectors, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The guard against mixing: may this model's queries search this collection?"""
+"""The guard against mixing spaces: whether a model's queries may search a collection."""
 
 import json
 from dataclasses import dataclass
@@ -13,10 +13,6 @@ from nobackfill.vectors.space import Space, with_dim
 
 NEVER: Final = "never measured"
 TRAINED_TO_BE = "fitted or trained to be compatible, never measured"
-DO_INSTEAD = (
-    "Train or fit another model against these vectors (`nobackfill train`, `nobackfill fit`), or "
-    "embed the gallery again"
-)
 
 
 @dataclass(frozen=True)
@@ -24,10 +20,10 @@ class Standing:
     """What is known of a model's queries on a collection.
 
     Attributes:
-        verdict: Whether they were measured to find more there than the old model's, if at all;
-            "itself" where the model made the vectors, so that there is nothing to measure.
+        verdict: Result of a measurement against the old model's queries, if there is one;
+            "itself" if the model made the vectors.
         reason: How that is known.
-        declared: Whether the record of the model says so (`nobackfill evaluate --declare`).
+        declared: Whether the record of the model contains it (`nobackfill evaluate --declare`).
     """
 
     verdict: Literal["itself", "compatible", "not compatible", "undecided", "never measured"]
@@ -35,13 +31,13 @@ class Standing:
     declared: bool = False
 
     @property
-    def may_ask(self) -> bool:
+    def may_search(self) -> bool:
         """Whether the model may search at all: unless its record declares that it should not."""
         return not (self.declared and self.verdict == "not compatible")
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing is left to be measured."""
+        """Whether nothing remains to be measured."""
         return self.verdict in ("itself", "compatible")
 
     @property
@@ -58,15 +54,15 @@ class Standing:
 
 
 def check_model(store: Store, collection: str, model: Space, assumed: str | None = None) -> str:
-    """Refuses a model that has no business on a collection; returns why it may ask.
+    """Refuses a model that may not search a collection; returns why it may.
 
-    One that was fitted or trained to be compatible may ask, measured or not: whoever is to serve
-    it should see what `standing_of` says. One whose record declares that it is not is refused.
+    A model that was fitted or trained to be compatible may, measured or not: before it is served,
+    read its `standing_of`. A model that is declared not to be compatible is refused.
 
     Args:
-        store: Where it is.
-        collection: Its name.
-        model: The space of the model's query vectors.
+        store: Gallery.
+        collection: Name of the collection.
+        model: Space of the query vectors.
         assumed: See `fingerprint_of`.
     """
     standing = standing_of(store, collection, model, assumed)
@@ -75,22 +71,17 @@ def check_model(store: Store, collection: str, model: Space, assumed: str | None
 
 
 def check_standing(standing: Standing, collection: str, *, strict: bool = False) -> None:
-    """Refuses a model that was declared not to be compatible.
-
-    Args:
-        standing: What is known of it.
-        collection: What it is to search.
-        strict: Whether one in doubt is refused, too.
-    """
-    if not standing.may_ask:
+    """Refuses a model that is declared not to be compatible; if `strict`, also one in doubt."""
+    if not standing.may_search:
         raise SpaceMismatch(
-            f"wanted a model that may search `{collection}`, but this one was measured, and is not "
-            f"compatible: {standing.reason}. {DO_INSTEAD}."
+            f"This model may not search `{collection}`: it was measured, and is not compatible: "
+            f"{standing.reason}. Train or fit another model against these vectors (`nobackfill "
+            f"train`, `nobackfill fit`), or embed the gallery again."
         )
     if strict and not standing.is_sure:
         raise GalleryError(
-            f"wanted a model that was measured to be compatible with `{collection}`, but of this "
-            f"one we know: {standing.in_words} ({standing.reason}). Measure it (`nobackfill "
+            f"--strict requires a model that was measured to be compatible with `{collection}`, "
+            f"but this one is: {standing.in_words} ({standing.reason}). Measure it (`nobackfill "
             f"evaluate --declare`), or leave out --strict."
         )
 
@@ -103,14 +94,14 @@ def standing_of(
     *,
     training: Standing | None = None,
 ) -> Standing:
-    """What is known of a model on a collection; refuses one that was not made for it.
+    """Returns what is known of a model on a collection; refuses a model not made for it.
 
     Args:
-        store: Where it is.
-        collection: Its name.
-        model: The space of the model's query vectors.
+        store: Gallery.
+        collection: Name of the collection.
+        model: Space of the query vectors.
         assumed: See `fingerprint_of`.
-        training: What training the model came to, on the gallery that it was made for; see
+        training: Result of training, on the gallery for which the model was made; see
             `measured_in_training`.
     """
     gallery = fingerprint_of(store, collection, assumed)
@@ -119,15 +110,17 @@ def standing_of(
         return Standing("itself", "the model made these vectors itself")
     reasons = []
     if model.parent == gallery:
-        by = model.method or "some method"
-        reasons.append(f"the model was made compatible with them by {by}")
+        method = model.method or "some method"
+        reasons.append(f"the model was made compatible with them by {method}")
+
+    # Declared measurements come first, then those of training.
     no, yes = (
         [
-            f"it was measured on them: {one.metric} {one.value:.4f}"
-            for one in told
-            if one.fingerprint == gallery
+            f"it was measured on them: {measured.metric} {measured.value:.4f}"
+            for measured in measurements
+            if measured.fingerprint == gallery
         ]
-        for told in (model.not_compatible_with, model.compatible_with)
+        for measurements in (model.not_compatible_with, model.compatible_with)
     )
     if no or yes:
         verdict: Literal["not compatible", "compatible"] = "not compatible" if no else "compatible"
@@ -138,30 +131,26 @@ def standing_of(
         return Standing(NEVER, "; ".join(reasons))
     made_for = f", and was made compatible with {model.parent}" if model.parent else ""
     raise SpaceMismatch(
-        f"wanted a model that may search `{collection}` of {store.shown}, whose vectors are of the "
-        f"space {gallery}, but this one is of {model.fingerprint}{made_for}: its scores there mean "
+        f"This model may not search `{collection}` of {store.shown}: the vectors are of the space "
+        f"{gallery}, but the model is of {model.fingerprint}{made_for}. Its scores there mean "
         f"nothing. Train or fit a model against these vectors (`nobackfill train`, `nobackfill "
-        f"fit`), declare this one where it is measured to be compatible (`nobackfill evaluate "
+        f"fit`), declare this one if it is measured to be compatible (`nobackfill evaluate "
         f"--declare`), or search a collection that it was made for."
     )
 
 
 def measured_in_training(model: Path) -> Standing | None:
-    """What training came to on the vectors of the old model, where a run has kept it.
-
-    Args:
-        model: A run; whatever else has no such thing.
-    """
-    kept = model / "evaluation.json"
-    if not kept.is_file():
+    """Returns the result of a run on the vectors of its old model; None if there is none."""
+    path = model / "evaluation.json"
+    if not path.is_file():
         return None
     try:
-        summary = json.loads(kept.read_text(encoding="utf-8"))
-        found = run_sentence(summary).removesuffix(".")
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        sentence = run_sentence(summary).removesuffix(".")
         verdict = over_directions(summary)["verdict"]
-        return Standing(verdict, f"it was measured when it was trained: {found}")
+        return Standing(verdict, f"it was measured when it was trained: {sentence}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"wanted to know what was measured of {model}, but {kept} cannot be read: {error!r}. "
-            f"Remove it, and measure with `nobackfill evaluate --declare`."
+            f"{path} cannot be read: {error!r}. Remove it, and measure with `nobackfill evaluate "
+            f"--declare`."
         ) from error

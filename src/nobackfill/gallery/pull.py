@@ -1,4 +1,4 @@
-"""A collection out of its database into a file of vectors; can be stopped anywhere."""
+"""Copies a collection from its database into a file of vectors; safe to interrupt."""
 
 import json
 import shutil
@@ -24,45 +24,46 @@ def pull(
     page: int = PAGE,
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Writes ids, vectors and payload of a collection into one Parquet file; returns how many.
+    """Writes ids, vectors and payload of a collection into a Parquet file; returns their number.
 
-    Pages go into a folder beside it first, each whole; a second start goes on behind the last one.
+    Pages are first written into a folder next to it, each atomically; a second start continues
+    after the last one.
 
     Args:
-        store: Where the collection is; nothing is written there.
-        collection: Its name.
-        output: A `.parquet` file.
-        page: How many items at a time: all that is ever in memory.
-        progress: Told how many items are there.
+        store: Gallery; it is only read.
+        collection: Name of the collection.
+        output: Path of a `.parquet` file.
+        page: Number of items per page; only one page is in memory.
+        progress: Callback that receives the number of items so far.
     """
     if output.suffix != ".parquet":
-        raise ConfigError(f"wanted to write a .parquet file, but got {output}.")
-    parts = output.with_name(f".{output.name}.pages")
-    parts.mkdir(parents=True, exist_ok=True)
-    done = sorted(parts.glob("*.parquet"))
-    after = _last_id(done[-1]) if done else None
-    total = sum(int(pq.read_metadata(one).num_rows) for one in done)
-    while (rows := store.scan(collection, after=after, limit=page)).ids:
-        with replacing(parts / f"{len(done):08d}.parquet") as unfinished:
+        raise ConfigError(f"The output must be a .parquet file, but is {output}.")
+    folder = output.with_name(f".{output.name}.pages")
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = sorted(folder.glob("*.parquet"))
+    after = _last_id(parts[-1]) if parts else None
+    total = sum(int(pq.read_metadata(part).num_rows) for part in parts)
+    for rows in store.pages(collection, after=after, limit=page):
+        parts.append(folder / f"{len(parts):08d}.parquet")
+        with replacing(parts[-1]) as unfinished:
             pq.write_table(as_table(rows), unfinished)
-        done.append(parts / f"{len(done):08d}.parquet")
-        after, total = rows.ids[-1], total + len(rows.ids)
+        total += len(rows.ids)
         progress(total)
-    if not done:
-        raise DataError(f"wanted items in `{collection}` of {store.shown}, but it is empty.")
+    if not parts:
+        raise DataError(f"`{collection}` of {store.shown} is empty: there is nothing to pull.")
     with replacing(output) as unfinished:
-        _join(done, unfinished)
-    shutil.rmtree(parts)
+        _join(parts, unfinished)
+    shutil.rmtree(folder)
     return total
 
 
 def as_table(rows: Rows) -> pa.Table:
-    """A page as a table, as a file of vectors has it."""
+    """Converts a page to a table, in the format of a file of vectors."""
     vectors = pa.FixedSizeListArray.from_arrays(
         pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]
     )
     payload = {
-        key: pa.array([plain(one) for one in values], from_pandas=True)
+        key: pa.array([plain(value) for value in values], from_pandas=True)
         for key, values in rows.columns.items()
         if key not in ("id", "vector")
     }
@@ -70,7 +71,7 @@ def as_table(rows: Rows) -> pa.Table:
 
 
 def plain(value: Any) -> str | int | float | bool | None:
-    """A value of the payload as a table can hold it; lists and objects as JSON.
+    """Converts a value of the payload for a table; lists and objects become JSON.
 
     Example:
         >>> plain({"a": [1]}), plain("b"), plain(None)
@@ -82,19 +83,18 @@ def plain(value: Any) -> str | int | float | bool | None:
 
 
 def _last_id(path: Path) -> str:
-    """The id of the last item of a page."""
     return str(pq.read_table(path, columns=["id"]).column("id")[-1].as_py())
 
 
 def _join(parts: Sequence[Path], output: Path) -> None:
-    """One file of several, page by page; a column that one of them lacks is empty there."""
+    """Joins files page by page; a column that a file lacks is empty there."""
     schema = pa.unify_schemas(
-        [pq.read_schema(one).remove_metadata() for one in parts], promote_options="permissive"
+        [pq.read_schema(part).remove_metadata() for part in parts], promote_options="permissive"
     )
     with pq.ParquetWriter(output, schema, compression="zstd") as writer:
-        for one in parts:
-            table = pq.read_table(one)
-            lacking = [name for name in schema.names if name not in table.column_names]
-            for name in lacking:
-                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+        for part in parts:
+            table = pq.read_table(part)
+            for name in schema.names:
+                if name not in table.column_names:
+                    table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
             writer.write_table(table.select(schema.names).cast(schema))

@@ -1,6 +1,7 @@
-"""Which collection is served: one note, changed at once, and a log of every change."""
+"""Which collection is served: one note, replaced atomically, and a log of every change."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from getpass import getuser
@@ -8,6 +9,7 @@ from typing import Any
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Store
+from nobackfill.gallery.stores.client import check_exists
 
 ROUTE, LOG = "route", "log/"
 
@@ -17,22 +19,28 @@ class Route:
     """What is served.
 
     Attributes:
-        collection: Its name: the owner's, or a new one.
-        query_space: Fingerprint of the model that asks.
-        share: How much of the gallery had new vectors then.
+        collection: The owner's collection, or a new one.
+        query_space: Fingerprint of the model that makes the queries.
+        share: Share of the gallery that had new vectors at the switch.
         before: What was served before; None at first.
     """
 
     collection: str
     query_space: str | None = None
     share: float = 0.0
-    before: dict[str, Any] | None = None
+    before: "Route | None" = None
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "Route":
+        """Converts what `asdict` returned."""
+        before = values.get("before")
+        return cls(**{**values, "before": None if before is None else cls.read(before)})
 
 
 def current(store: Store) -> Route:
-    """What is served now: the owner's collection, where nobody has switched."""
+    """Returns what is served now: the owner's collection if nobody has switched."""
     text = store.notes().get(ROUTE)
-    return Route(store.main) if text is None else Route(**json.loads(text))
+    return Route(store.main) if text is None else Route.read(json.loads(text))
 
 
 def switch(
@@ -43,50 +51,44 @@ def switch(
     share: float,
     standing: str | None = None,
 ) -> Route:
-    """Serves another collection from now on. The record is one note: whole, or not there.
+    """Serves another collection from now on; the record is one note, written atomically.
 
-    What is to be served is taken as it is: whether it holds every item (`check_share`), and whether
-    the model that asks was measured on it (`check_standing`), is for the caller to look at first.
-    Where the same model asked the same collection already, going back leads to what was before.
+    The caller checks first whether the collection has every item (`check_share`) and whether the
+    model was measured on it (`check_standing`). If the same model searched the same collection
+    already, a rollback leads to what was served before.
 
     Args:
-        store: Where the gallery is.
-        collection: To be served.
-        query_space: Fingerprint of the model that asks.
-        share: How much of the gallery has new vectors.
+        store: Gallery.
+        collection: Collection to serve.
+        query_space: Fingerprint of the model that makes the queries.
+        share: Share of the gallery that has new vectors.
         standing: What is known of the model on the collection, for the log.
     """
-    if not store.exists(collection):
-        raise GalleryError(
-            f"wanted to serve `{collection}`, but {store.shown} has no such collection. Backfill "
-            f"it first."
-        )
+    check_exists(store, collection, "serve")
     now = current(store)
     again = (now.collection, now.query_space) == (collection, query_space)
-    route = Route(collection, query_space, share, before=now.before if again else asdict(now))
+    route = Route(collection, query_space, share, before=now.before if again else now)
     store.note(ROUTE, json.dumps(asdict(route)))
-    told = {"collection": collection, "query_space": query_space, "share": share}
-    log(store, "switch", **told, standing=standing)
+    entry = {"collection": collection, "query_space": query_space, "share": share}
+    log(store, "switch", **entry, standing=standing)
     return route
 
 
 def before(store: Store) -> Route:
-    """What was served before the last switch."""
+    """Returns what was served before the last switch."""
     now = current(store)
     if now.before is None:
-        switched = any(one["action"] == "switch" for one in entries(store))
-        why = "every switch of it was taken back" if switched else "it was never switched"
+        switched = any(entry["action"] == "switch" for entry in entries(store))
+        reason = "every switch of it was taken back" if switched else "it was never switched"
         raise GalleryError(
-            f"wanted to go back in {store.shown}, but {why}: `{now.collection}` is served, as at "
-            f"first."
+            f"Cannot go back in {store.shown}: {reason}: `{now.collection}` is served, as at first."
         )
-    route = Route(**now.before)
-    if not store.exists(route.collection):
+    if not store.exists(now.before.collection):
         raise GalleryError(
-            f"wanted to go back to `{route.collection}`, but it was removed. Serve another by "
-            f"`nobackfill gallery switch`."
+            f"Cannot go back to `{now.before.collection}`: it was removed. Serve another "
+            f"collection with `nobackfill gallery switch`."
         )
-    return route
+    return now.before
 
 
 def rollback(store: Store) -> Route:
@@ -97,21 +99,22 @@ def rollback(store: Store) -> Route:
     return route
 
 
-def log(store: Store, action: str, **told: Any) -> None:
-    """Writes down who did what, and when; entries are never changed."""
+def log(store: Store, action: str, **details: Any) -> None:
+    """Records who did what and when; entries are never changed."""
     now = datetime.now(UTC)
-    entry = {"time": now.isoformat(timespec="milliseconds"), "by": who(), "action": action, **told}
+    time = now.isoformat(timespec="milliseconds")
+    entry = {"time": time, "by": user_name(), "action": action, **details}
     store.note(f"{LOG}{now.timestamp():017.6f}", json.dumps(entry))
 
 
 def entries(store: Store) -> list[dict[str, Any]]:
-    """What was done, the earliest first."""
+    """Returns the log, earliest entry first."""
     notes = store.notes()
     return [json.loads(notes[key]) for key in sorted(notes) if key.startswith(LOG)]
 
 
-def who() -> str:
-    """The name of the user, as far as the system knows."""
+def user_name() -> str:
+    """Returns the name of the user if the system knows it."""
     try:
         return getuser()
     except (KeyError, OSError):

@@ -1,69 +1,48 @@
-"""What a gallery holds, what made it, what is served, and how far a backfill is."""
+"""What a gallery contains, which model made it, what is served, and how far a backfill is."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.provenance import SPACE, declared
 from nobackfill.gallery.routing import Route, current
 from nobackfill.gallery.stores.base import MARK, Store
+from nobackfill.gallery.stores.client import split
 
-SPACE = "space/"
-PAGE = 10_000  # ids that are asked for in one go
+PAGE = 10_000  # ids that are looked up at once
 
 
 @dataclass(frozen=True)
 class Held:
-    """One collection.
-
-    Attributes:
-        name: Of it.
-        items: How many.
-        dim: Of its vectors.
-        space: Fingerprint of what made them; None where nothing declares it.
-        share: How much of the owner's collection it covers.
-        index: By what its vectors are found; None where every one is looked at.
-    """
+    """A collection."""
 
     name: str
-    items: int
-    dim: int
-    space: str | None
-    share: float
-    index: str | None
+    items: int  # number of items
+    dim: int  # number of dimensions of its vectors
+    space: str | None  # fingerprint of its model; None where nothing declares it
+    share: float  # share of the owner's collection that it covers
+    index: str | None  # kind of its index; None for exact search
 
 
 @dataclass(frozen=True)
 class Status:
-    """All of it.
+    """A gallery."""
 
-    Attributes:
-        where: The gallery, without credentials.
-        collections: The owner's first.
-        route: What is served.
-    """
-
-    where: str
-    collections: tuple[Held, ...]
-    route: Route
-
-    def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
-        return asdict(self)
+    where: str  # URI without credentials
+    collections: tuple[Held, ...]  # the owner's first
+    route: Route  # what is served
 
 
 def status_of(store: Store) -> Status:
-    """Looks at everything; nothing is written."""
-    written = [
-        key.removeprefix(SPACE) for key in sorted(store.notes()) if key.startswith(f"{SPACE}")
-    ]
+    """Returns the state of a gallery; writes nothing."""
+    keys = (key for key in sorted(store.notes()) if key.startswith(SPACE))
+    written = [key.removeprefix(SPACE) for key in keys]
     names = [store.main, *(name for name in written if MARK in name and store.exists(name))]
     return Status(store.shown, tuple(held(store, name) for name in names), current(store))
 
 
 def held(store: Store, name: str) -> Held:
-    """One collection."""
+    """Returns the state of a collection."""
     space, index = declared(store, name), store.index_of(name)
     return Held(
         name,
@@ -76,38 +55,29 @@ def held(store: Store, name: str) -> Held:
 
 
 def check_items(store: Store, ids: Sequence[str]) -> int:
-    """How many of some items the owner has; raises where none is known."""
-    known = sum(
-        len(store.contained(store.main, ids[first : first + PAGE]))
-        for first in range(0, len(ids), PAGE)
-    )
+    """Returns how many of these items the owner has; raises if there are none."""
+    known = sum(len(store.contained(store.main, page)) for page in split(ids, PAGE))
     if known == 0:
         raise GalleryError(
-            f"wanted a plan for the gallery in {store.shown}, but it has none of the {len(ids):,} "
-            f"items of the files. Check that they name their items alike."
+            f"The gallery in {store.shown} has none of the {len(ids):,} items of the files. Check "
+            f"that they use the same ids."
         )
     return known
 
 
 def share_of(store: Store, collection: str) -> float:
-    """How much of the owner's collection another one covers."""
+    """Returns the share of the owner's collection that another collection covers."""
     return store.count(collection) / max(store.count(store.main), 1)
 
 
 def check_share(store: Store, collection: str, *, strict: bool = False) -> float:
-    """Returns how much of the gallery a collection covers; refuses a part of it, if `strict`.
-
-    Args:
-        store: Where the gallery is.
-        collection: To be served.
-        strict: Whether it must be all.
-    """
+    """Returns the share of the gallery that a collection covers; if `strict`, it must be all."""
     if collection == store.main or not store.exists(collection):
         return 1.0 if collection == store.main else 0.0
     share = share_of(store, collection)
     if share < 1 and strict:
         raise GalleryError(
-            f"wanted to serve a collection that holds every item, but `{collection}` has "
+            f"--strict requires a collection of every item, but `{collection}` has "
             f"{store.count(collection):,} of {store.count(store.main):,} ({in_percent(share)}): "
             f"the others would no longer be found. Finish the backfill first (`nobackfill gallery "
             f"backfill` with a plan of every item, without --share), or leave out --strict if "
@@ -117,7 +87,7 @@ def check_share(store: Store, collection: str, *, strict: bool = False) -> float
 
 
 def in_percent(share: float) -> str:
-    """A share for people, rounded down: 100 % is said of all only.
+    """Formats a share, rounded down, so that only a full one is 100 %.
 
     Example:
         >>> in_percent(0.225), in_percent(0.9999), in_percent(1.0)

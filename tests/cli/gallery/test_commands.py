@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from nobackfill.cli.gallery import output as show_gallery
 from nobackfill.cli.main import app
-from nobackfill.gallery.planning.plan import load_plan
+from nobackfill.gallery.planning.plan_file import load_plan
 from nobackfill.gallery.stores import open_store
 from nobackfill.vectors import Vectors, load_vectors
 from nobackfill.vectors.space import CompatibleWith, Space
@@ -115,10 +115,10 @@ def test_people_can_read_it(place, uri):
     assert "undeclared" in status
     assert NEW.fingerprint in status
     assert "Served: stored." in status
-    assert "stored__nobackfill_new: no index, each vector is looked at." in status
+    assert "stored__nobackfill_new: no index, every vector is compared." in status
     indexed = run("index", uri)
     assert indexed.exit_code == 0
-    assert "Nothing has to be built: each of the 60 vectors" in indexed.stdout
+    assert "There is no index to build: each of the 60 vectors" in indexed.stdout
     assert "may search `stored`" in run("check", uri, "--model", new, "--assume-space", old).stdout
     assert "queries: of the first 10" in (
         run("shadow", uri, "--old-queries", old, "--queries", new, "--assume-space", old).stdout
@@ -158,7 +158,8 @@ MEASURED = CompatibleWith(OLD.fingerprint, "mAP", 0.5)
             NEW,
             0,
             "may search `stored` (fitted or trained to be compatible, never measured): the model "
-            "was made compatible with them by ndpp. `nobackfill evaluate --declare` measures it.",
+            "was made compatible with them by ndpp. Measure it with `nobackfill evaluate "
+            "--declare`.",
         ),
         (
             NEW.with_measured(MEASURED, compatible=False),
@@ -239,7 +240,7 @@ def test_a_switch_says_how_much_is_served_and_a_strict_one_refuses_a_part(place,
         assert "--strict if your service searches `stored` as well (MixedGallery)" in message
     assert told("status", uri)["route"]["collection"] == "stored"
     served = (
-        f"stored__nobackfill_new, asked by {NEW.fingerprint}. It holds 20.0 % of the items: "
+        f"stored__nobackfill_new, queried by {NEW.fingerprint}. It has 20.0 % of the items: "
         f"search `stored` too (MixedGallery).\n"
     )
     assert run(*switch, "--dry-run").stdout == f"Would be served: {served}"
@@ -247,7 +248,7 @@ def test_a_switch_says_how_much_is_served_and_a_strict_one_refuses_a_part(place,
     assert run("status", uri).stdout.endswith(f"Served: {served}")
     assert "20.0 %" in run("status", uri).stdout.splitlines()[2]
     backfilled(place, uri, 1.0)
-    all_of_it = f"stored__nobackfill_new, asked by {NEW.fingerprint}. It holds 100.0 % of the "
+    all_of_it = f"stored__nobackfill_new, queried by {NEW.fingerprint}. It has 100.0 % of the "
     assert run("status", uri).stdout.endswith(f"Served: {all_of_it}items.\n")
     assert run(*switch).stdout == f"Served from now on: {all_of_it}items.\n"
 
@@ -259,15 +260,15 @@ def test_going_back_says_where_one_more_step_would_lead(place, uri):
     told("switch", uri, *model, "--name", "new")
     told("switch", uri, *model, "--name", "new")  # nothing new
     first = (
-        f"stored, asked by {NEW.fingerprint}. It holds 100.0 % of the items.\n"
+        f"stored, queried by {NEW.fingerprint}. It has 100.0 % of the items.\n"
         f"Another rollback would serve stored.\n"
     )
     assert run("rollback", uri, "--dry-run").stdout == f"Would be served: {first}"
     assert run("rollback", uri).stdout == f"Served from now on: {first}"
     assert told("clean", uri)["removed"] == 60
     assert run("rollback", uri).stdout == (
-        "Served from now on: stored. It holds 100.0 % of the items.\n"
-        "That is what was served at first: there is nothing further to go back to.\n"
+        "Served from now on: stored. It has 100.0 % of the items.\n"
+        "This was served at first: there is nothing further to go back to.\n"
     )
     assert "every switch of it was taken back: `stored` is served" in refused("rollback", uri)
 
@@ -339,7 +340,7 @@ def test_a_plan_of_other_items_is_noticed(place, uri):
 def test_a_plan_of_another_models_vectors_than_the_gallerys_says_so(place, uri):
     old, new, plan = (place / f"{name}.parquet" for name in ("old", "new", "plan"))
     files = ("--old", old, "--new", new, "-o", plan)
-    says = "vectors that the gallery does not hold"
+    says = "vectors that the gallery does not contain"
     assert not any(says in note for note in told("plan", uri, *files)["notes"])
     assert not any(says in note for note in told("plan", f"flat://{old}", *files)["notes"])
     assert any(says in note for note in told("plan", f"flat://{new}", *files)["notes"])
@@ -438,7 +439,7 @@ def test_a_log_breaks_no_name(monkeypatch, capsys):
 
 
 def test_a_log_without_entries_says_so(monkeypatch, capsys):
-    assert printed_log(monkeypatch, capsys, [], 80) == ["Nothing has been done so far."]
+    assert printed_log(monkeypatch, capsys, [], 80) == ["The log is empty."]
 
 
 @pytest.mark.parametrize("verb", ["status", "pull", "check", "search", "plan", "backfill", "index",

@@ -20,7 +20,9 @@ def test_of_an_order_that_surely_pays_there_is_nothing_to_say():
 
 def test_intervals_want_enough_classes():
     (note,) = notes(classes=FEWEST_GROUPS - 1)
-    assert note.startswith(f"no intervals: they need queries of at least {FEWEST_GROUPS} classes")
+    assert note.startswith(
+        f"no intervals: they require queries of at least {FEWEST_GROUPS} classes"
+    )
 
 
 @pytest.mark.parametrize("low", [0.0, -0.1, float("nan")])

@@ -13,7 +13,7 @@ import pytest
 
 from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.planning.curve import Curve
-from nobackfill.gallery.planning.plan import BackfillPlan
+from nobackfill.gallery.planning.plan_file import BackfillPlan
 from nobackfill.gallery.provenance import declared
 from nobackfill.gallery.stores import STORES, open_store
 from nobackfill.gallery.stores.base import ours

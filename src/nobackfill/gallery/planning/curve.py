@@ -1,4 +1,4 @@
-"""What each share of a gallery brings when it is embedded again: curves, with how sure they are."""
+"""Curves: the gain of each share of a gallery that is embedded again, with intervals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, expanded_tail, paired_interval
 
-GOAL = 0.9  # of what a full backfill gains
-WORTH = 0.1  # of the gain: what must still be to come, to go on
+GOAL = 0.9  # share of the gain of a full backfill
+WORTH = 0.1  # share of the gain that must still be missing to continue
 SAMPLES = 2000
 
 
@@ -20,14 +20,14 @@ class Curve:
     """The mean average precision over shares of the gallery, in one order.
 
     Attributes:
-        shares: Of the gallery, embedded again.
-        values: The mAP at each.
-        gains: The same less that at share 0, query by query.
-        over_random: The same less that of a random order; none for the random order itself.
-        ahead: The mean of these over all shares: the area between the two curves.
-        reached: The share at which nine tenths of the gain of a full backfill are reached; None
-            where that gains nothing.
-        fewer: By how much of the gallery that is earlier than in a random order.
+        shares: Shares of the gallery that are embedded again.
+        values: mAP at each share.
+        gains: Differences to share 0, query by query.
+        over_random: Differences to a random order; empty for the random order itself.
+        ahead: Mean of these over all shares: the area between the two curves.
+        reached: Share at which nine tenths of the gain of a full backfill are reached; None if
+            that gains nothing.
+        fewer: Share of the gallery by which that is earlier than in a random order.
     """
 
     shares: Sequence[float]
@@ -39,28 +39,29 @@ class Curve:
     fewer: Interval | None = None
 
     def summary(self) -> dict[str, Any]:
-        """As it goes into JSON."""
+        """Returns the curve for JSON."""
         return {
             "shares": list(self.shares),
             "values": list(self.values),
-            "gains": [one.summary() for one in self.gains],
-            "over_random": [one.summary() for one in self.over_random],
+            "gains": [gain.summary() for gain in self.gains],
+            "over_random": [gain.summary() for gain in self.over_random],
             "ahead": self.ahead.summary() if self.ahead else None,
             "reached": self.reached,
             "fewer": self.fewer.summary() if self.fewer else None,
         }
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> "Curve":
-        """What `summary` wrote."""
+    def from_summary(cls, summary: Mapping[str, Any]) -> "Curve":
+        """Reads what `summary` returned."""
+        ahead, fewer = summary["ahead"], summary["fewer"]
         return cls(
-            tuple(told["shares"]),
-            tuple(told["values"]),
-            tuple(_interval(one) for one in told["gains"]),
-            tuple(_interval(one) for one in told["over_random"]),
-            _interval(told["ahead"]) if told["ahead"] else None,
-            told["reached"],
-            _interval(told["fewer"]) if told["fewer"] else None,
+            tuple(summary["shares"]),
+            tuple(summary["values"]),
+            tuple(_interval(gain) for gain in summary["gains"]),
+            tuple(_interval(gain) for gain in summary["over_random"]),
+            _interval(ahead) if ahead else None,
+            summary["reached"],
+            _interval(fewer) if fewer else None,
         )
 
 
@@ -72,15 +73,14 @@ def curve_of(
     *,
     seed: int,
 ) -> Curve:
-    """The curve of one order, compared query by query with a random one.
+    """Returns the curve of one order, compared with a random one query by query.
 
     Args:
-        precision: The average precision of each query at each share; NaN where it has nothing to
-            find.
-        by_chance: The same in a random order, over several seeds on average; None for itself.
-        shares: From 0 to 1.
-        groups: The class of each query.
-        seed: Of the drawing that intervals come from.
+        precision: Average precision of each query at each share; NaN if nothing is relevant.
+        by_chance: The same in random orders, their mean; None for the random order itself.
+        shares: Shares from 0 to 1.
+        groups: Class of each query.
+        seed: Random seed of the intervals.
     """
     values = np.nanmean(precision, axis=1)
     share = float(reached(np.asarray(shares), values[None])[0])
@@ -105,7 +105,7 @@ def curve_of(
 def reached(
     shares: Float[np.ndarray, " share"], values: Float[np.ndarray, "curve share"]
 ) -> Float[np.ndarray, " curve"]:
-    r"""The first share at which a curve has nine tenths of its gain, between points by a line.
+    r"""Returns the first share at which a curve has nine tenths of its gain, interpolated.
 
     .. math::
         \min \{ s : f(s) \ge f(0) + 0.9\, (f(1) - f(0)) \}
@@ -133,28 +133,31 @@ def fewer_items(
     *,
     seed: int,
 ) -> Interval | None:
-    """How much earlier one order has nine tenths of the gain than another, by drawing classes.
+    """Returns how much earlier one order reaches its goal than another, by a bootstrap of classes.
 
-    None where a full backfill gains nothing; without ends where it does so in too many drawings.
+    None if a full backfill gains nothing; ends are NaN if it does so in too many samples.
     """
+    # Sum the precision of each class at each share.
     counted = ~np.isnan(precision[0])
     _, group = np.unique(groups[counted], return_inverse=True)
     number = int(group.max()) + 1
     sizes = np.bincount(group).astype(np.float64)
     points = np.asarray(shares)
     sums = [
-        np.stack([np.bincount(group, weights=row[counted]) for row in one], axis=1)
-        for one in (precision, by_chance)
+        np.stack([np.bincount(group, weights=row[counted]) for row in values], axis=1)
+        for values in (precision, by_chance)
     ]
-    here, chance = (reached(points, (one.sum(axis=0) / sizes.sum())[None])[0] for one in sums)
+    here, chance = (reached(points, (total.sum(axis=0) / sizes.sum())[None])[0] for total in sums)
     if np.isnan(here) or np.isnan(chance):
         return None
+
+    # Draw classes again and again.
     low = high = float("nan")
     if number >= FEWEST_GROUPS:
         generator = np.random.default_rng(seed)
         weights = generator.multinomial(number, np.full(number, 1 / number), size=SAMPLES)
         total = (weights @ sizes)[:, None]
-        drawn = [reached(points, (weights @ one) / total) for one in sums]
+        drawn = [reached(points, (weights @ values) / total) for values in sums]
         difference = drawn[1] - drawn[0]
         tail = expanded_tail(0.025, number)
         if np.isfinite(difference).mean() > 0.95:
@@ -165,19 +168,14 @@ def fewer_items(
 def area_under(
     values: Float[np.ndarray, "share query"], shares: Sequence[float]
 ) -> Float[np.ndarray, " query"]:
-    """The mean of each query's values over all shares, between points by lines.
-
-    Example:
-        >>> area_under(np.array([[0.0], [1.0], [1.0]]), [0.0, 0.5, 1.0])
-        array([0.75])
-    """
+    """Returns the area under each query's values over all shares, interpolated."""
     width = np.diff(np.asarray(shares))
     area: NDArray[np.float64] = width @ (values[1:] + values[:-1]) / 2
     return area
 
 
 def stop_at(shares: Sequence[float], values: Sequence[float]) -> float:
-    r"""The smallest share after which hardly anything is to come.
+    r"""Returns the smallest share after which hardly any gain is missing.
 
     .. math::
         \min \{ s : \max_{s' \ge s} f(s') - f(s) \le 0.1\, (\max f - f(0)) \}
@@ -186,9 +184,9 @@ def stop_at(shares: Sequence[float], values: Sequence[float]) -> float:
         >>> stop_at([0.0, 0.5, 1.0], [0.2, 0.59, 0.6]), stop_at([0.0, 0.5, 1.0], [0.2, 0.5, 0.6])
         (0.5, 1.0)
     """
-    found = np.asarray(values)
-    to_come = np.maximum.accumulate(found[::-1])[::-1] - found
-    enough = to_come <= WORTH * (found.max() - found[0])
+    points = np.asarray(values)
+    missing = np.maximum.accumulate(points[::-1])[::-1] - points
+    enough = missing <= WORTH * (points.max() - points[0])
     return float(shares[int(enough.argmax())])
 
 
@@ -199,27 +197,27 @@ def crossed(
     *,
     seed: int,
 ) -> tuple[Float[np.ndarray, "share query"], str, bool]:
-    """The best of several orders, for each half of the classes as the other half says.
+    """Returns the best of several orders, chosen for each half of the classes by the other half.
 
-    So no query is asked about an order that it had a say in.
+    No query is then measured in an order that it helped to choose.
 
     Returns:
-        The average precision of each query, the name of the order that is best over all queries,
-        and whether both halves say the same.
+        Average precision of each query, name of the order that is best over all queries, and
+        whether both halves choose the same.
     """
     known = np.unique(groups)
     half = np.random.default_rng(seed).permutation(known)[: len(known) // 2]
     is_first = np.isin(groups, half)
-    areas = {name: area_under(one, shares) for name, one in candidates.items()}
+    areas = {name: area_under(values, shares) for name, values in candidates.items()}
 
-    def best(asked: NDArray[np.bool_]) -> str:
-        return max(areas, key=lambda name: float(np.nansum(areas[name][asked])))
+    def best(mask: NDArray[np.bool_]) -> str:
+        return max(areas, key=lambda name: float(np.nansum(areas[name][mask])))
 
     by_first, by_second = best(is_first), best(~is_first)
-    found = np.where(is_first, candidates[by_second], candidates[by_first])
-    return found, best(np.ones_like(is_first)), by_first == by_second
+    precision = np.where(is_first, candidates[by_second], candidates[by_first])
+    return precision, best(np.ones_like(is_first)), by_first == by_second
 
 
-def _interval(told: Mapping[str, Any]) -> Interval:
-    ends = [float("nan") if told[end] is None else told[end] for end in ("low", "high")]
-    return Interval(told["mean"], ends[0], ends[1], told["confidence"], told["groups"])
+def _interval(summary: Mapping[str, Any]) -> Interval:
+    low, high = (float("nan") if summary[end] is None else summary[end] for end in ("low", "high"))
+    return Interval(summary["mean"], low, high, summary["confidence"], summary["groups"])

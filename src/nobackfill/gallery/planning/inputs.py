@@ -1,4 +1,4 @@
-"""Who asks, who is searched, and what is known of every gallery item: from two files of vectors."""
+"""Queries, gallery and what is known of every gallery item, from two files of vectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,56 +27,49 @@ from nobackfill.vectors.ids import is_in
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is known of every gallery item of the old file.
-
-    Attributes:
-        ids: Of all.
-        measured: Where those stand that are searched.
-        old: Margins by old vectors.
-        new: Margins by new vectors; NaN where there is none.
-        uncertainty: By old vectors.
-        traffic: If told.
-        alone: How many have a class of their own.
-    """
+    """All gallery items of the old file."""
 
     ids: NDArray[Any]
-    measured: Int[Tensor, " gallery"]
-    old: Float[Tensor, " items"]
-    new: Float[Tensor, " items"]
-    uncertainty: Float[Tensor, " items"]
+    measured: Int[Tensor, " gallery"]  # positions of the items that are searched
+    old: Float[Tensor, " items"]  # margins by old vectors
+    new: Float[Tensor, " items"]  # margins by new vectors; NaN where there are none
+    uncertainty: Float[Tensor, " items"]  # by old vectors
     traffic: Float[Tensor, " items"] | None
-    alone: int
+    alone: int  # number of items with a class of their own
 
     @classmethod
     def of(
         cls, old: Vectors, new: Vectors, search: SearchPlan, *, traffic: str | None, device: str
     ) -> "Items":
-        """Looks at them; all classes are those of the old file, where it has any."""
+        """Measures the items; classes are those of the old file if it has any."""
+        # Find all items, and those that are searched among them.
         ids = search.gallery_ids
         if old.labels is not None:
             gallery = roles_of((old, new), leave_one_out=False)[1]
             ids = gallery[is_in(gallery, old.ids)]
-        told = columns_of((old, new), ids)
-        classes = torch.from_numpy(np.unique(told["label"], return_inverse=True)[1]).to(device)
-        place = {one: row for row, one in enumerate(ids.tolist())}
-        measured = torch.tensor([place[one] for one in search.gallery_ids.tolist()], device=device)
+        columns = columns_of((old, new), ids)
+        classes = torch.from_numpy(np.unique(columns["label"], return_inverse=True)[1]).to(device)
+        place = {id: row for row, id in enumerate(ids.tolist())}
+        measured = torch.tensor([place[id] for id in search.gallery_ids.tolist()], device=device)
+
+        # Compute their margins.
         vectors = rows_of(old, ids).to(device)
         by_old = margin(vectors, classes)
         by_new = torch.full_like(by_old, torch.nan)
-        known = rows_of(new, search.gallery_ids).to(device)
-        by_new[measured] = margin(known, classes[measured]).to(by_new.dtype)
+        new_vectors = rows_of(new, search.gallery_ids).to(device)
+        by_new[measured] = margin(new_vectors, classes[measured]).to(by_new.dtype)
         return cls(
             ids,
             measured,
             by_old,
             by_new,
             uncertainty(vectors, classes),
-            None if traffic is None else traffic_of(told, traffic).to(device, by_old.dtype),
+            None if traffic is None else traffic_of(columns, traffic).to(device, by_old.dtype),
             int((classes.bincount() == 1).sum()),
         )
 
     def scores(self) -> dict[str, Float[Tensor, " items"]]:
-        """Of each order but the random one: three by old vectors, one by new ones, and RACT's."""
+        """Scores of each order but the random one: by old vectors, by new ones, and RACT's."""
         return {
             "clear": expected_gain(self.old, lean=CLEAR_FIRST, traffic=self.traffic),
             "unclear": expected_gain(self.old, lean=UNCLEAR_FIRST, traffic=self.traffic),
@@ -86,7 +79,7 @@ class Items:
         }
 
     def notes(self, traffic: str | None) -> list[str]:
-        """What a reader should know of them."""
+        """Remarks on the items of a plan."""
         notes = []
         if len(self.measured) < len(self.ids):
             notes.append(
@@ -95,30 +88,29 @@ class Items:
             )
         if self.alone:
             notes.append(
-                f"{self.alone:,} items are alone in their class: nothing tells whether they lie "
-                f"well, and they count as clear"
+                f"{self.alone:,} items are alone in their class and count as clear, as nothing can "
+                f"be measured on them"
             )
         if traffic is not None:
             notes.append(
-                f"`{traffic}` weighs the order, but not the curves: every query counts alike there"
+                f"`{traffic}` weighs the order, but not the curves: there every query counts alike"
             )
         return notes
 
 
 def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vectors:
-    """The same vectors, with the groups of a column as labels; raises where nothing tells them."""
+    """Returns the same vectors with a column of groups as labels; raises if there are none."""
     if group is None:
-        if all(one.labels is None for one in files):
+        if all(each.labels is None for each in files):
             raise DataError(
-                "wanted to know what belongs together, but neither file has a column `label`. Add "
-                "it, or name a column that tells groups, such as products or albums (`--group`)."
+                "Neither file has a column `label` of classes. Add it, or name a column of groups, "
+                "such as products or albums (`--group`)."
             )
         return file
-    if not any(group in one.columns for one in files):
-        known = sorted({name for one in files for name in one.columns})
+    if not any(group in each.columns for each in files):
+        known = sorted({name for each in files for name in each.columns})
         raise DataError(
-            f"wanted a column `{group}` that says what belongs together, but the files have "
-            f"{', '.join(known) or 'no columns'}."
+            f"No column `{group}` of groups: the files have {', '.join(known) or 'no columns'}."
         )
     return Vectors(
         file.ids,
@@ -131,14 +123,14 @@ def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vecto
 
 
 def search_of(
-    old: Vectors, new: Vectors, asks: Vectors, *, intersect: bool, queries: int
+    old: Vectors, new: Vectors, query_file: Vectors, *, intersect: bool, queries: int
 ) -> tuple[SearchPlan, list[str]]:
-    """Who asks and who is searched, and what a reader should know of it."""
-    search = plan_upgrade(old, asks, new, intersect=intersect)
+    """Returns which queries search which gallery, and remarks."""
+    search = plan_upgrade(old, query_file, new, intersect=intersect)
     if not search.new_has_gallery or not is_in(search.query_ids, new.ids).all():
         raise DataError(
-            "wanted new vectors of queries and of gallery items, at least of some, but the new "
-            "file lacks them. Embed a sample of the gallery with the new model."
+            "The new file must have vectors of queries and of gallery items, at least of some, but "
+            "it lacks them. Embed a sample of the gallery with the new model."
         )
     number, notes = len(search.query_ids), list(search.notes)
     if number <= queries:
@@ -151,23 +143,23 @@ def search_of(
         query_labels=search.query_labels[torch.from_numpy(rows)],
         ignored=None if search.ignored is None else [search.ignored[row] for row in rows.tolist()],
     )
-    return fewer, [*notes, f"of {number:,} queries {queries:,} asked, evenly chosen"]
+    return fewer, [*notes, f"measured with {queries:,} of {number:,} queries, evenly chosen"]
 
 
-def traffic_of(told: Mapping[str, NDArray[Any]], name: str) -> Float[Tensor, " items"]:
-    """How often each item is asked for."""
-    if name not in told:
+def traffic_of(columns: Mapping[str, NDArray[Any]], name: str) -> Float[Tensor, " items"]:
+    """Returns the traffic of each item; raises if it is missing or negative."""
+    if name not in columns:
         raise DataError(
-            f"wanted a column `{name}` with the traffic of each gallery item, but no file that has "
-            f"all of them has it. They have {', '.join(sorted(told)) or 'none'}."
+            f"No file with all gallery items has a column `{name}` of traffic. They have "
+            f"{', '.join(sorted(columns)) or 'none'}."
         )
-    values = told[name]
+    values = columns[name]
     if values.dtype.kind not in "if":
-        raise DataError(f"wanted numbers in the column `{name}`, but it holds {values.dtype}.")
+        raise DataError(f"The column `{name}` must have numbers, but it has {values.dtype}.")
     traffic = torch.from_numpy(values.astype(np.float64))
     if not traffic.isfinite().all() or traffic.min() < 0 or traffic.max() == 0:
         raise DataError(
-            f"wanted traffic of 0 or more in the column `{name}`, and some above 0, but it goes "
-            f"from {traffic.min().item():g} to {traffic.max().item():g}. Fill in what is missing."
+            f"Traffic in the column `{name}` must be 0 or more, and above 0 for some items, but it "
+            f"is from {traffic.min().item():g} to {traffic.max().item():g}. Fill in the rest."
         )
     return traffic

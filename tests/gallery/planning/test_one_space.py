@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import SpaceMismatch
-from nobackfill.gallery.planning.notes_plan_space import (
-    judged,
-    says_one_space,
+from nobackfill.gallery.planning.one_space import (
+    decide_space,
+    declares_one_space,
     stored_notes,
     why_not_one,
 )
@@ -47,8 +47,8 @@ def file(space, dim=DIM, **told):
 )
 def test_one_space_is_what_is_declared_so(old, new, one):
     old, new = file(old), file(new)
-    assert says_one_space(old, new) is one
-    found, notes = judged(old, new, told=None, asked_apart=False)
+    assert declares_one_space(old, new) is one
+    found, notes = decide_space(old, new, compatible=None, mapped=False)
     assert found is one
     assert len(notes) == (0 if one else 2)  # how scores are compared, and what is not known
 
@@ -56,24 +56,24 @@ def test_one_space_is_what_is_declared_so(old, new, one):
 def test_vectors_of_more_dimensions_are_not_of_the_old_space():
     longer = Space(dim=DIM + 2, weights="new", parent=OLD.fingerprint)
     new = file(longer, DIM + 2, compatible_dim=DIM)
-    assert not says_one_space(file(OLD), new)
+    assert not declares_one_space(file(OLD), new)
     assert why_not_one(file(OLD), new) == (
         "of the 6 dimensions of new vectors the first 4 were made for the old space: with these "
-        "new queries asked the old gallery"
+        "new queries searched the old gallery"
     )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (None, CHILD, "as the old ones do not say what made them (no space.json)"),
-        (OLD, None, "as the new ones do not say what made them"),
-        (None, None, "as the old and the new ones do not say what made them"),
-        (Space(dim=DIM), CHILD, "tells neither `weights` nor `preprocessing` and any of 4"),
+        (None, CHILD, "as the old ones do not declare their model (no space.json)"),
+        (OLD, None, "as the new ones do not declare their model"),
+        (None, None, "as the old and the new ones do not declare their model"),
+        (Space(dim=DIM), CHILD, "contains neither `weights` nor `preprocessing`, so any of 4"),
         (
             OLD,
             MEASURED,
-            "were measured on the old gallery (mAP 0.4217) and may ask it, but nothing",
+            "were measured on the old gallery (mAP 0.4217) and may search it, but nothing",
         ),
         (OLD, Space(dim=DIM, weights="new", method="janus"), "the method janus maps its queries"),
         (OLD, Space(dim=DIM, weights="new", method="rm"), "pass them (`query_for_old`)"),
@@ -82,13 +82,13 @@ def test_vectors_of_more_dimensions_are_not_of_the_old_space():
             Space(dim=DIM, weights="new", parent="0" * 16, method="ndpp"),
             f"were made for the space {'0' * 16}, and the old ones are of {OLD.fingerprint}",
         ),
-        (OLD, NEW, "nothing says that the new vectors are of the old space: new queries asked"),
+        (OLD, NEW, "nothing declares that the new vectors are of the old space: new queries"),
     ],
 )
 def test_what_is_known_is_said(old, new, says):
     said = why_not_one(file(old), file(new))
     assert says in said
-    asks_to_be_told = "(`compatible`)" in said
+    asks_to_be_told = "pass `compatible`" in said
     assert asks_to_be_told is ("maps its queries" not in said)
 
 
@@ -100,29 +100,29 @@ def test_a_measurement_on_another_gallery_says_nothing_of_this_one():
 def test_a_measured_model_is_not_called_unmapped():
     new = Space(dim=DIM, weights="new", method="janus")
     measured = new.with_measured(CompatibleWith(OLD.fingerprint, "mAP", 0.5))
-    assert "may ask it" in why_not_one(file(OLD), file(measured))
+    assert "may search it" in why_not_one(file(OLD), file(measured))
 
 
 def test_what_the_caller_says_counts():
-    assert judged(file(OLD), file(NEW), told=True, asked_apart=False) == (True, [])
-    assert judged(file(OLD), file(NEW), told=True, asked_apart=True) == (True, [])
-    for asked_apart in (True, False):
-        one, notes = judged(file(OLD), file(CHILD), told=False, asked_apart=asked_apart)
+    assert decide_space(file(OLD), file(NEW), compatible=True, mapped=False) == (True, [])
+    assert decide_space(file(OLD), file(NEW), compatible=True, mapped=True) == (True, [])
+    for mapped in (True, False):
+        one, notes = decide_space(file(OLD), file(CHILD), compatible=False, mapped=mapped)
         assert not one
         assert [note.split(":")[0] for note in notes] == [
-            "scores on both halves are compared in deviations from those of strangers"
+            "scores on both halves are compared in deviations from those of unrelated pairs"
         ]
 
 
 def test_queries_that_were_mapped_ask_the_halves_apart():
-    one, notes = judged(file(OLD), file(CHILD), told=None, asked_apart=True)
+    one, notes = decide_space(file(OLD), file(CHILD), compatible=None, mapped=True)
     assert not one
     assert len(notes) == 1
 
 
 def test_other_dimensions_are_refused_where_the_caller_says_one():
     with pytest.raises(SpaceMismatch, match="4 and 6 dimensions"):
-        judged(file(OLD), file(None, 6), told=True, asked_apart=False)
+        decide_space(file(OLD), file(None, 6), compatible=True, mapped=False)
 
 
 def test_a_gallery_of_other_vectors_than_the_plans_is_noted(tmp_path):

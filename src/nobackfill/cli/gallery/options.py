@@ -1,0 +1,73 @@
+"""Options of the gallery commands, and the gallery that they open."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nobackfill.gallery.stores.base import Store
+
+Uri = Annotated[
+    str,
+    typer.Argument(
+        help="Gallery: flat://FILE, faiss://FILE, usearch://FILE, lancedb://FOLDER/TABLE, "
+        "qdrant:FOLDER, qdrant://HOST/COLLECTION, pgvector://HOST/DATABASE/TABLE, milvus:FILE."
+    ),
+]
+Name = Annotated[str, typer.Option(help="Name of the new vectors.")]
+NewName = Annotated[
+    str | None, typer.Option("--name", help="Name of new vectors, to use in place of the old ones.")
+]
+Assume = Annotated[
+    str | None,
+    typer.Option(
+        help="Model of the old vectors, if nothing declares it: a space.json, a run, a file of its "
+        "vectors, or a fingerprint."
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")
+]
+K = Annotated[int, typer.Option("-k", help="Number of results of each query.")]
+
+# of `gallery plan`
+PlanFile = Annotated[Path, typer.Option("-o", "--output", help="Output: a .parquet file.")]
+PlanPage = Annotated[
+    Path | None, typer.Option(help="Write a page with the curves here, also as .md and .json.")
+]
+MappedQueries = Annotated[
+    Path | None,
+    typer.Option(help="New queries, mapped for the old gallery (`embed --side`)."),
+]
+Group = Annotated[str | None, typer.Option(help="Column of classes, in place of labels.")]
+Traffic = Annotated[str | None, typer.Option(help="Column with the traffic of each item.")]
+Order = Annotated[
+    str,
+    typer.Option(help="planned, informed (by new vectors too), uncertainty or random."),
+]
+Rate = Annotated[float | None, typer.Option(help="Number of items embedded per second.")]
+Cost = Annotated[float | None, typer.Option(help="Cost of embedding one item.")]
+OneSpace = Annotated[
+    bool | None,
+    typer.Option(
+        help="Whether old and new vectors are of one space; by default as the files declare."
+    ),
+]
+Intersect = Annotated[
+    bool, typer.Option("--intersect", help="Leave out items that only one file has.")
+]
+
+
+@contextmanager
+def opened(
+    uri: str, name: str | None = None, *, read_only: bool = True
+) -> Iterator[tuple["Store", str]]:
+    """Opens a gallery; yields it and its collection `name`, or the owner's if that is None."""
+    from nobackfill.gallery.stores import open_store
+    from nobackfill.gallery.stores.base import ours
+
+    with open_store(uri, read_only=read_only) as store:
+        yield store, store.main if name is None else ours(store.main, name)
