@@ -53,7 +53,7 @@ def heat_map(values: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) 
             color = "#ffffff" if value > dark else "#10202f"  # on its cell, whatever the page
             text = "" if np.isnan(value) else f"{100 * value:.1f}"
             axes.text(j, i, text, ha="center", va="center", color=color)
-        axes.set_xticks(range(len(columns)), columns)
+        axes.set_xticks(range(len(columns)), [name.replace(" ", "\n") for name in columns])
         axes.set_yticks(range(len(rows)), rows)
         axes.set_xlabel("gallery by")
         axes.set_ylabel("query by")

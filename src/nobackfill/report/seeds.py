@@ -112,16 +112,16 @@ def _over(
     shared = [seed for seed in seeds if seed in baseline and seeds is not baseline]
     return {
         "seeds": len(seeds),
-        **{key: over_seeds([one[key] for one in summaries]) for key in keys},
-        "gain": over_seeds([one["new_old"] - one["old_old"] for one in summaries]),
+        **{key: over_seeds([run[key] for run in summaries]) for key in keys},
+        "gain": over_seeds([run["new_old"] - run["old_old"] for run in summaries]),
         **{
-            key: over_seeds([None if one[key] is None else one[key] / 100 for one in summaries])
+            key: over_seeds([None if run[key] is None else run[key] / 100 for run in summaries])
             for key in ("p_up", "p_comp", "p_1")
         },
-        "lost": over_seeds([one["flips"][0]["negative"] for one in summaries]),
-        "first_answers_worse": sum(any(map(what_falls, counted_in(one))) for one in summaries),
+        "lost": over_seeds([run["flips"][0]["negative"] for run in summaries]),
+        "first_answers_worse": sum(any(map(what_falls, counted_in(run))) for run in summaries),
         "verdicts": {
-            verdict: sum(one["verdict"] == verdict for one in summaries)
+            verdict: sum(run["verdict"] == verdict for run in summaries)
             for verdict in ("compatible", "not compatible", "undecided")
         },
         "against_baseline": over_seeds(

@@ -457,7 +457,7 @@ def test_of_images_and_texts_a_reader_is_told_which_direction_the_numbers_are():
     )
     alone = outcome("ndpp", 0, 0.5, direction="text_to_image", tests={})
     said = runs_page([alone]).summary[-1]
-    assert said == "All of this is from text to image; no other between images and texts was asked."
+    assert said == "All numbers are from text to image, the only direction between modalities."
     assert not any("direction" in said for said in runs_page([outcome("ndpp", 0, 0.5)]).summary)
 
 

@@ -1,6 +1,7 @@
 """The report of the demo: the methods compared, and two families of classes in each space."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -76,7 +77,12 @@ def demo_page(demo: Demo, *, device: torch.device) -> Page:
         verdict=best.verdict,
         summary=[*conclude(demo.evaluations), *filter(None, [what_falls(best.summary())])],
         sections=[
-            numbers_section(table),
+            replace(
+                numbers_section(table),
+                text="mAP in percent over test classes that no model was trained on. An upgrade is "
+                "compatible if new/old beats old/old: then it may go live on the stored vectors. "
+                "P-scores compare with the independent model; 50 is neutral.",
+            ),
             matrix_section(CompatibilityMatrix([TITLES[name] for name in demo.runs], demo.matrix)),
             *plane_section(table),
             families_section(demo, rows, labels, embeddings, prototypes),

@@ -67,7 +67,7 @@ def matrix_section(
         f"mAP in percent{searched}. ● a model on its own gallery, ▲ above and ▼ below that; △ and "
         f"▽ the same where older models search newer galleries.",
         tables=[Table([CORNER, *heads], rows, frozenset(heads))],
-        figures=[Figure(lambda: _draw(matrix), title, f"{words}.")],
+        figures=[Figure(lambda: _draw(matrix), "mAP in percent, query by gallery", f"{words}.")],
     )
 
 

@@ -84,7 +84,7 @@ def directions_sentence(outcomes: Sequence[Outcome]) -> list[str]:
         return []
     first, counted = next(iter(directions)), between(directions)
     if len(counted) == 1:
-        return [f"All of this is {from_to(first)}; no other between images and texts was asked."]
+        return [f"All numbers are {from_to(first)}, the only direction between modalities."]
     names = listed([from_to(name) for name in counted])
     return [f"Numbers are {from_to(first)}; a run is compatible if it is so {names}."]
 
