@@ -187,7 +187,7 @@ def test_without_data_the_steps_are_those_that_training_would_make(settings):
 
 
 def test_a_wrong_step_is_an_error_and_no_problem_of_the_data():
-    with pytest.raises(ConfigError, match="`step` in .train. below 2"):
+    with pytest.raises(ConfigError, match="`step` in .train. must be below 2"):
         plan(RECIPE, step=5)
 
 

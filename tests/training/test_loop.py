@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
-from nobackfill.data.loader import Batches
+from nobackfill.data.loader import Batch, Batches
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, TrainingDiverged
 from nobackfill.methods import METHODS
@@ -17,7 +17,7 @@ from nobackfill.models import make_model
 from nobackfill.models.embed import embed
 from nobackfill.training.loop import (
     check_finite,
-    embed_frozen,
+    embed_old_view,
     learning_rate,
     make_optimizer,
     step_of,
@@ -108,7 +108,7 @@ def test_the_old_model_is_trained_on_the_first_classes_only(collection):
     rows = collection.training_rows(0)
     assert collection.labels[rows].unique().tolist() == [0, 1, 2]
     assert len(collection.training_rows(-1)) == 60
-    with pytest.raises(ConfigError, match="`step` in .train. below 2"):
+    with pytest.raises(ConfigError, match="`step` in .train. must be below 2"):
         collection.training_rows(2)
 
 
@@ -225,8 +225,8 @@ def test_the_old_model_sees_the_very_images_of_the_new_one_and_learns_nothing(co
 
 def test_what_the_old_model_sees_carries_no_gradient(collection):
     old_model = make_model(MODEL, seed=5).train()
-    images = collection.view(torch.arange(4))
-    seen = embed_frozen(old_model, images)
+    batch = Batch(collection.view(torch.arange(4)), torch.zeros(4).long(), torch.arange(4))
+    seen = embed_old_view(old_model, batch)["old"]
     assert not seen.requires_grad
     assert not old_model.training
 

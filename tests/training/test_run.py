@@ -8,12 +8,13 @@ import torch
 
 import nobackfill as nb
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.data.loader import Batch
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
 from nobackfill.models.embed import to_vectors
 from nobackfill.training.embed import embed_collection
-from nobackfill.training.loop import embed_frozen
+from nobackfill.training.loop import embed_old_view
 from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
 from nobackfill.training.pipeline import evaluate_run, train_run
 from nobackfill.training.resolve import resolve
@@ -528,7 +529,9 @@ def test_an_old_model_is_known_and_seen_by_what_it_stores(old_run, mapped_run, t
     known = prepare_old_space(recipe, collection, device=CPU)
     torch.testing.assert_close(known.embeddings, stored)
     images = collection.view(collection.training_rows(1))
-    torch.testing.assert_close(embed_frozen(load_old_model(recipe, CPU), images), stored)
+    batch = Batch(images, torch.zeros(60, dtype=torch.int64), torch.arange(60))
+    old = embed_old_view(load_old_model(recipe, CPU), batch)["old"]
+    torch.testing.assert_close(old, stored)
 
 
 def test_the_old_model_is_there_only_where_it_is_asked_to_look(old_run):

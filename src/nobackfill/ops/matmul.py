@@ -53,14 +53,10 @@ def inner_products(
     out: Float[Tensor, "query gallery"],
     precision: str = "float32",
 ) -> Float[Tensor, "query gallery"]:
-    r"""Writes :math:`q_i^\top g_j` into `out`, and returns it.
+    r"""Writes :math:`q_i^\top g_j` into `out`, at least in float32, and returns it.
 
-    Args:
-        query: One row per query.
-        gallery: One row per gallery item.
-        out: Result, in at least float32.
-        precision: Precision of the factors; sums have that of `out`. "float32" leaves them
-            unchanged; "tf32" keeps 10 bits of the mantissa on GPUs that support it, "bfloat16" 7.
+    The precision is that of the factors; sums have that of `out`. "float32" leaves factors
+    unchanged; "tf32" keeps 10 bits of the mantissa on GPUs that support it, "bfloat16" 7.
     """
     if precision == "bfloat16":
         return half_products(query.bfloat16(), gallery.bfloat16(), out)

@@ -123,11 +123,9 @@ def class_sums(
     gradient: bool = True,
     block: int | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch dim"] | None]:
-    r"""Returns :math:`z_i` and :math:`\sum_{c \ne y_i} w_{ic}\, p_c` of `ContrastWithAll`.
-
-    Each block of classes takes two matrix products.
-    """
-    block = block or classes_per_block(e)
+    r"""Returns :math:`z_i` and :math:`\sum_{c \ne y_i} w_{ic}\, p_c` of `ContrastWithAll`."""
+    most = BLOCK_BYTES.get(e.device.type, 2**26)
+    block = block or max(1, most // (len(e) * e.element_size()))
     z = e.new_zeros(len(e))
     a = torch.zeros_like(e) if gradient else None
     for first in range(0, len(classes), block):
@@ -137,11 +135,6 @@ def class_sums(
         if a is not None:
             sums_of_rows(weight, part, a)
     return z, a
-
-
-def classes_per_block(e: Float[Tensor, "batch dim"]) -> int:
-    """Number of classes whose products with a batch fit into one block of memory."""
-    return max(1, BLOCK_BYTES.get(e.device.type, 2**26) // (len(e) * e.element_size()))
 
 
 def class_weights(

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,16 +23,7 @@ from nobackfill.methods import Method
 from nobackfill.training.loop import Epoch
 from nobackfill.training.run import Lineage, Run
 
-
-@runtime_checkable
-class Stateful(Protocol):
-    """Model, optimiser, scaler or any other object with a state dict."""
-
-    def state_dict(self) -> Any:
-        """Returns the state."""
-
-    def load_state_dict(self, state: Any, /) -> Any:
-        """Restores a state."""
+Stateful = nn.Module | torch.optim.Optimizer | torch.amp.GradScaler
 
 
 def save_state(folder: Path, parts: Mapping[str, Stateful], history: list[Epoch]) -> None:

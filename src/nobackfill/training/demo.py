@@ -40,21 +40,13 @@ class Follow(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """Results of the demo.
-
-    Attributes:
-        folder: Folder of the runs.
-        collection: Training and test data.
-        runs: Runs of the old model and of each method, by name.
-        evaluations: Evaluation of each method against the old model.
-        matrix: mAP of every query model (rows) on every gallery (columns), in the order of `runs`.
-    """
+    """Results of the demo."""
 
     folder: Path
     collection: Collection
-    runs: Mapping[str, Run]
-    evaluations: Mapping[str, Evaluation]
-    matrix: list[list[float]]
+    runs: Mapping[str, Run]  # old model and each method, by name
+    evaluations: Mapping[str, Evaluation]  # of each method against the old model
+    matrix: list[list[float]]  # mAP of every query model (rows) on every gallery (columns)
 
     @property
     def report(self) -> Path:
@@ -73,14 +65,10 @@ class Demo:
 
 
 def demo_recipe(name: str, old_run: Path, *, seed: int = 0, changes: Iterable[str] = ()) -> Recipe:
-    """Returns the recipe of one model of the demo.
+    """Returns the recipe of "old" or of a method, with changes such as `data.crowding=0.8`.
 
-    Args:
-        name: "old", or the name of a method.
-        old_run: Run folder of the old model.
-        seed: Seed of the glyphs and of the training. The old model starts from other weights than
-            the new ones: with equal weights, even independent models would have related spaces.
-        changes: Changed settings, such as `data.crowding=0.8`.
+    The old model starts from other weights than the new ones: with equal weights, even independent
+    models would have related spaces.
     """
     is_old = name == "old"
     tables: dict[str, dict[str, Any]] = {
@@ -108,14 +96,8 @@ def run_demo(
 ) -> Demo:
     """Trains the old model and five new ones, and compares them.
 
-    Finished epochs of an earlier call are not trained again.
-
-    Args:
-        folder: Folder for the runs.
-        device: Device to train on.
-        show: Function from a model's name and number of epochs to its progress display.
-        seed: Seed of the glyphs and of the training.
-        changes: Changed settings of every recipe, such as `train.epochs=2`.
+    Finished epochs of an earlier call are not trained again. `show` returns the progress display of
+    a model, from its name and number of epochs; `changes` apply to every recipe.
     """
     recipes = {
         name: demo_recipe(name, folder / "old", seed=seed, changes=changes)
@@ -191,27 +173,17 @@ def until(stopped: Event, epochs: Iterable[Epoch]) -> Iterator[Epoch]:
 
 def conclude(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Returns two sentences: what to do, and how far to trust it."""
-    ceiling = evaluations["independent"].new_new
-    assert ceiling is not None
+    independent = evaluations["independent"]
+    assert independent.new_new is not None
     return advise(
-        evaluations["independent"].old_old.mean_average_precision,
-        ceiling.mean_average_precision,
-        {
-            name: evaluation.new_old.mean_average_precision
-            for name, evaluation in evaluations.items()
-            if name != "independent"
-        },
+        independent.old_old.mean_average_precision,
+        independent.new_new.mean_average_precision,
+        {name: evaluations[name].new_old.mean_average_precision for name in SHOWN[1:]},
     )
 
 
 def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[str]:
-    """Returns the sentences of `conclude` for some mAPs.
-
-    Args:
-        today: mAP of old/old.
-        ceiling: mAP of the independent model on its own gallery.
-        upgrades: mAP of new/old, for each method.
-    """
+    """Returns the sentences for the mAP of old/old, of the independent model, and of new/old."""
     # Recommend the method with the highest new/old mAP.
     best = max(upgrades, key=lambda name: upgrades[name])
     gain = upgrades[best] - today

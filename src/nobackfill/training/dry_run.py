@@ -21,31 +21,18 @@ BYTES = 4  # size of a float32
 
 @dataclass(frozen=True)
 class Plan:
-    """Estimate of one job.
-
-    Attributes:
-        name: Name of the job.
-        folder: Run folder.
-        is_there: Whether the run is already finished.
-        problem: Reason why the data could not be counted; empty if they could.
-        counts: Numbers of training images, training classes and searched images.
-        expected: Numbers that the recipe expects.
-        steps: Optimiser steps in an epoch and in total.
-        parameters: Parameters of the model and of a classifier of all classes.
-        memory: Bytes by purpose, without those of the libraries.
-        old: Parts of the old model that will be computed.
-    """
+    """Estimate of one job."""
 
     name: str
     folder: str
-    is_there: bool
-    problem: str
-    counts: Mapping[str, int]
-    expected: Mapping[str, int]
-    steps: Mapping[str, int]
-    parameters: int
-    memory: Mapping[str, int]
-    old: list[str]
+    is_there: bool  # whether the run is already finished
+    problem: str  # reason why the data could not be counted; empty if they could
+    counts: Mapping[str, int]  # training images, training classes and searched images
+    expected: Mapping[str, int]  # the numbers that the recipe expects
+    steps: Mapping[str, int]  # optimiser steps in an epoch and in total
+    parameters: int  # of the model and of a classifier of all classes
+    memory: Mapping[str, int]  # bytes by purpose, without those of the libraries
+    old: list[str]  # parts of the old model that will be computed
 
     @property
     def differences(self) -> list[str]:

@@ -38,17 +38,10 @@ def validation_vectors(
 ) -> Vectors:
     """Returns the validation vectors of a collection by the model of a finished run.
 
-    Vectors of collections that the run's own recipe names are computed once and then read from its
-    folder.
-
-    Args:
-        run: Run of the model.
-        collection: Collection to embed.
-        test: Name of the test in the recipe; empty for the recipe's own data.
-        recipe_run: Run whose recipe names the collection. None means `run`.
-        device: Device to work on.
-        side: "gallery", or "query" for queries to the old gallery.
-        watch: Wrapper of the batches, such as a progress bar.
+    The recipe of `recipe_run`, by default that of `run`, names the collection: as `test`, or as its
+    own data if the name is empty. Vectors of collections that the run's own recipe names are
+    computed once and then read from its folder. The side is "gallery", or "query" for queries to
+    the old gallery.
     """
     path = vectors_path(run, test, side)
     is_own = (recipe_run or run).test_data(test) == run.test_data(test)
@@ -111,14 +104,13 @@ def embed_collection(
     decoding: Decoding = DEFAULT_DECODING,
     device: torch.device,
 ) -> Vectors:
-    """Embeds the [data] of a recipe or of another run with the model of a finished run.
+    """Embeds the [data] of a recipe file, or of another run, with the model of a finished run.
 
     Args:
         model: Run folder of the model.
         data: Recipe file or run folder.
         split: "train", "validation" or "all".
-        side: "gallery", or "query" for queries to the old gallery. They differ only if the method
-            maps queries.
+        side: "gallery", or "query" for queries to the old gallery.
         decoding: Settings for reading image files.
         device: Device to work on.
     """
@@ -153,7 +145,7 @@ def embed_sentences(
     Args:
         model: Run folder; its recipe must have [text].
         texts: One text for each vector.
-        ids: Ids of the texts. None numbers them from 0.
+        ids: Ids of the texts; by default they are numbered from 0.
         side: "query" for queries to the old gallery; "gallery" for texts that are stored with, or
             compared with, vectors of the same model.
         device: Device to work on.

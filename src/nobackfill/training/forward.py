@@ -24,19 +24,12 @@ WHOLE: Part = (0, 1)
 
 
 class MethodInputs(NamedTuple):
-    """Inputs of the method from one batch.
-
-    Attributes:
-        new: New embeddings.
-        labels: Class of each embedding.
-        items: Item index of each embedding, in the order of `OldSpace`.
-        terms: Loss terms that do not depend on the method.
-    """
+    """Inputs of the method from one batch."""
 
     new: Float[Tensor, "items dim"]
     labels: Int[Tensor, " items"]
-    items: Int[Tensor, " items"]
-    terms: dict[str, Float[Tensor, ""]]
+    items: Int[Tensor, " items"]  # in the order of `OldSpace`
+    terms: dict[str, Float[Tensor, ""]]  # loss terms that do not depend on the method
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +54,7 @@ class ForwardPass:
         return MethodInputs(new, batch.labels, batch.items, {})
 
     def embed(
-        self,
-        model: nn.Module,
-        *,
-        part: Part = WHOLE,
-        watch: Watch = iter,
-        crew: Crew | None = None,
+        self, model: nn.Module, *, part: Part = WHOLE, watch: Watch = iter, crew: Crew | None = None
     ) -> Float[Tensor, "items dim"]:
         """Embeds the items without augmentation."""
         return embed(model, self.collection, select_part(self.rows, part), watch=watch, crew=crew)
@@ -128,12 +116,7 @@ class ImageTextForwardPass(ForwardPass):
         )
 
     def embed(
-        self,
-        model: nn.Module,
-        *,
-        part: Part = WHOLE,
-        watch: Watch = iter,
-        crew: Crew | None = None,
+        self, model: nn.Module, *, part: Part = WHOLE, watch: Watch = iter, crew: Crew | None = None
     ) -> Float[Tensor, "items dim"]:
         """See `ForwardPass`."""
         embeddings = []

@@ -14,19 +14,12 @@ SHARED = ("data.", "images.", "tests.")  # changes that apply to old models too
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train.
-
-    Attributes:
-        name: Display name.
-        recipe: Recipe as returned by `resolve`.
-        folder: Run folder.
-        is_requested: Whether the user requested this model; False if another model needs it first.
-    """
+    """One model to train: display name, recipe as returned by `resolve`, and run folder."""
 
     name: str
     recipe: Recipe
     folder: Path
-    is_requested: bool = True
+    is_requested: bool = True  # False if another model needs this one first
 
 
 def plan_jobs(
@@ -38,8 +31,7 @@ def plan_jobs(
         path: Recipe file.
         output: Run folder; for a sequence, the folder of its runs `1`, `2`, ….
         changes: Changed settings, such as `train.epochs=3`. Those of [data], [images] and [tests]
-            also apply to old models, because all models need the same tests. Those that name
-            another old model also apply to the independent model.
+            also apply to old models, and those that name an old model to the independent model.
         above: Recipes that need this one.
     """
     if path.resolve() in above:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nobackfill.core import distributed
 from nobackfill.core.config import TrainConfig
 from nobackfill.data.collection import Collection
-from nobackfill.data.loader import Batches, crew_for
+from nobackfill.data.loader import Batch, Batches, crew_for
 from nobackfill.errors import TrainingDiverged
 from nobackfill.methods import Method
 from nobackfill.models.embed import Watch
@@ -28,17 +28,11 @@ TEXT_SEED = 2**40  # makes the choice of texts independent of the order of the i
 
 @dataclass(frozen=True)
 class Epoch:
-    """Result of one epoch.
+    """Result of one epoch."""
 
-    Attributes:
-        epoch: Number of the epoch, starting at 0.
-        learning_rate: Learning rate of the epoch.
-        terms: Mean of each loss term.
-    """
-
-    epoch: int
+    epoch: int  # starting at 0
     learning_rate: float
-    terms: dict[str, float]
+    terms: dict[str, float]  # mean of each loss term
 
 
 def train(
@@ -70,13 +64,13 @@ def train(
         collection: Collection that holds the images.
         rows: Rows of the training images.
         config: Training settings.
-        forward_pass: Forward pass of a batch. None uses `ForwardPass`.
-        old_model: Old model that embeds the augmented images of each batch. None makes the method
-            use the stored old vectors.
-        optimizer: Optimiser of the parameters of model and method. None calls `make_optimizer`.
-        scaler: Gradient scaler for float16. None creates one.
-        running_means: Class means of the training batches, used as new prototypes. None computes
-            the new prototypes in a pass over the training set.
+        forward_pass: Forward pass of a batch; `ForwardPass` by default.
+        old_model: Old model that embeds the augmented images of each batch, in place of the stored
+            old vectors.
+        optimizer: Optimiser of model and method; that of `make_optimizer` by default.
+        scaler: Gradient scaler for float16.
+        running_means: Class means of the training batches, in place of new prototypes from a pass
+            over the training set.
         start: First epoch to train.
         watch: Wrapper of the batches of each epoch, such as a progress bar.
     """
@@ -134,10 +128,7 @@ def train(
                 # Forward and backward.
                 with nullcontext() if step.is_due else no_sync():  # average gradients once per step
                     inputs = forward_pass.run(shared_model, batch, text_generator)
-                    old = {}
-                    if old_model is not None:
-                        same_view = embed_frozen(old_model, batch.images)
-                        old["old"] = distributed.gather(same_view, len(batch.items))
+                    old = {} if old_model is None else embed_old_view(old_model, batch)
                     terms = method(inputs.new, inputs.labels, items=inputs.items, **old)
                     terms = {**inputs.terms, **terms}
                     loss = torch.stack(list(terms.values())).sum() / step.batches
@@ -163,17 +154,11 @@ def train(
 
 
 class Step(NamedTuple):
-    """Optimiser step that a batch belongs to.
+    """Optimiser step that a batch belongs to."""
 
-    Attributes:
-        number: Number of the step, counted from the first epoch.
-        batches: Number of batches in the step.
-        is_due: Whether this batch is the last of the step.
-    """
-
-    number: int
-    batches: int
-    is_due: bool
+    number: int  # counted from the first epoch
+    batches: int  # number of batches in the step
+    is_due: bool  # whether this batch is the last of the step
 
 
 def step_of(batch: int, batches: int, *, epoch: int, accumulate: int) -> Step:
@@ -195,11 +180,7 @@ def step_of(batch: int, batches: int, *, epoch: int, accumulate: int) -> Step:
 
 
 def check_finite(
-    means: Mapping[str, float],
-    parameters: Sequence[Tensor],
-    *,
-    epoch: int,
-    learning_rate: float,
+    means: Mapping[str, float], parameters: Sequence[Tensor], *, epoch: int, learning_rate: float
 ) -> None:
     """Raises if the losses or the weights of an epoch are not finite."""
     are_weights_finite = all(parameter.isfinite().all() for parameter in parameters)
@@ -222,12 +203,9 @@ def seeded_layers(generator: torch.Generator | None, device: torch.device) -> It
 
 
 @torch.no_grad()
-def embed_frozen(
-    model: nn.Module, images: Float[Tensor, "batch channels height width"]
-) -> Float[Tensor, "batch dim"]:
-    """Embeds images with a frozen model."""
-    embeddings: Tensor = model.eval()(images)
-    return embeddings
+def embed_old_view(old_model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "batch dim"]]:
+    """Embeds the augmented images of a batch with the frozen old model, in all processes."""
+    return {"old": distributed.gather(old_model.eval()(batch.images), len(batch.items))}
 
 
 def learning_rate(epoch: int, config: TrainConfig) -> float:

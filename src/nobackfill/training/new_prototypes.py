@@ -26,10 +26,6 @@ class RunningMeans(nn.Module):
     Each :math:`e_i` is the embedding of an augmented image by the model in train mode, at batch
     `b`. The result approximates the class means over the training set at the end of the epoch. A
     class that occurs in no batch keeps its previous mean.
-
-    Args:
-        num_classes: Number of classes in the training set.
-        dim: Dimension of the embedding.
     """
 
     sums: Float[Tensor, "classes dim"]
@@ -56,12 +52,8 @@ class RunningMeans(nn.Module):
 class NewSpace:
     """Embeddings and prototypes of the new model before an epoch; each is computed at most once.
 
-    Args:
-        forward_pass: Source of the items' labels.
-        embed: Function that embeds a part of the items with the new model.
-        num_classes: Number of classes in the training set.
-        running_means: Class means of the last epoch's batches. None computes the prototypes in a
-            pass over the training set.
+    `embed` embeds a part of the items with the new model. Without `running_means` of the last
+    epoch, the prototypes cost a pass over the training set.
     """
 
     def __init__(
@@ -84,19 +76,19 @@ class NewSpace:
 
     def prototypes(self) -> Float[Tensor, "classes dim"]:
         """Returns the class means: the running means if available, else those of a pass."""
+        if self._prototypes is None and self._running_means is not None:
+            self._prototypes = self._running_means.take()
         if self._prototypes is None:
-            means = None if self._running_means is None else self._running_means.take()
-            self._prototypes = self._means_of_a_pass() if means is None else means
+            # Each process embeds its part; the processes add their class sums.
+            part = distributed.part()
+            with distributed.single_process():
+                embeddings = self.embeddings() if part == WHOLE else self._embed(part=part)
+            labels = self._forward_pass.labels(part).to(embeddings.device)
+            self._prototypes = class_means(
+                embeddings, labels, self._num_classes, over_processes=True
+            )
         return self._prototypes
 
     def free_embeddings(self) -> None:
         """Frees the embeddings, which are as large as the training set."""
         self._embeddings = None
-
-    def _means_of_a_pass(self) -> Float[Tensor, "classes dim"]:
-        """Computes the class means of all items; each process embeds its part."""
-        part = distributed.part()
-        with distributed.single_process():
-            embeddings = self.embeddings() if part == WHOLE else self._embed(part=part)
-        labels = self._forward_pass.labels(part).to(embeddings.device)
-        return class_means(embeddings, labels, self._num_classes, over_processes=True)

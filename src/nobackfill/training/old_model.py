@@ -171,16 +171,15 @@ def _check_view(recipe: Recipe) -> None:
 
 def _check_dimension(recipe: Recipe) -> None:
     """Raises if the new dimension does not allow a search of the old gallery."""
-    old_dim = None
     if recipe.old.run is not None:
         old_dim = Run.open(Path(recipe.old.run)).dim
     elif recipe.old.vectors is not None:
         old_dim = load_vectors(recipe.old.vectors).dim
+    else:
+        return
     dim = recipe.model.options["embedding_dim"]
     allowed = METHODS[recipe.method.name].dimension
-    if old_dim is None or dim == old_dim or allowed == "any":
-        return
-    if allowed == "longer" and dim > old_dim:
+    if dim == old_dim or allowed == "any" or (allowed == "longer" and dim > old_dim):
         return
 
     # Name the methods that would work.
@@ -226,8 +225,8 @@ def old_modality(modality: str, towards: str) -> str:
         >>> [old_modality("text", towards) for towards in ("own", "image", "other")]
         ['text', 'image', 'image']
     """
-    other = {"image": "text", "text": "image"}
-    return {"own": modality, "image": "image", "other": other[modality]}[towards]
+    other = "text" if modality == "image" else "image"
+    return {"own": modality, "image": "image", "other": other}[towards]
 
 
 def _embeddings(
@@ -258,15 +257,11 @@ def _count_old_classes(recipe: Recipe, collection: Collection) -> int | None:
     if recipe.old.run is None:
         return recipe.old.known_classes
     old = Run.open(Path(recipe.old.run))
-    old_data = collection if old.recipe.data == recipe.data else make_collection(old.recipe.data)
-    _check_numbering(old, old_data, collection)
-    return old_data.class_counts[old.recipe.train.step]
+    if old.recipe.data == recipe.data:
+        return collection.class_counts[old.recipe.train.step]
 
-
-def _check_numbering(old: Run, old_data: Collection, collection: Collection) -> None:
-    """Raises if a label denotes different classes for the old and the new model."""
-    if old_data is collection:
-        return
+    # Check that each label denotes the same class for both models.
+    old_data = make_collection(old.recipe.data)
     label_of = dict(zip(collection.ids, collection.labels.tolist(), strict=True))
     for row in old_data.training_rows(old.recipe.train.step).tolist():
         item, label = old_data.ids[row], int(old_data.labels[row])
@@ -276,3 +271,4 @@ def _check_numbering(old: Run, old_data: Collection, collection: Collection) -> 
                 f"{label} and is now of class {label_of.get(item)}. Use the [data] of "
                 f"{old.folder}/config.toml; only later `shares` may differ."
             )
+    return old_data.class_counts[old.recipe.train.step]

@@ -59,9 +59,9 @@ def train_run(
 
     Args:
         recipe: Recipe to train.
-        folder: Run folder.
+        folder: Run folder; with `resume`, one of the same recipe.
         device: Device to work on.
-        resume: Whether to continue a run of the same recipe.
+        resume: Whether to continue an unfinished run.
         collection: Collection of [data], if it is open already.
         decoding: Settings for reading image files.
         watch: Wrapper of the batches, such as a progress bar.
@@ -113,17 +113,7 @@ def train_in_folder(
     old_model: nn.Module | None = None,
     watch: Watch = iter,
 ) -> Iterator[Epoch]:
-    """Trains a run to the end and yields after each epoch; does nothing if it is finished.
-
-    Args:
-        run: Run to train.
-        collection: Collection that holds the training images.
-        old: Parts of the old model that the method needs.
-        device: Device to train on.
-        lineage: Facts about the old model to store in the folder.
-        old_model: Old model that embeds the augmented images of each batch, if any.
-        watch: Wrapper of the batches, such as a progress bar.
-    """
+    """Trains a run to the end and yields after each epoch; does nothing if it is finished."""
     if run.finished:
         return
     recipe, folder, config = run.recipe, run.folder, run.recipe.train
@@ -184,20 +174,17 @@ def make_method(run: Run, old: OldSpace, num_classes: int) -> Method:
 def open_tests(
     recipe: Recipe, decoding: Decoding, collection: Collection | None = None
 ) -> dict[str, Collection]:
-    """Opens the collections of a recipe that have queries; "" is the name of its own data.
-
-    A model of images requires images to search, a model of images and texts also texts.
-    """
-
-    def has_queries(test: Collection) -> bool:
-        if recipe.text is None:
-            return test.is_searched
-        return test.captions is not None and len(test.validation_rows()) > 0
-
+    """Opens the collections of a recipe that have queries; "" is the name of its own data."""
     tests = {"": collection or decoding.open(recipe.data, recipe.images)}
     for name, choice in recipe.tests.items():
         tests[name] = decoding.open(choice, recipe.images)
-    return {name: test for name, test in tests.items() if has_queries(test)}
+    if recipe.text is None:
+        return {name: test for name, test in tests.items() if test.is_searched}
+    return {
+        name: test
+        for name, test in tests.items()
+        if test.captions is not None and len(test.validation_rows()) > 0
+    }
 
 
 def evaluate_tests(
@@ -273,16 +260,9 @@ def mean_scores(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
 def evaluate_run(
     run: Run, collection: Collection, *, test: str = "", level: str = "", device: torch.device
 ) -> Evaluation:
-    """Compares a finished run with the old run of its recipe.
+    """Compares a finished run with the old run of its recipe, on one test and relevance level.
 
     The result has P-scores if the recipe names the run of an independent model.
-
-    Args:
-        run: Run of the new model.
-        collection: Collection to search.
-        test: Name of the test in the recipe; empty for the recipe's own data.
-        level: Relevance level, for a collection with several.
-        device: Device to work on.
     """
     return evaluate(
         **_evaluation_inputs(run, collection, test=test, device=device),

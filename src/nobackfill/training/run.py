@@ -43,24 +43,14 @@ PATH_OPTIONS = ("path", "tokenizer", "frozen")  # options that do not change how
 
 @dataclass(frozen=True)
 class Lineage:
-    """Facts about the old model that a run keeps.
+    """Facts about the old model that a run keeps."""
 
-    Attributes:
-        old_dim: Dimension of the old vectors; None without an old model.
-        parent: Fingerprint of the old space; None if the new model was not trained to fit it.
-    """
-
-    old_dim: int | None = None
-    parent: str | None = None
+    old_dim: int | None = None  # dimension of the old vectors; None without an old model
+    parent: str | None = None  # fingerprint of the old space, if the new model was trained to fit
 
 
 class Run:
-    """A training run in its folder.
-
-    Args:
-        folder: Run folder.
-        recipe: Recipe as returned by `resolve`.
-    """
+    """A training run in its folder, with its recipe as returned by `resolve`."""
 
     def __init__(self, folder: Path, recipe: Recipe):
         self.folder, self.recipe = folder, recipe
@@ -89,8 +79,14 @@ class Run:
                     f"Resume it with its own config.toml, or choose another folder. (For a model "
                     f"that a recipe needs first, choose another parent folder for -o.)"
                 )
-        if not run.finished:
-            run.check_old_run()
+        old = run.recipe.old.run
+        if not run.finished and old is not None and not (Path(old) / "config.toml").exists():
+            raise ConfigError(
+                f'`run = "{old}"` in [old] is not a run folder. Train the old model first '
+                f"(`nobackfill train RECIPE -o {old}`), name another run (`--set "
+                f"old.run=FOLDER`), or name its recipe instead (`recipe` in [old]), which is then "
+                f"trained first."
+            )
         return run
 
     @classmethod
@@ -109,17 +105,6 @@ class Run:
                 f"`nobackfill train {folder}/config.toml -o {folder} --resume`."
             )
         return run
-
-    def check_old_run(self) -> None:
-        """Raises if the recipe names an old run that does not exist."""
-        old = self.recipe.old.run
-        if old is not None and not (Path(old) / "config.toml").exists():
-            raise ConfigError(
-                f'`run = "{old}"` in [old] is not a run folder. Train the old model first '
-                f"(`nobackfill train RECIPE -o {old}`), name another run (`--set "
-                f"old.run=FOLDER`), or name its recipe instead (`recipe` in [old]), which is then "
-                f"trained first."
-            )
 
     @property
     def weights(self) -> Path:
@@ -152,10 +137,9 @@ class Run:
 
     def make_model(self, *, seed: int, bare: bool = False) -> Embedder | DualEncoder:
         """Creates the untrained model of the recipe."""
-        model, text = self.recipe.model, self.recipe.text
-        if text is None:
-            return make_model(model, seed=seed, bare=bare)
-        return make_dual(model, text, seed=seed, bare=bare)
+        if self.recipe.text is None:
+            return make_model(self.recipe.model, seed=seed, bare=bare)
+        return make_dual(self.recipe.model, self.recipe.text, seed=seed, bare=bare)
 
     def model(self, device: torch.device) -> Embedder | DualEncoder:
         """Loads the finished model."""
@@ -171,12 +155,10 @@ class Run:
     def encoder(
         self, device: torch.device, side: str = "gallery", *, modality: str = "image"
     ) -> nn.Module:
-        """Loads the finished model followed by one side of its method.
+        """Loads the finished model of a modality followed by one side of its method.
 
-        Args:
-            device: Device of the encoder.
-            side: "gallery", or "query" for queries to the old gallery.
-            modality: "image", or "text" for texts prepared by `DualEncoder.prepare`.
+        The side is "gallery", or "query" for queries to the old gallery. Texts must be prepared by
+        `DualEncoder.prepare`.
         """
         sides, model = self.sides(), self.model(device)
         last = sides.query if side == "query" else sides.gallery
@@ -193,15 +175,9 @@ class Run:
         device: torch.device,
         watch: Watch = iter,
     ) -> Float[Tensor, "items dim"]:
-        """Embeds images, all their texts, or both in the order of `modalities`.
+        """Embeds rows of images, all their texts, or both in the order of `modalities`.
 
-        Args:
-            collection: Collection that holds the images, read with the model's preprocessing.
-            rows: Rows of the images.
-            modalities: "image", "text", or both.
-            side: "gallery", or "query" for queries to the old gallery.
-            device: Device to work on.
-            watch: Wrapper of the batches, such as a progress bar.
+        The side is "gallery", or "query" for queries to the old gallery.
         """
         embeddings = []
         for modality in modalities:

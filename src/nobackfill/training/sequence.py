@@ -36,20 +36,15 @@ class SequenceModel:
 class SequenceSummary:
     """Results of a sequence, as stored in `sequence.json`.
 
-    Attributes:
-        models: Models in the order of training.
-        matrix: mAP of queries by model i (rows) on the gallery of model j (columns), for j <= i;
-            the mean over the tests, as in the paper.
-        ac: Share of upgrades that are compatible.
-        am: Mean of the matrix.
-        tests: Matrix of each test; empty with a single test.
+    The matrix has the mAP of queries by model i (rows) on the gallery of model j (columns), for
+    j <= i: the mean over the tests, as in the paper.
     """
 
-    models: list[SequenceModel]
+    models: list[SequenceModel]  # in the order of training
     matrix: list[list[float]]
-    ac: float
-    am: float
-    tests: dict[str, list[list[float]]]
+    ac: float  # share of upgrades that are compatible
+    am: float  # mean of the matrix
+    tests: dict[str, list[list[float]]]  # matrix of each test; empty with a single test
 
     @classmethod
     def from_json(cls, path: Path) -> "SequenceSummary":

@@ -2,11 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nobackfill.methods.perturbation.crowding import (
-    crowding_gradient,
-    pair_gradient,
-    project_out_length,
-)
+from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
+from nobackfill.ops.softmax_contrast import before_normalizing
 
 
 def random(*shape, seed):
@@ -62,4 +59,5 @@ def test_gradient_of_given_pairs_is_that_of_the_loops():
 def test_gradient_in_the_direction_alone():
     x, weight = random(6, 4, seed=0).requires_grad_(), random(6, 4, seed=1)
     (expected,) = torch.autograd.grad((F.normalize(x, dim=-1) * weight).sum(), x)
-    same(project_out_length(weight, x.detach()), expected)
+    x = x.detach()
+    same(before_normalizing(weight, x, F.normalize(x, dim=-1)), expected)

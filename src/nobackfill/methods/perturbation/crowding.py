@@ -1,7 +1,6 @@
 """Gradients of the hinge on pairs of prototypes that are too close: the arithmetic of ODPP."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -60,17 +59,3 @@ def pair_gradient(
     neighbor = others[other_rows]
     too_near = (x[rows] * neighbor).sum(dim=1, keepdim=True) > threshold
     return torch.zeros_like(x).index_add(0, rows, neighbor * too_near)
-
-
-def project_out_length(
-    gradient: Float[Tensor, "classes dim"], x: Float[Tensor, "classes dim"]
-) -> Float[Tensor, "classes dim"]:
-    r"""Turns a gradient in the unit vectors :math:`u = x / \lVert x \rVert` into one in `x`.
-
-    .. math::
-        g_x = \frac{g_u - (g_u^\top u)\, u}{\lVert x \rVert}
-    """
-    u = F.normalize(x, dim=-1)
-    along = (gradient * u).sum(dim=-1, keepdim=True)
-    length: Tensor = x.norm(dim=-1, keepdim=True)
-    return (gradient - along * u) / length

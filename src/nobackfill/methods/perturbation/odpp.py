@@ -9,13 +9,10 @@ from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
-from nobackfill.methods.perturbation.crowding import (
-    crowding_gradient,
-    pair_gradient,
-    project_out_length,
-)
+from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
 from nobackfill.methods.perturbation.near_pairs import NearPairs
 from nobackfill.ops.matmul import matmul_precision
+from nobackfill.ops.softmax_contrast import before_normalizing
 
 Classes = Float[Tensor, "classes dim"]
 Rows = Int[Tensor, " rows"]
@@ -180,7 +177,7 @@ class OptimizedPerturbation(nn.Module):
         gradient = among(at)  # (rows, dim)
         if q is not None:
             gradient += self.new_weight * towards(at, q)
-        return project_out_length(gradient, x) if self.hinge == "cosine" else gradient
+        return before_normalizing(gradient, x, at) if self.hinge == "cosine" else gradient
 
     def _gradients(self, q: Classes | None) -> Iterator[Classes]:
         """Yields the gradient of each step, at the prototypes as the last step moved them."""

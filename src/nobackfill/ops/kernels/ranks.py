@@ -39,11 +39,8 @@ def ascending_ranks(
     the second best of each four scores, one of each piece, once for all items. An item above all
     second bests is compared with the bests only, and an item above all bests with nothing.
 
-    Args:
-        score: Scores, higher is better; no item has minus infinity.
-        item: Columns of the items, ordered by row.
-        start: Start of the items of each row in `item`, and the end of the last.
-        longest: Upper bound of the number of items of a row.
+    The columns in `item` are ordered by row; those of a row begin at `start`. No item has the score
+    minus infinity, and no row more than `longest` items.
     """
     queries, gallery = score.shape
     ranks = torch.ones(len(item), dtype=torch.int32, device=score.device)  # ranks begin with 1

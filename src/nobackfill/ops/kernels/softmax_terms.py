@@ -21,13 +21,8 @@ def exponents(
     .. math::
         w_{ic} = \exp\bigl((x_{ic} / l_c - 1) / \tau\bigr), \qquad w_{ic} = 0 \text{ for } c = y_i
 
-    The twin in torch is `nobackfill.ops.softmax_contrast.weights_by_torch`.
-
-    Args:
-        product: Inner products :math:`x`; overwritten.
-        own: Column of each row's own class, :math:`y`; a number outside the block if it has none.
-        length: Length of each class vector, :math:`l`.
-        temperature: Temperature :math:`\tau`.
+    The own class :math:`y` of a row may lie outside the block of columns, and :math:`l` is the
+    length of a class vector. The twin in torch is `ops.softmax_contrast.weights_by_torch`.
     """
     batch, classes = product.shape
     parts = triton.cdiv(classes, TILE)
