@@ -18,11 +18,8 @@ from nobackfill.vectors.space import Space
 class FromModel:
     """Embeds the images of a collection when a backfill requires them.
 
-    Args:
-        model: Folder of a finished run.
-        data: Recipe or run folder whose [data] contains the items under the gallery's ids.
-        device: Device of the model.
-        decoding: How image files are read.
+    `model` is the folder of a finished run; `data` is a recipe or run folder whose [data] contains
+    the items under the gallery's ids.
     """
 
     def __init__(

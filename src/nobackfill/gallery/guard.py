@@ -19,16 +19,13 @@ TRAINED_TO_BE = "fitted or trained to be compatible, never measured"
 class Standing:
     """What is known of a model's queries on a collection.
 
-    Attributes:
-        verdict: Result of a measurement against the old model's queries, if there is one;
-            "itself" if the model made the vectors.
-        reason: How that is known.
-        declared: Whether the record of the model contains it (`nobackfill evaluate --declare`).
+    The verdict is that of a measurement against the old model's queries, if there is one; "itself"
+    if the model made the vectors.
     """
 
     verdict: Literal["itself", "compatible", "not compatible", "undecided", "never measured"]
-    reason: str
-    declared: bool = False
+    reason: str  # how that is known
+    declared: bool = False  # whether the record of the model has it (`evaluate --declare`)
 
     @property
     def may_search(self) -> bool:

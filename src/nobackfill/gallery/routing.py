@@ -16,19 +16,12 @@ ROUTE, LOG = "route", "log/"
 
 @dataclass(frozen=True)
 class Route:
-    """What is served.
+    """What is served."""
 
-    Attributes:
-        collection: The owner's collection, or a new one.
-        query_space: Fingerprint of the model that makes the queries.
-        share: Share of the gallery that had new vectors at the switch.
-        before: What was served before; None at first.
-    """
-
-    collection: str
-    query_space: str | None = None
-    share: float = 0.0
-    before: "Route | None" = None
+    collection: str  # the owner's, or a new one
+    query_space: str | None = None  # fingerprint of the model that makes the queries
+    share: float = 0.0  # share of the gallery that had new vectors at the switch
+    before: "Route | None" = None  # what was served before; None at first
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Route":

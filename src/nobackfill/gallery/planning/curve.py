@@ -17,26 +17,15 @@ SAMPLES = 2000
 
 @dataclass(frozen=True)
 class Curve:
-    """The mean average precision over shares of the gallery, in one order.
+    """The mean average precision over shares of the gallery, in one order."""
 
-    Attributes:
-        shares: Shares of the gallery that are embedded again.
-        values: mAP at each share.
-        gains: Differences to share 0, query by query.
-        over_random: Differences to a random order; empty for the random order itself.
-        ahead: Mean of these over all shares: the area between the two curves.
-        reached: Share at which nine tenths of the gain of a full backfill are reached; None if
-            that gains nothing.
-        fewer: Share of the gallery by which that is earlier than in a random order.
-    """
-
-    shares: Sequence[float]
-    values: Sequence[float]
-    gains: Sequence[Interval]
-    over_random: Sequence[Interval] = ()
-    ahead: Interval | None = None
-    reached: float | None = None
-    fewer: Interval | None = None
+    shares: Sequence[float]  # shares of the gallery that are embedded again
+    values: Sequence[float]  # mAP at each share
+    gains: Sequence[Interval]  # differences to share 0, query by query
+    over_random: Sequence[Interval] = ()  # differences to a random order; empty for that itself
+    ahead: Interval | None = None  # mean of these over all shares: the area between both curves
+    reached: float | None = None  # share with nine tenths of the gain of all; None without a gain
+    fewer: Interval | None = None  # share of the gallery by which that is earlier than at random
 
     def summary(self) -> dict[str, Any]:
         """Returns the curve for JSON."""
@@ -73,14 +62,9 @@ def curve_of(
     *,
     seed: int,
 ) -> Curve:
-    """Returns the curve of one order, compared with a random one query by query.
+    """Returns the curve of one order, compared with the mean of random ones query by query.
 
-    Args:
-        precision: Average precision of each query at each share; NaN if nothing is relevant.
-        by_chance: The same in random orders, their mean; None for the random order itself.
-        shares: Shares from 0 to 1.
-        groups: Class of each query.
-        seed: Random seed of the intervals.
+    `precision` is NaN if nothing is relevant; `by_chance` is None for the random order itself.
     """
     values = np.nanmean(precision, axis=1)
     share = float(reached(np.asarray(shares), values[None])[0])

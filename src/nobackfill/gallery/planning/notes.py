@@ -12,15 +12,7 @@ from nobackfill.gallery.planning.simulate import Halves, cases, precision_when, 
 def order_notes(
     curves: Mapping[str, Curve], order: str, direction: str, agreed: bool, classes: int
 ) -> list[str]:
-    """Remarks on the order of a plan.
-
-    Args:
-        curves: Curve of each measured order.
-        order: Order of the plan.
-        direction: Items that `planned` puts first.
-        agreed: Whether both halves of the classes put the same items first.
-        classes: Number of classes of queries.
-    """
+    """Remarks on the order of a plan; `agreed` if both halves of the classes chose `direction`."""
     notes = []
     if classes < FEWEST_GROUPS:
         notes.append(

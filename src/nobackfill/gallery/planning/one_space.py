@@ -24,11 +24,8 @@ def decide_space(
 ) -> tuple[bool, list[str]]:
     """Returns whether old and new vectors are taken to be of one space, and remarks.
 
-    Args:
-        old: Vectors of the old model.
-        new: Vectors of the new model.
-        compatible: Decision of the caller; None to decide it from the files.
-        mapped: Whether queries were mapped for the old gallery, so that none searches both.
+    `compatible` is the decision of the caller, or None to decide it from the files. If queries were
+    `mapped` for the old gallery, no query searches both.
     """
     one_space = not mapped and declares_one_space(old, new) if compatible is None else compatible
     if one_space and new.dim != old.dim:

@@ -25,36 +25,20 @@ COLUMNS = ("id", "rank", "score")
 
 @dataclass(frozen=True, eq=False)
 class BackfillPlan:
-    """Which items to embed again first, and the gain of each share.
+    """Which items to embed again first, and the gain of each share."""
 
-    Attributes:
-        ids: All gallery items of the old file, best first.
-        scores: Score of each item; see `expected_gain`.
-        order: Name of the order of `ids`.
-        direction: Items that `planned` puts first: "clear", "unclear" or "uncertain" ones.
-        curves: Curve of each measured order.
-        stop: Share of the gallery to stop at; None if nothing should be embedded again.
-        advice: The same in a sentence.
-        scales: Scales of the scores on the old and on the new half, if these must be made
-            comparable; None if cosines are compared as they are.
-        counts: Numbers of queries, classes, gallery items measured, and items in the order.
-        seconds_per_item: Time to embed one item, if known.
-        cost_per_item: Cost of embedding one item in any currency, if known.
-        notes: Remarks for readers.
-    """
-
-    ids: NDArray[Any]
-    scores: Float[np.ndarray, " items"]
-    order: str
-    direction: str
-    curves: Mapping[str, Curve]
-    stop: float | None
-    advice: str
-    scales: tuple[Scale, Scale] | None
-    counts: Mapping[str, int]
-    seconds_per_item: float | None = None
-    cost_per_item: float | None = None
-    notes: Sequence[str] = ()
+    ids: NDArray[Any]  # all gallery items of the old file, best first
+    scores: Float[np.ndarray, " items"]  # of each item; see `expected_gain`
+    order: str  # name of the order of `ids`
+    direction: str  # items that `planned` puts first: "clear", "unclear" or "uncertain" ones
+    curves: Mapping[str, Curve]  # of each measured order
+    stop: float | None  # share of the gallery to stop at; None if nothing should be embedded again
+    advice: str  # the same in a sentence
+    scales: tuple[Scale, Scale] | None  # of scores on the old and the new half, if not comparable
+    counts: Mapping[str, int]  # of queries, classes, gallery items measured, items in the order
+    seconds_per_item: float | None = None  # time to embed one item, if known
+    cost_per_item: float | None = None  # cost of embedding one item in any currency, if known
+    notes: Sequence[str] = ()  # remarks for readers
 
     @property
     def fingerprint(self) -> str:

@@ -64,14 +64,9 @@ def precision_when(
     scales: tuple[Scale, Scale] | None,
     watch: Callable[[int], None] = lambda done: None,
 ) -> Float[np.ndarray, "cases query"]:
-    """Returns the average precision of each query if some items have been embedded again.
+    """Returns the average precision of each query in each case of which items are new.
 
-    Args:
-        plan: Queries, gallery and relevance.
-        halves: Their vectors.
-        is_new: Cases of which items have been embedded again.
-        scales: Scales of the old and of the new half; see `mixed`.
-        watch: Callback that receives the number of queries that are done.
+    See `mixed` for `scales`; `watch` receives the number of queries that are done.
     """
     assert plan.query_labels is not None
     assert plan.gallery_labels is not None
