@@ -239,7 +239,7 @@ def test_what_counts_as_found_may_come_from_a_file(command, files, tmp_path):
         ([*THREE, "--independent", "new=nowhere.npz"], "nowhere.npz"),
         ([*THREE, "nowhere.parquet"], "nowhere.parquet"),
         ([*THREE, "--protocol", "market"], "Did you mean `market1501`"),
-        ([*THREE, "--level", "hard"], "Pass these by --ground-truth"),
+        ([*THREE, "--level", "hard"], "Pass it by --ground-truth"),
     ],
 )
 def test_what_cannot_be_done_is_two(command, arguments, says):

@@ -21,7 +21,7 @@ TONES = {
     "compatible": "yes", "upgrade with head": "yes", "two-stage": "yes", "yes": "yes",
     "not compatible": "no", "keep the old model": "no", "backfill first": "no",
     "full backfill": "no", "no": "no",
-    "undecided": "open", "inconclusive": "open",
+    "undecided": "open", "inconclusive": "open", "mixed": "open",
 }  # fmt: skip
 
 

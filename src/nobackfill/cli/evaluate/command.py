@@ -22,9 +22,9 @@ from nobackfill.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from nobackfill.cli.evaluate.output import Details
     from nobackfill.data.listing import GroundTruth as Truth
     from nobackfill.evaluation.evaluate import Evaluation
+    from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import Vectors
     from nobackfill.vectors.space import CompatibleWith
 
@@ -91,10 +91,9 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
-    from nobackfill.cli.evaluate.output import Details
     from nobackfill.core.device import choose_device
-    from nobackfill.evaluation.declare import check_declarable
     from nobackfill.report.page import check_page, upgrade_title
+    from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import load_vectors
 
     check_one_kind(group, ground_truth)
@@ -108,6 +107,8 @@ def evaluate(
     if group != "label":
         files, mapped = labelled_files(group, files, mapped)
     if declare is not None:
+        from nobackfill.evaluation.declare import check_declarable
+
         check_declarable(declare, files[0].space, (files[1] if mapped is None else mapped).space)
     search = Search(
         files,
@@ -208,7 +209,6 @@ def run_upgrade(
     """
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
-    from nobackfill.evaluation.declare import declare_measured
     from nobackfill.evaluation.evaluate import evaluate as run
     from nobackfill.evaluation.query_changes import compare
     from nobackfill.report.pages.evaluation import evaluation_page
@@ -235,6 +235,8 @@ def run_upgrade(
             report.save(search.report)
     measured = None
     if declare is not None:
+        from nobackfill.evaluation.declare import declare_measured
+
         measured = declare_measured(declare, result)
         facts["declared"] = asdict(measured) if measured else None
 

@@ -1,11 +1,12 @@
 """The numbers of an evaluation: what `nobackfill evaluate` prints, and parts of reports."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
-from nobackfill.evaluation.query_changes import Flipped, Slice, Threshold
+from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.report.numbers import count, maybe, out_of, percent
 from nobackfill.report.page import Page, Section, Table
@@ -27,6 +28,55 @@ METRICS = {
     "map_at_100": "mAP@100",
     "in_order": "in order",
 }
+
+
+@dataclass(frozen=True)
+class Details:
+    """Results to print beside the means.
+
+    Attributes:
+        slices: Columns whose worst values to print.
+        smallest: Smallest number of queries of a slice.
+        flips: Number of first results; queries that lose their hit among them are listed.
+        false_accept: Share of strangers that pass the thresholds.
+    """
+
+    slices: Sequence[str]
+    smallest: int
+    flips: int | None
+    false_accept: float | None
+
+    def in_json(self, comparison: Comparison) -> dict[str, Any]:
+        """The results as keys of the JSON object."""
+        results: dict[str, Any] = {}
+        if self.slices:
+            results["slices"] = {
+                column: [
+                    {**asdict(part), "difference": part.difference.summary()}
+                    for part in comparison.slices(column, smallest=self.smallest)
+                ]
+                for column in self.slices
+            }
+        if self.flips is not None:
+            results["flipped"] = [asdict(query) for query in comparison.flipped(self.flips)]
+            results["won"] = [asdict(query) for query in comparison.won(self.flips)]
+        if self.false_accept is not None:
+            thresholds = comparison.thresholds(self.false_accept)
+            results["thresholds"] = [asdict(threshold) for threshold in thresholds]
+        return results
+
+    def as_sections(self, comparison: Comparison) -> list[Section]:
+        """The results as sections of a page."""
+        sections = [
+            slice_section(column, comparison.slices(column, smallest=self.smallest))
+            for column in self.slices
+        ]
+        if self.flips is not None:
+            lost, won = comparison.flipped(self.flips), comparison.won(self.flips)
+            sections.append(flips_section(self.flips, lost, won))
+        if self.false_accept is not None:
+            sections.append(thresholds_section(comparison.thresholds(self.false_accept)))
+        return sections
 
 
 def evaluation_page(evaluation: Evaluation, *, sections: Sequence[Section] = ()) -> Page:
