@@ -193,9 +193,10 @@ def test_a_head_is_not_declared_by_items_that_it_was_fitted_on(tmp_path):
     head = CompatibleHead().fit(new, vectors(8, 1.2, OLD))
     head.save_pretrained(tmp_path / "head")
     result = nb.evaluate(vectors(8, 1.2, OLD), head.transform(new))
-    assert any("240 of 240 queries were used to fit the head" in n for n in result.notes)
+    assert any("fitted on all 240 queries" in note for note in result.notes)
+    assert result.verdict == "undecided"
     before = (tmp_path / "head" / "space.json").read_bytes()
-    with pytest.raises(DataError, match="fitted on all 240"):
+    with pytest.raises(SpaceMismatch, match="fitted on all 240"):
         declare_compatible(tmp_path / "head", result)
     assert (tmp_path / "head" / "space.json").read_bytes() == before
 

@@ -98,5 +98,8 @@ def test_few_classes_are_told():
     few = [vectors(seed, noise, labels=labels) for seed, noise in ((1, 1.5), (2, 0.5))]
     result = evaluate(*few)
     assert result.verdict == "undecided"
-    assert any("at least 8 classes, and these are of 5" in note for note in result.notes)
+    assert any(
+        "at least 8 independent groups, such as classes, and these are of 5" in note
+        for note in result.notes
+    )
     json.dumps(result.summary(), allow_nan=False)

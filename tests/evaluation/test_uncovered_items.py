@@ -82,16 +82,27 @@ def test_every_number_of_a_summary_is_what_its_name_says():
         assert len({metrics[key] for key in ("map", "map_at_100", "ndcg_at_10")}) == 3
 
 
-def test_queries_without_classes_are_each_drawn_alone():
-    """Where relevance is listed, no label says which queries rise and fall together."""
+def test_queries_that_share_relevant_items_are_drawn_together():
+    """A ground truth that lists the items of each class gives the intervals of the labels."""
     old, new = labelled(1, 1.2), labelled(2, 0.5)
     names = [str(item) for item in range(160)]
     truth = GroundTruth({item: names[int(item) % 20 :: 20] for item in names})
     result = evaluate(old, new, ground_truth=truth, seed=3)
-    difference = result.new_old.average_precision - result.old_old.average_precision
-    expected = paired_interval(difference.numpy(), np.arange(160), seed=3)
-    assert result.differences["new_old - old_old"] == expected
+    assert result.differences == evaluate(old, new, seed=3).differences
     assert result.verdict == "compatible"
+
+
+def test_queries_of_separate_items_are_drawn_alone():
+    old, new = labelled(1, 1.2), labelled(2, 0.5)
+    columns = {"is_query": np.arange(160) < 80, "is_gallery": np.arange(160) >= 80}
+    old, new = (
+        nb.Vectors(file.ids, file.vectors, file.labels, columns=columns) for file in (old, new)
+    )
+    truth = GroundTruth({str(query): [str(query + 80)] for query in range(80)})
+    result = evaluate(old, new, ground_truth=truth, seed=3)
+    difference = result.new_old.average_precision - result.old_old.average_precision
+    expected = paired_interval(difference.numpy(), np.arange(80), seed=3)
+    assert result.differences["new_old - old_old"] == expected
 
 
 # What a recipe asks to be trained

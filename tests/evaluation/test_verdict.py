@@ -115,7 +115,9 @@ def test_it_is_said_of_an_evaluation_whose_map_rises_while_first_hits_are_lost()
         return nb.Vectors(range(len(places)), rows.flatten(1), labels, columns=columns)
 
     found = nb.evaluate(file(asks_old), file(asks_new)).summary()
-    assert found["verdict"] == "compatible"
+    assert found["verdict"] == "mixed"
+    assert found["compatible"] is None
+    assert found["new_old_above_old_old"] is True
     assert what_falls(found) == (
         f"The first answers get worse: Recall@1 falls from 100.00 to 0.00 %, and {MORE_LOSE}."
     )

@@ -15,7 +15,8 @@ from nobackfill.errors import DataError
 
 BLOCK = 2**22  # numbers held at a time
 KEPT = 2**26  # bytes kept from one interval to the next
-FEWEST_GROUPS = 8  # intervals of fewer classes are too narrow
+FEWEST_GROUPS = 8  # intervals of fewer groups are too narrow
+FEWEST_EFFECTIVE = 4  # with fewer, one group holds most queries
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,11 @@ def paired_interval(
         w \sim \mathrm{Multinomial}(G;\, 1/G, \dots, 1/G)
 
     with the sum :math:`s_g` of the differences of class `g` and its number :math:`n_g` of queries.
-    The interval is between two percentiles of :math:`m^*`. With few classes percentiles are too
+    The interval is between two percentiles of :math:`m^*`. With few groups percentiles are too
     narrow, so they are taken at :math:`\Phi(\mp \sqrt{G/(G-1)}\; t_{G-1})` (Hesterberg's expanded
-    percentiles), which is no change for many classes.
+    percentiles), which is no change for many groups. :math:`G` is the effective number of groups
+    here, see `effective_groups`. There is no interval with fewer than 8 groups, or fewer than 4
+    effective ones.
 
     Args:
         differences: Difference of each query; NaN for queries that do not count.
@@ -102,13 +105,27 @@ def paired_interval(
     sizes = np.bincount(group).astype(np.float64)
     sums = np.bincount(group, weights=values)
     mean, number = float(values.mean()), len(sizes)
-    if number < FEWEST_GROUPS:
+    effective = effective_groups(sizes)
+    if number < FEWEST_GROUPS or effective < FEWEST_EFFECTIVE:
         return Interval(mean, float("nan"), float("nan"), confidence, number)
     # draw classes
     means = draw_means(sums, sizes, samples, seed)
-    tail = expanded_tail((1 - confidence) / 2, number)
+    tail = expanded_tail((1 - confidence) / 2, effective)
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(mean, float(low), float(high), confidence, number)
+
+
+def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
+    r"""Number of groups of equal size that average out as well (Kish, 1965), rounded.
+
+    .. math::
+        \frac{(\sum_g n_g)^2}{\sum_g n_g^2}
+
+    Example:
+        >>> effective_groups(np.array([5.0] * 10)), effective_groups(np.array([955.0] + [5.0] * 9))
+        (10, 1)
+    """
+    return round(float(sizes.sum() ** 2 / (sizes**2).sum()))
 
 
 def draw_means(

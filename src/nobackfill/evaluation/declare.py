@@ -4,7 +4,6 @@ from pathlib import Path
 
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.notes import check_new_queries
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.verdict import ADVICE, as_sentence
@@ -26,14 +25,12 @@ def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleW
 
     Raises:
         SpaceMismatch: If the verdict is not "compatible", or another model made the queries.
-        DataError: If the files declare no space, a head was fitted on all queries, or the record
-            cannot be written.
+        DataError: If the files declare no space, or the record cannot be written.
     """
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if (reason := why_not(evaluation)) is not None:
         raise SpaceMismatch(reason)
-    check_new_queries(evaluation.fitted)
     measured = measurement(evaluation)
     write_record(record_of(model), space.with_measured(measured))
     return measured
@@ -82,6 +79,11 @@ def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
         return None
     metric = metric_of(evaluation)
     old, new = (pair.mean_average_precision for pair in (evaluation.old_old, evaluation.new_old))
+    if evaluation.doubts:
+        return (
+            f"the model cannot be declared compatible: {'; '.join(evaluation.doubts)}. Nothing was "
+            f"written"
+        )
     gain = in_points(evaluation.differences["new_old - old_old"].summary())
     is_written = written and evaluation.verdict == "not compatible"
     record = "Its record says so now" if is_written else "Nothing was written"

@@ -3,24 +3,20 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from nobackfill.data.listing import GroundTruth
-from nobackfill.evaluation.file_columns import columns_of
-from nobackfill.evaluation.notes import (
-    fitted_note,
-    fitted_overlap,
-    mixed_notes,
-    query_notes,
-    same_notes,
-    space_notes,
-)
+from nobackfill.evaluation.dependence import Groups, copies_note, dependent_items, sessions_of
+from nobackfill.evaluation.file_columns import columns_of, rows_of
+from nobackfill.evaluation.gate import Gate
+from nobackfill.evaluation.identity import identity_doubts, relation_note
+from nobackfill.evaluation.notes import mixed_notes, query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.evaluation.search import PairVectors, search_pairs
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
+from nobackfill.evaluation.seen_queries import SeenQueries, seen_queries
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
 
@@ -38,6 +34,8 @@ def evaluate(
     modalities: tuple[str, str] | None = None,
     ground_truth: GroundTruth | None = None,
     intersect: bool = False,
+    gate: Gate | None = None,
+    sessions: str | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] | None = None,
@@ -63,6 +61,9 @@ def evaluate(
             values of the column `modality`.
         ground_truth: Relevant items of each query, in place of labels.
         intersect: Whether to leave out items that only one file has, instead of raising an error.
+        gate: What new/old must reach for the verdict "compatible".
+        sessions: Column of the photograph or session of each item. Items of one session do not
+            find each other, and intervals resample them together.
         seed: Random seed of the intervals.
         device: Device of the search.
         progress: Called with the number of searches done and the number of all searches.
@@ -76,6 +77,8 @@ def evaluate(
         plan = plan_upgrade(
             old, queries_for_old, new, rules, intersect=intersect, ground_truth=ground_truth
         )
+
+    plan, groups, seen, copies = independent_queries(plan, old, queries_for_old, new, sessions)
 
     # search every pair that the files have
     files: dict[str, tuple[Vectors, Vectors, int | None]] = {
@@ -91,18 +94,19 @@ def evaluate(
     results = search_pairs(plan, rules, vectors, progress=progress)
 
     # collect what a reader should know
-    counted = plan.query_ids[(results["old_old"].num_relevant > 0).numpy()]
-    overlap = fitted_overlap((queries_for_old, new), counted, plan.gallery_ids)
+    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries_for_old, plan)]
     notes = (
         *plan.notes,
         *([] if has_queries else ["new/new is not measured: the new file lacks queries"]),
-        *filter(None, [fitted_note(overlap)]),
+        *doubts,
+        *filter(None, [seen.note]),
+        *copies,
         *same_notes(old, queries_for_old, plan),
+        *([] if doubts else relation_note(old, queries_for_old, plan)),
         *space_notes(old, queries_for_old),
         *query_notes(new, query_for_old),
         *([] if rules.modalities else mixed_notes((old, queries_for_old), plan)),
     )
-    labels = plan.query_labels
     return Evaluation(
         old_old=results["old_old"],
         new_old=results["new_old"],
@@ -111,7 +115,7 @@ def evaluate(
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
-        query_groups=np.arange(len(plan.query_ids)) if labels is None else labels.numpy(),
+        query_groups=groups,
         query_columns=columns_of((old, queries_for_old, new), plan.query_ids),
         plan=plan,
         vectors=vectors,
@@ -120,5 +124,28 @@ def evaluate(
         modalities=rules.modalities,
         old_space=old.space,
         query_space=queries_for_old.space,
-        fitted=overlap,
+        num_seen=0 if seen.doubt else int(seen.marks.sum()),
+        gate=gate or Gate(),
+        doubts=tuple(doubts),
     ).explained()
+
+
+def independent_queries(
+    plan: SearchPlan, old: Vectors, queries: Vectors, new: Vectors, sessions: str | None
+) -> tuple[SearchPlan, Groups, SeenQueries, list[str]]:
+    """The search without queries that a head has seen, and the group of each query left.
+
+    If a head has seen all, none is left out. Also returns what was seen, and notes on copies.
+    """
+    session_of = None
+    if sessions is not None:
+        session_of, plan = sessions_of(sessions, plan, (old, queries))
+    ids, dim = plan.query_ids, queries.compatible_dim
+    groups, gallery_groups, copies = dependent_items(
+        plan, lambda: (rows_of(old, ids), rows_of(queries, ids)[:, :dim]), session_of
+    )
+    seen = seen_queries((queries, new), plan, groups, gallery_groups)
+    notes = copies_note(copies, len(ids))
+    if seen.doubt is None and seen.marks.any():
+        plan, groups = plan.keep(~seen.marks), groups[~seen.marks]
+    return plan, groups, seen, notes

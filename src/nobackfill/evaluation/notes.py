@@ -1,75 +1,16 @@
-"""Notes for the reader of a comparison: origin of the vectors, and items a head was fitted on."""
+"""Notes for the reader of a comparison: where the vectors come from."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-import numpy as np
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import file_with, rows_of
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.contents import FITTED
-from nobackfill.vectors.ids import Ids, is_in
+from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.space import Space
 
 ROUNDING = 1e-3  # largest distance of two unit vectors that float16 rounded from the same vector
-REMEDY = "with a column `split`, or on other classes than those of the queries"
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Number of items of a search that a head was fitted on."""
-
-    queries: int  # number of queries that it was fitted on
-    num_queries: int  # number of all queries
-    gallery: int  # number of gallery items that it was fitted on
-    num_gallery: int  # number of all gallery items
-
-
-def fitted_overlap(files: Iterable[Vectors], query_ids: Ids, gallery_ids: Ids) -> Overlap | None:
-    """Counts the items of a search that a head was fitted on; None if no file marks them."""
-    marked = [
-        file.ids[file.columns[FITTED]]
-        for file in files
-        if FITTED in file.columns and file.columns[FITTED].dtype.kind == "b"
-    ]
-    if not marked:
-        return None
-    fitted = np.concatenate(marked)
-    queries, gallery = (int(is_in(ids, fitted).sum()) for ids in (query_ids, gallery_ids))
-    return Overlap(queries, len(query_ids), gallery, len(gallery_ids))
-
-
-def fitted_note(overlap: Overlap | None) -> str | None:
-    """A note that the head was fitted on items of the search; None if it was not.
-
-    Example:
-        >>> fitted_note(Overlap(0, 10, 3, 40))
-        '3 of 40 gallery items were used to fit the head; expect a smaller gain on unseen items'
-    """
-    if overlap is None or not (overlap.queries or overlap.gallery):
-        return None
-    if overlap.queries:
-        count, what = f"{overlap.queries:,} of {overlap.num_queries:,} queries", "queries"
-        remedy = f". To measure that, fit {REMEDY}"
-    else:
-        count, what = f"{overlap.gallery:,} of {overlap.num_gallery:,} gallery items", "items"
-        remedy = ""
-    return f"{count} were used to fit the head; expect a smaller gain on unseen {what}{remedy}"
-
-
-def check_new_queries(overlap: Overlap | None) -> None:
-    """Raises if a head was fitted on all queries: then the search proves nothing about others."""
-    if overlap is not None and overlap.queries == overlap.num_queries > 0:
-        raise DataError(
-            f"a declaration needs queries that the head was not fitted on, but it was fitted on "
-            f"all {overlap.num_queries:,} of them. Nothing was written. Fit it {REMEDY}, or "
-            f"evaluate on other items."
-        )
 
 
 def same_notes(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:

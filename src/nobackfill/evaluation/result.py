@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.evaluation.bootstrap import (
+    FEWEST_EFFECTIVE,
+    FEWEST_GROUPS,
+    Interval,
+    effective_groups,
+    paired_interval,
+)
+from nobackfill.evaluation.gate import Gate, change_of, lost_first_hits
 from nobackfill.evaluation.metrics import Retrieval
-from nobackfill.evaluation.notes import Overlap
 from nobackfill.evaluation.scores import PScores, p_scores_or_reason
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.evaluation.verdict import Verdict, is_compatible
@@ -48,7 +54,7 @@ class Evaluation:
         query_ids: Ids of the queries, in the order of every result.
         num_gallery: Number of gallery items.
         protocol: Name of the protocol.
-        query_groups: Class of each query. Results of queries of one class are not independent.
+        query_groups: Group of each query. Results of queries of one group are not independent.
         query_columns: Columns of the files, one value per query.
         plan: Queries, gallery and relevant items of the search.
         vectors: Query and gallery vectors of each pair, read from the files on access.
@@ -57,7 +63,9 @@ class Evaluation:
         modalities: Modality of the queries and of the gallery; None if all items are searched.
         old_space: Space of the old gallery, if its file declares one.
         query_space: Space of the queries of new/old, if their file declares one.
-        fitted: Number of items that a head was fitted on, if the files mark them.
+        num_seen: Number of queries left out, because a head has seen items of their group.
+        gate: What new/old must reach for the verdict "compatible".
+        doubts: Reasons why the numbers prove nothing; with any, the verdict is "undecided".
     """
 
     old_old: Retrieval
@@ -76,31 +84,48 @@ class Evaluation:
     modalities: tuple[str, str] | None = None
     old_space: Space | None = None
     query_space: Space | None = None
-    fitted: Overlap | None = None
+    num_seen: int = 0
+    gate: Gate = Gate()
+    doubts: tuple[str, ...] = ()
 
     @property
     def compatible(self) -> bool:
-        """Whether the upgrade without backfill improves mAP (Shen et al., 2020).
+        """The criterion of Shen et al. (2020): new/old has a higher mAP than old/old.
 
-        It compares the means only; `verdict` checks whether the difference may be chance.
+        It compares two means; `verdict` checks whether the difference may be chance, and weighs
+        other metrics too.
         """
         return self.new_old.mean_average_precision > self.old_old.mean_average_precision
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the upgrade is compatible; "undecided" if the difference may be chance."""
-        if not self.differences["new_old - old_old"].decided:
+        """Whether the upgrade may go live, by `gate`; "undecided" if there is any doubt."""
+        if self.doubts:
             return "undecided"
-        return "compatible" if self.compatible else "not compatible"
+        return self.gate.decide(self.changes, self.negative_flips)
+
+    @cached_property
+    def changes(self) -> dict[str, Interval]:
+        """Change of each metric of the gate from old/old to new/old, with its 95 % interval."""
+        return {
+            name: self._interval(change_of(name, self.old_old, self.new_old))
+            for name in self.gate.metrics
+        }
+
+    @cached_property
+    def negative_flips(self) -> Interval:
+        """Share of queries that lose their first hit, with its 95 % interval."""
+        return self._interval(lost_first_hits(self.old_old, self.new_old))
+
+    def _interval(self, values: NDArray[np.float64]) -> Interval:
+        return paired_interval(values, self.query_groups, seed=self.seed)
 
     @cached_property
     def differences(self) -> dict[str, Interval]:
         """Differences of mAP between pairs, each with its 95 % interval."""
         precision = {name: pair.average_precision.numpy() for name, pair in self.pairs.items()}
         return {
-            f"{first} - {second}": paired_interval(
-                precision[first] - precision[second], self.query_groups, seed=self.seed
-            )
+            f"{first} - {second}": self._interval(precision[first] - precision[second])
             for first, second in DIFFERENCES
             if first in precision and second in precision
         }
@@ -154,11 +179,16 @@ class Evaluation:
     def explained(self) -> "Evaluation":
         """The same result, with notes on missing intervals and P-scores."""
         notes = list(self.notes)
-        classes = len(np.unique(self.query_groups[self.counted]))
-        if classes < FEWEST_GROUPS:
+        _, sizes = np.unique(self.query_groups[self.counted], return_counts=True)
+        if len(sizes) < FEWEST_GROUPS:
             notes.append(
-                f"no intervals: they need queries of at least {FEWEST_GROUPS} classes, and these "
-                f"are of {classes}"
+                f"no intervals: they need queries of at least {FEWEST_GROUPS} independent groups, "
+                f"such as classes, and these are of {len(sizes)}"
+            )
+        elif effective_groups(sizes.astype(np.float64)) < FEWEST_EFFECTIVE:
+            notes.append(
+                f"no intervals: one class holds {sizes.max():,} of {sizes.sum():,} queries, so the "
+                f"other {len(sizes) - 1} hardly count"
             )
         if (reason := self._p_scores[1]) is not None:
             notes.append(f"no P-scores: {reason}")
@@ -178,6 +208,11 @@ class Evaluation:
             "gain_recovered": self.gain_recovered,
             "compatible": is_compatible(self.verdict),
             "verdict": self.verdict,
+            "new_old_above_old_old": self.compatible,
+            "changes": {name: change.summary() for name, change in self.changes.items()},
+            "negative_flips": self.negative_flips.summary(),
+            "gate": asdict(self.gate),
+            "doubts": list(self.doubts),
             "differences": {name: value.summary() for name, value in self.differences.items()},
             "metrics": {name: metrics_of(result) for name, result in pairs.items()},
             "flips": [asdict(self.flips(k)) for k in (1, 5, 10)],
@@ -187,6 +222,7 @@ class Evaluation:
             "searched": self.plan.fingerprint,
             "num_queries": int(self.counted.sum()),
             "num_asked": len(self.query_ids),
+            "num_seen": self.num_seen,
             "num_gallery": self.num_gallery,
             "notes": list(self.notes),
         }

@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 import torch
@@ -62,6 +63,22 @@ class SearchPlan:
             digest.update(b"\1")
         digest.update(json.dumps([self.relevant, self.ignored]).encode())
         return digest.hexdigest()[:16]
+
+    def keep(self, marks: Bool[np.ndarray, " query"]) -> "SearchPlan":
+        """The same search with the marked queries alone."""
+        rows = torch.from_numpy(marks)
+
+        def kept(lists: list[list[int]] | None) -> list[list[int]] | None:
+            return None if lists is None else list(compress(lists, marks))
+
+        return replace(
+            self,
+            query_ids=self.query_ids[marks],
+            query_labels=None if self.query_labels is None else self.query_labels[rows],
+            query_camera=None if self.query_camera is None else self.query_camera[rows],
+            relevant=kept(self.relevant),
+            ignored=kept(self.ignored),
+        )
 
     def is_relevant(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "rows gallery"]:
         """Marks the relevant gallery items of some queries."""

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-Verdict = Literal["compatible", "not compatible", "undecided"]
+Verdict = Literal["compatible", "not compatible", "mixed", "undecided"]
 ADVICE: dict[Verdict, str] = {
     "compatible": "it may go live today, without embedding the gallery again",
     "not compatible": "keep the old model, or embed the gallery again",
+    "mixed": "decide which metric your users feel, and evaluate with --metric",
     "undecided": "evaluate with more queries, of more classes",
 }
 DIRECTION = re.compile(r"(?:(?P<test>.+)_)?(?P<direction>(?:image|text)_to_(?:image|text))")

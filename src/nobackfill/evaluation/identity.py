@@ -1,0 +1,145 @@
+"""Checks that vectors belong to the items whose ids they have.
+
+A result that rests on shifted rows, swapped files or constant vectors says nothing about a model,
+so each finding here leaves a verdict undecided.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.evaluation.file_columns import rows_of
+from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import is_in
+
+SAMPLE = 1_000  # number of queries that are checked
+BLOCK = 65_536  # rows of the gallery at a time
+SAME = 1e-3  # largest distance of two unit vectors that float16 rounded from the same vector
+FOREIGN = 0.02  # share of queries that may have the vector of another item
+SHIFT = 3  # rows above and below that a query is compared with
+FEWEST = 20  # queries that a comparison needs
+CERTAIN = 6.0  # standard errors of a finding
+CONSTANT = 1e-6  # largest spread of vectors that are all the same
+
+
+def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
+    """Reasons to doubt that the rows of two files belong to their items, as sentences.
+
+    Args:
+        old: Vectors of the old model.
+        new: Queries of the new model for the old gallery.
+        plan: Queries and gallery of the search.
+    """
+    step = max(1, len(plan.query_ids) // SAMPLE)
+    ids = plan.query_ids[::step][:SAMPLE]
+    queries = {"old": unit(rows_of(old, ids)), "new": unit(rows_of(new, ids)[:, : old.dim])}
+    gallery = rows_of(old, plan.gallery_ids)
+    some = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
+    return [
+        *swapped(old, new),
+        *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
+        *foreign_vectors(queries["old"], queries["new"], gallery, ids, plan.gallery_ids),
+        *shifted(old, ids, queries["new"]),
+    ]
+
+
+def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    """The rows at unit length."""
+    return F.normalize(rows.float(), dim=1)
+
+
+def swapped(old: Vectors, new: Vectors) -> Iterator[str]:
+    """A doubt if the old file was made compatible with the new one."""
+    if old.space and new.space and old.space.parent == new.space.fingerprint:
+        yield (
+            "the old and the new file seem to be swapped: the old vectors were made compatible "
+            "with the new ones"
+        )
+
+
+def constant(vectors: dict[str, Float[Tensor, "rows dim"]]) -> Iterator[str]:
+    r"""A doubt for each set of vectors that are all the same.
+
+    .. math::
+        \mathrm{spread} = 1 - \Big\lVert \frac1n \sum_i v_i \Big\rVert
+    """
+    for name, rows in vectors.items():
+        if len(rows) > 1 and 1 - float(rows.mean(dim=0).norm()) < CONSTANT:
+            yield f"the vectors of the {name} are all the same"
+
+
+def foreign_vectors(
+    old: Float[Tensor, "query dim"],
+    new: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "gallery dim"],
+    query_ids: Int[np.ndarray, " query"] | np.ndarray,
+    gallery_ids: Int[np.ndarray, " gallery"] | np.ndarray,
+) -> Iterator[str]:
+    """A doubt if new queries are the old vectors of other items than their own.
+
+    Such a query finds its own vector under another id.
+    """
+    is_own = (new - old).norm(dim=1) < SAME
+    # the nearest gallery item of each query, a block of the gallery at a time
+    score, row = torch.full((len(new),), -2.0), torch.zeros(len(new), dtype=torch.int64)
+    for first in range(0, len(gallery), BLOCK):
+        best = (new @ unit(gallery[first : first + BLOCK]).T).max(dim=1)
+        row = torch.where(best.values > score, best.indices + first, row)
+        score = torch.maximum(score, best.values)
+    nearest = gallery_ids[row.numpy()]
+    is_foreign = ((new - unit(gallery[row])).norm(dim=1) < SAME) & ~is_own
+    is_foreign &= torch.from_numpy(nearest != query_ids)
+    if (number := int(is_foreign.sum())) > FOREIGN * len(new):
+        first = int(is_foreign.nonzero()[0])
+        yield (
+            f"{number:,} of {len(new):,} new queries are the old vectors of other items: "
+            f"{query_ids[first].item()!r} has the vector of {nearest[first].item()!r}. Rows are "
+            f"shifted, or ids are mixed up"
+        )
+
+
+def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> Iterator[str]:
+    """A doubt if new queries fit the old vectors of one neighbouring row better than all others.
+
+    A query is compared with the old vectors of its own row and of the next ones above and below.
+    The best row must beat the second best by far more than its standard error.
+    """
+    row_of = {item: row for row, item in enumerate(old.ids.tolist())}
+    rows = np.array([row_of[item] for item in ids.tolist()])
+    inside = (rows >= SHIFT) & (rows < len(old) - SHIFT)
+    if inside.sum() < FEWEST:
+        return
+    queries, own = new[torch.from_numpy(inside)], torch.from_numpy(rows[inside])
+    shifts = list(range(-SHIFT, SHIFT + 1))
+    cosines = torch.stack(
+        [(queries * unit(old.vectors[own + shift])).sum(dim=1) for shift in shifts]
+    )
+    best, second = cosines.mean(dim=1).topk(2).indices.tolist()
+    gain = cosines[best] - cosines[second]
+    error = float(gain.std()) / len(gain) ** 0.5
+    if (shift := shifts[best]) and float(gain.mean()) > max(CERTAIN * error, SAME):
+        yield (
+            f"the new queries fit the old vectors {abs(shift)} row{'s' * (abs(shift) > 1)} "
+            f"{'below' if shift > 0 else 'above'} their own better than any others: rows of one "
+            f"file are shifted"
+        )
+
+
+def relation_note(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
+    """A note if new queries are no closer to the old vectors of their own items than to others."""
+    ids = plan.query_ids[:: max(1, len(plan.query_ids) // SAMPLE)][:SAMPLE]
+    if len(ids) < FEWEST or not is_in(ids, old.ids).all():
+        return []
+    queries, own = unit(rows_of(new, ids)[:, : old.dim]), unit(rows_of(old, ids))
+    gain = (queries * (own - own.roll(len(ids) // 2, dims=0))).sum(dim=1)
+    if float(gain.mean()) > 3 * float(gain.std()) / len(gain) ** 0.5:
+        return []
+    return [
+        "the new queries are no closer to the old vectors of their own items than to those of "
+        "others: they are not in the old space, or they are vectors of other items"
+    ]
