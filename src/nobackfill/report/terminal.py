@@ -34,7 +34,8 @@ def print_conclusion(page: Page, console: Console) -> None:
     """Prints the verdict and the sentences of a page."""
     conclusion = Text()
     if page.verdict:
-        conclusion.append(f"{page.verdict.capitalize()}: ", STYLES.get(TONES.get(page.verdict, ""), ""))
+        style = STYLES.get(TONES.get(page.verdict, ""), "")
+        conclusion.append(f"{page.verdict.capitalize()}: ", style)
     if page.verdict or page.summary:
         console.print(conclusion.append(" ".join(page.summary)), soft_wrap=True)
 
