@@ -77,10 +77,10 @@ def test_the_stride_moves_to_the_first_convolution():
     ("options", "message"),
     [
         ({"architecture": "resnet81"}, "unknown architecture `resnet81`.*Did you mean `resnet"),
-        ({"architecture": "?"}, r"`timm.list_models\(\)` lists what there is"),
+        ({"architecture": "?"}, r"`timm.list_models\(\)` lists the known ones"),
         ({"architecture": "test_vit", "last_stride": 1}, "`test_vit` has no `layer4`"),
         ({"architecture": "test_vit", "stride_on_first": True}, "`test_vit` has no `layer2`"),
-        ({"architecture": "resnet18", "stride_on_first": True}, "those of `resnet18` have not"),
+        ({"architecture": "resnet18", "stride_on_first": True}, "unlike `resnet18`"),
         ({"architecture": "resnetblur18", "last_stride": 1}, "by BlurPool2d"),
         ({"weights": "a.pt", "pretrained": True}, "both `weights` and `pretrained`"),
     ],
@@ -130,7 +130,7 @@ def test_a_bare_model_asks_for_no_pretrained_weights(name, monkeypatch):
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", None)
     monkeypatch.setattr("timm.models._builder.load_pretrained", None)
     choice = Choice(name, {"pretrained": True, "embedding_dim": 8})
-    with pytest.raises(DataError, match="did not come"):
+    with pytest.raises(DataError, match="could not download"):
         make_model(choice, seed=0)
     make_model(choice, seed=0, bare=True)
 

@@ -99,11 +99,11 @@ def test_a_last_stride_of_one_doubles_the_last_map(last_stride):
     [
         ({"architecture": "resnet81"}, "unknown architecture `resnet81`.*Did you mean `resnet"),
         ({"architecture": "fcn_resnet50"}, "unknown architecture"),
-        ({"architecture": "googlenet"}, "gives several"),
+        ({"architecture": "googlenet"}, "returns several"),
         ({"architecture": "mobilenet_v2", "last_stride": 1}, "has no `layer4`"),
-        ({"architecture": "resnet18", "stride_on_first": True}, "those of `resnet18` have not"),
+        ({"architecture": "resnet18", "stride_on_first": True}, "unlike `resnet18`"),
         ({"weights": "a.pt", "pretrained": True}, "both `weights` and `pretrained`"),
-        ({"channels": 1, "pretrained": True}, "wanted 3 `channels`"),
+        ({"channels": 1, "pretrained": True}, "`channels` in .model. is 1, but"),
     ],
 )
 def test_options_that_cannot_apply(options, message):

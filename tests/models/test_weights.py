@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_listed_by_kind_and_nothing_is_changed(tmp_path):
     with pytest.raises(DataError) as raised:
         load_weights(target, path)
     lines = str(raised.value).splitlines()
-    assert lines[0] == f"wanted the weights of this very network in {path}, but they do not fit."
+    assert lines[0] == f"The weights in {path} do not fit the network:"
     assert lines[1] == "  missing (1): 0.bias (4)"
     assert lines[2].startswith("  left over (7): extra.0 (1, 2), extra.1 (2, 2), ")
     assert lines[2].endswith("extra.4 (5, 2), and 2 more")
@@ -130,11 +130,11 @@ class Code:
     [
         ("a.pt", lambda path: None, "does not exist"),
         ("a.safetensors", lambda path: None, "does not exist"),
-        ("a.safetensors", lambda path: path.write_bytes(b"no weights"), "cannot be read"),
-        ("a.pt", lambda path: path.write_bytes(b"no weights"), "cannot be read"),
-        ("a.pt", lambda path: path.write_bytes(b""), "cannot be read"),
-        ("a.pt", lambda path: torch.save({"a": Code()}, path), "cannot be read"),
-        ("a.pt", lambda path: torch.save([torch.ones(1)], path), "it holds list"),
+        ("a.safetensors", lambda path: path.write_bytes(b"no weights"), "Cannot read weights"),
+        ("a.pt", lambda path: path.write_bytes(b"no weights"), "Cannot read weights"),
+        ("a.pt", lambda path: path.write_bytes(b""), "Cannot read weights"),
+        ("a.pt", lambda path: torch.save({"a": Code()}, path), "Cannot read weights"),
+        ("a.pt", lambda path: torch.save([torch.ones(1)], path), "contains list"),
         ("a.pt", lambda path: torch.save({}, path), "without entries"),
         ("a.pt", lambda path: torch.save({"epoch": 3}, path), "`epoch` is int, no tensor"),
     ],

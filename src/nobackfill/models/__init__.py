@@ -1,4 +1,4 @@
-"""Models: a backbone that sees, and a projection that gives the embedding its dimension."""
+"""Models: a backbone, and a projection of its features to the embedding."""
 
 from nobackfill.models.backbones import BACKBONES, small
 from nobackfill.models.base import Backbone

@@ -1,4 +1,4 @@
-"""Arguments of somebody else's network, as a recipe can hold them: a list of `name=value`."""
+"""Arguments of a network of another package, as a list of `name=value` in a recipe."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,7 @@ from nobackfill.errors import ConfigError
 
 
 def read_arguments(written: Sequence[str], *, key: str, where: str = "model") -> dict[str, Any]:
-    """Reads `name=value`, the value in JSON; what is no JSON is taken as text.
-
-    Args:
-        written: One text for each argument.
-        key: Of the table, for the error.
-        where: The table.
+    """Reads `name=value`, where a value that is not JSON is text; key and table are for errors.
 
     Example:
         >>> read_arguments(["width=8", "act=gelu", "depths=[2, 2]", "norm=null"], key="arguments")
@@ -24,8 +19,8 @@ def read_arguments(written: Sequence[str], *, key: str, where: str = "model") ->
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier() or name in arguments:
             raise ConfigError(
-                f'wanted `{key}` in [{where}] as a list such as ["width=8", "act=gelu"], each '
-                f"name once, but got {text!r}."
+                f'`{key}` in [{where}] must be a list such as ["width=8", "act=gelu"], with each '
+                f"name once, but contains {text!r}."
             )
         try:
             arguments[name] = json.loads(value)

@@ -1,4 +1,4 @@
-"""Backbones: images in, one feature vector each out."""
+"""Backbones: networks from images to feature vectors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,13 +15,14 @@ __all__ = ["BACKBONES", "RESOLVERS", "Backbone", "small"]
 
 
 def small(*, channels: int = 1, width: int = 16) -> Backbone:
-    """A convolutional net for small images: four 3 x 3 layers, each twice as wide, then a mean.
+    """Makes a convolutional network for small images: four 3 x 3 layers, then a mean.
 
-    Three of the four halve the image, so that 32 pixels become 4.
+    Each layer is twice as wide as the one before. Three of them halve the image, so 32 pixels
+    become 4.
 
     Args:
-        channels: Of the images.
-        width: Channels of the first layer; the fourth has eight times as many.
+        channels: Number of channels of the images.
+        width: Number of channels of the first layer.
 
     Example:
         >>> import torch
@@ -47,7 +48,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "module": module_backbone,
 }
 
-# Of backbones whose options say less than is needed to build them again.
+# Functions that complete the options of a backbone, so that it can be built again from them.
 RESOLVERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "transformers": resolve_transformers
 }

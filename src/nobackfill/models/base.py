@@ -1,4 +1,4 @@
-"""What every backbone is from outside, and what making one from another package takes."""
+"""The interface of backbones, and what making one from another package requires."""
 
 import difflib
 import importlib
@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.errors import ConfigError
+from nobackfill.errors import ConfigError, DataError
 
 
 class Backbone(nn.Module):
-    """Any network that turns images into features, and how many these are."""
+    """A network from images to `feature_dim` features."""
 
     def __init__(self, network: nn.Module, feature_dim: int):
         super().__init__()
@@ -40,25 +40,25 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
             features = network.eval()(torch.zeros(shape))
     except (RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"wanted a network that takes images of {channels} channels and {size} x {size} "
-            f"pixels, but it stopped: {error}. Set what [model] says of them to what it takes."
+            f"The network cannot process images of {channels} channels and {size} x {size} pixels: "
+            f"{error}. Correct the options in [model]."
         ) from error
     finally:
         network.train(training)
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
-        came = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        output = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(
-            f"wanted one vector for each image, but of images {shape} the network made {came}. "
-            f"Choose a network that pools its features, and returns only these."
+            f"The network must return one vector per image, but it returned {output} for images "
+            f"{shape}. Choose a network that pools its features, and returns only these."
         )
     return features.shape[1]
 
 
 def optional_package(name: str, *, extra: str) -> ModuleType:
-    """Imports a package that is not always there."""
+    """Imports an optional package."""
     try:
         return importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:  # torchvision beside another torch: the latter
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision for another torch
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             raise ConfigError(
                 f"{name} is not installed. `pip install 'nobackfill[{extra}]'`, or choose another "
@@ -73,7 +73,24 @@ def optional_package(name: str, *, extra: str) -> ModuleType:
 def unknown_architecture(
     name: str, known: Sequence[str], *, listed_by: str, where: str = "model"
 ) -> ConfigError:
-    """The error for a name that a package does not have, with the names nearest to it."""
+    """Returns the error for an unknown name, with the most similar names."""
     close = " or ".join(f"`{match}`" for match in difflib.get_close_matches(name, known))
-    what_to_do = f"Did you mean {close}?" if close else f"{listed_by} lists what there is."
-    return ConfigError(f"unknown architecture `{name}` in [{where}]. {what_to_do}")
+    remedy = f"Did you mean {close}?" if close else f"{listed_by} lists the known ones."
+    return ConfigError(f"unknown architecture `{name}` in [{where}]. {remedy}")
+
+
+def check_one_source(weights: str | None, pretrained: bool) -> None:
+    """Raises if weights have two sources."""
+    if weights and pretrained:
+        raise ConfigError(
+            "[model] has both `weights` and `pretrained`, two sources of the same weights. Remove "
+            "one of them."
+        )
+
+
+def not_fetched(package: str, architecture: str, error: Exception) -> DataError:
+    """Returns the error for a package that cannot download its weights."""
+    return DataError(
+        f"{package} could not download its weights for `{architecture}`: {error}. Get them on a "
+        f"machine with a network, and pass the file as `weights`."
+    )

@@ -1,4 +1,4 @@
-"""Backbones from anywhere: a network of the user's own, named by where Python finds it."""
+"""Backbones of the user's own, named by module and attribute."""
 
 import copy
 import importlib
@@ -21,18 +21,19 @@ def module_backbone(
     channels: int = 3,
     size: int = 224,
 ) -> Backbone:
-    """Any `nn.Module` that gives one vector for each image.
+    """Makes a backbone of any `nn.Module` that returns one vector per image.
 
     The module is imported, and so its code is run, whenever the model is made: also when a run
     that was trained with it is opened. Do not open the run of somebody whose code you do not trust.
 
     Args:
-        target: "package.module:attribute", the attribute being a class or a function that makes
-            the network, or the network itself. Of the last, a copy is trained.
-        arguments: For the class or function, such as ["width=8", "act=gelu"]; values are JSON.
-        weights: A file of its weights, see `load_weights`.
-        channels: Of the images.
-        size: Side of the images that are run through it to count its features.
+        target: "package.module:attribute", a class or function that makes the network, or the
+            network itself, of which a copy is trained.
+        arguments: Arguments of the class or function, such as ["width=8", "act=gelu"]; values are
+            JSON.
+        weights: File of weights, see `load_weights`.
+        channels: Number of channels of the images.
+        size: Side of the images that are run through the network to count its features.
     """
     network = _make(_find(target), read_arguments(arguments, key="arguments"), target)
     if weights:
@@ -41,72 +42,70 @@ def module_backbone(
 
 
 def _find(target: str) -> Any:
-    """Imports what a target names."""
+    """Imports the attribute that a target names."""
     module, colon, attribute = target.partition(":")
     if not (module and colon and attribute):
         raise ConfigError(
-            f'wanted `target` in [model] as "package.module:attribute", but got "{target}".'
+            f'`target` in [model] must be "package.module:attribute", not "{target}".'
         )
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is there, and lacks something itself
+            raise  # the module exists, but itself imports a missing one
         raise ConfigError(
-            f"wanted the module `{module}` for `target` in [model], but Python finds no "
-            f"`{error.name}`. Install it, or put its folder into PYTHONPATH."
+            f"`target` in [model] names the module `{module}`, but Python finds no "
+            f"`{error.name}`. Install it, or add its folder to PYTHONPATH."
         ) from None
     try:
         for name in attribute.split("."):
-            found = getattr(found, name)
+            value = getattr(value, name)
     except AttributeError:
         raise ConfigError(
-            f"wanted `{attribute}` in the module `{module}`, but it has none. Check `target` in "
-            f"[model]."
+            f"The module `{module}` has no `{attribute}`. Check `target` in [model]."
         ) from None
-    return found
+    return value
 
 
-def _make(found: Any, arguments: dict[str, Any], target: str) -> nn.Module:
-    """The network itself, or what a class or function makes of the arguments."""
-    if isinstance(found, nn.Module):
+def _make(source: Any, arguments: dict[str, Any], target: str) -> nn.Module:
+    """Returns a copy of a network, or the network that a class or function makes."""
+    if isinstance(source, nn.Module):
         if arguments:
             raise ConfigError(
-                f"wanted no `arguments` in [model], as `{target}` is a network already, but got "
-                f"{', '.join(arguments)}. Remove them, or name its class."
+                f"[model] has `arguments` ({', '.join(arguments)}), but `{target}` is a network "
+                f"already. Remove them, or name its class."
             )
-        return copy.deepcopy(found)
-    if not _makes_networks(found):
+        return copy.deepcopy(source)
+    if not _makes_networks(source):
         raise ConfigError(
-            f"wanted a network, a class of networks, or a function that says it makes one (`-> "
-            f"nn.Module`) at `{target}`, but got {type(found).__name__}. A recipe must not be able "
-            f"to call just anything: correct `target` in [model], or write down what the function "
-            f"returns."
+            f"`{target}` is {type(source).__name__}, not a network, a class of networks, or a "
+            f"function annotated to return one (`-> nn.Module`). A recipe must not be able to call "
+            f"just anything: correct `target` in [model], or annotate the function."
         )
     try:
-        inspect.signature(found).bind(**arguments)
+        inspect.signature(source).bind(**arguments)
     except TypeError as error:
         raise ConfigError(
-            f"wanted `arguments` in [model] that `{target}` takes, but {error}. Its signature is "
-            f"{inspect.signature(found)}."
+            f"`arguments` in [model] do not fit `{target}`: {error}. Its signature is "
+            f"{inspect.signature(source)}."
         ) from None
-    network = found(**arguments)
+    network = source(**arguments)
     if not isinstance(network, nn.Module):
         raise ConfigError(
-            f"wanted `{target}` to make an nn.Module, but it made {type(network).__name__}. Check "
-            f"`target` in [model]."
+            f"`{target}` made {type(network).__name__}, not an nn.Module. Check `target` in "
+            f"[model]."
         )
     return network
 
 
-def _makes_networks(found: Any) -> bool:
-    """Whether something is a class of networks, or a function that says it returns one."""
-    if isinstance(found, type):
-        return issubclass(found, nn.Module)
-    if not inspect.isfunction(found):
+def _makes_networks(source: Any) -> bool:
+    """Whether a value is a class of networks, or a function annotated to return one."""
+    if isinstance(source, type):
+        return issubclass(source, nn.Module)
+    if not inspect.isfunction(source):
         return False
     try:
-        returns = get_type_hints(found).get("return")
-    except NameError:  # of an annotation that only a type checker can see
+        returns = get_type_hints(source).get("return")
+    except NameError:  # an annotation that only a type checker sees
         return False
     return isinstance(returns, type) and issubclass(returns, nn.Module)

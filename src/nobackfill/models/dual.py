@@ -1,4 +1,4 @@
-"""Images and texts in one space: an encoder for each, and a projection behind each."""
+"""Models of images and texts: an encoder for each, and a projection of each into one space."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,7 @@ Both = tuple[Float[Tensor, "images dim"] | None, Float[Tensor, "texts dim"] | No
 
 
 class DualEncoder(nn.Module):
-    """One space for images and texts.
-
-    Args:
-        image: Embeds images.
-        text: Embeds texts, as its encoder prepared them.
-    """
+    """A model of images and a model of texts with the same space."""
 
     def __init__(self, image: Embedder, text: Embedder):
         super().__init__()
@@ -33,31 +28,26 @@ class DualEncoder(nn.Module):
         images: Float[Tensor, "images channels height width"] | None,
         texts: Shaped[Tensor, "texts ..."] | None,
     ) -> Both:
-        """Returns the embeddings of images and of texts; None of what is not given."""
+        """Returns the embeddings of images and of texts, or None if there are none."""
         return (
             None if images is None else self.image(images),
             None if texts is None else self.text(texts),
         )
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Shaped[Tensor, "texts ..."]:
-        """Texts as the text encoder wants them; see `TextEncoder.prepare`."""
+        """Prepares texts for the text encoder, see `TextEncoder.prepare`."""
         encoder = self.text.backbone
         assert isinstance(encoder, TextEncoder)
         return encoder.prepare(texts, ids)
 
     @property
     def says(self) -> str:
-        """What becomes of a text before it is embedded, in words."""
+        """Description of the preparation of texts."""
         return str(self.text.backbone.says)
 
 
 class OneSide(nn.Module):
-    """What a model of both makes of images alone, or of texts alone.
-
-    Args:
-        model: A `DualEncoder`, or one that works in another precision.
-        modality: "image" or "text".
-    """
+    """The part of a `DualEncoder`, possibly wrapped, for one modality: "image" or "text"."""
 
     def __init__(self, model: nn.Module, modality: str):
         super().__init__()
@@ -65,16 +55,17 @@ class OneSide(nn.Module):
         self.training = model.training
 
     def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch dim"]:
-        """Returns the embedding of each."""
-        image, text = (
-            self.model(inputs, None) if self.modality == "image" else self.model(None, inputs)
-        )
-        found: Tensor = image if self.modality == "image" else text
-        return found
+        """Returns the embedding of each image or text."""
+        embeddings: Tensor
+        if self.modality == "image":
+            embeddings, _ = self.model(inputs, None)
+        else:
+            _, embeddings = self.model(None, inputs)
+        return embeddings
 
 
 def resolve_text(choice: Choice) -> Choice:
-    """The same choice of text encoder with every default written out."""
+    """Returns the choice of a text encoder with all default options."""
     if choice.name not in TEXT_ENCODERS:
         raise ConfigError(
             f"unknown text encoder `{choice.name}` in [text]. {suggest(choice.name, TEXT_ENCODERS)}"
@@ -91,15 +82,15 @@ def make_dual(model: Choice, text: Choice, *, seed: int, bare: bool = False) -> 
     """Builds both encoders; the same seed gives the same weights.
 
     Args:
-        model: The [model] table of a recipe.
-        text: Its [text] table.
-        seed: Of the weights that are not loaded.
-        bare: Whether to leave out the weights that the options name; see `make_model`.
+        model: Table [model] of a recipe.
+        text: Table [text] of the recipe.
+        seed: Random seed of weights that are not loaded.
+        bare: Whether to load no weights, see `make_model`.
     """
     image = make_model(model, seed=seed, bare=bare)
     options = dict(resolve_text(text).options)
     head = options.pop("head", "linear")
-    if bare and text.name != "vectors":  # whose path leads to texts, not to weights
+    if bare and text.name != "vectors":  # its path names vectors, not weights
         options |= {key: value for key, value in BARE.items() if key in options}
     with seeded(seed):
         return DualEncoder(

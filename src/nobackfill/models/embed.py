@@ -1,6 +1,7 @@
-"""Runs a model over a collection, into vectors."""
+"""Embedding of collections and texts by a model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -18,7 +19,18 @@ from nobackfill.vectors.space import Space
 Watch = Callable[[Batches], Iterable[Batch]]  # wraps batches, as a progress bar does
 
 
-@torch.no_grad()
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[torch.device]:
+    """Sets a model to eval mode without gradients, yields its device, and restores its mode."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield next(model.parameters()).device
+    finally:
+        model.train(was_training)
+
+
 def embed(
     model: nn.Module,
     collection: Collection,
@@ -28,56 +40,37 @@ def embed(
     watch: Watch = iter,
     crew: Crew | None = None,
 ) -> Float[Tensor, "rows dim"]:
-    """Returns the embedding of every row, on the model's device; the model is left as it was.
+    """Returns the embedding of every row, on the model's device, by the model in eval mode.
 
     Under torchrun the processes share the work, and each gets all embeddings.
 
     Args:
-        model: Images in, embeddings out; run in eval mode.
-        collection: Where the images are; loaded as for a test, without augmentation.
-        rows: Which of them.
-        batch_size: How many at a time.
+        model: Model from images to embeddings.
+        collection: Collection of the images, which are not augmented.
+        rows: Rows of the collection.
+        batch_size: Number of images per batch.
         watch: Wraps the batches, as a progress bar does.
-        crew: Processes that load, where some are at work already.
+        crew: Running worker processes of the collection.
     """
     if len(rows) == 0:
-        raise DataError("wanted items to embed, but got none. Check the column `split`.")
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    try:
+        raise DataError("There are no items to embed. Check the column `split`.")
+    with _evaluating(model) as device:
         steps = watch(Batches(collection, rows, batch_size, device=device, part=part(), crew=crew))
         return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
-    finally:
-        model.train(was_training)
 
 
-@torch.no_grad()
 def embed_texts(
     model: nn.Module, prepared: Shaped[Tensor, "texts ..."], *, batch_size: int = 512
 ) -> Float[Tensor, "texts dim"]:
-    """Returns the embedding of every text, on the model's device; the model is left as it was.
-
-    Under torchrun the processes share the work, and each gets all embeddings.
-
-    Args:
-        model: Texts as they were prepared in, embeddings out; run in eval mode.
-        prepared: See `TextEncoder.prepare`.
-        batch_size: How many at a time.
-    """
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    mine, of = part()
-    try:
+    """Returns the embeddings of texts as `embed` does; see `TextEncoder.prepare`."""
+    rank, world = part()
+    with _evaluating(model) as device:
         return torch.cat(
             [
-                gather(model(some.tensor_split(of)[mine].to(device)), len(some))
-                for some in prepared.split(batch_size)
+                gather(model(batch.tensor_split(world)[rank].to(device)), len(batch))
+                for batch in prepared.split(batch_size)
             ]
         )
-    finally:
-        model.train(was_training)
 
 
 def to_vectors(
@@ -89,29 +82,29 @@ def to_vectors(
     space: Space | None = None,
     compatible_dim: int | None = None,
 ) -> Vectors:
-    """Puts embeddings back beside the ids, labels and columns of the items they were made of.
+    """Returns embeddings with the ids, labels and columns of their items.
 
-    Where texts are among them, a column `modality` tells which, and who asks whom is the caller's:
-    `is_query` and `is_gallery` are told of images alone.
+    With texts, there is a column `modality`, and no `is_query` and `is_gallery`, which apply to
+    images alone.
 
     Args:
-        embeddings: Of the images, of their texts, or of both in this order.
-        collection: Where the images are.
-        rows: Which of them.
+        embeddings: Embeddings of the images, of their texts, or of both in this order.
+        collection: Collection of the images.
+        rows: Rows of the collection.
         modalities: "image", "text", or both.
-        space: What made the embeddings.
-        compatible_dim: See `Vectors`.
+        space: Space of the embeddings.
+        compatible_dim: Number of leading dimensions to compare, see `Vectors`.
     """
-    each = [collection.rows_of(rows, one) for one in modalities]
-    where = torch.cat(each).numpy()
-    columns = {name: column[where] for name, column in collection.columns.items()}
+    parts = [collection.rows_of(rows, modality) for modality in modalities]
+    items = torch.cat(parts)
+    columns = {name: column[items.numpy()] for name, column in collection.columns.items()}
     if "text" in modalities:
         columns = {name: column for name, column in columns.items() if name not in FLAGS}
-        columns["modality"] = np.repeat(np.array(modalities), [len(some) for some in each])
+        columns["modality"] = np.repeat(np.array(modalities), [len(rows) for rows in parts])
     return Vectors(
-        [item for one in modalities for item in collection.ids_of(rows, one)],
+        [item for modality in modalities for item in collection.ids_of(rows, modality)],
         embeddings.cpu(),
-        collection.labels[torch.from_numpy(where)].numpy(),
+        collection.labels[items].numpy(),
         columns=columns,
         space=space,
         compatible_dim=compatible_dim,

@@ -1,4 +1,4 @@
-"""From features to embeddings."""
+"""Models: a backbone and the projection of its features to embeddings."""
 
 from typing import Any
 
@@ -14,19 +14,17 @@ from nobackfill.models.base import Backbone
 from nobackfill.models.text.base import TextEncoder
 
 BARE = {"weights": None, "pretrained": False, "path": None}  # options that load weights
-
-
 HEADS = ("linear", "none")
 
 
 class Embedder(nn.Module):
-    """A backbone, then Linear and BatchNorm. The embedding is raw: length goes where cosines are.
+    """A backbone, then Linear and BatchNorm. Embeddings are not normalised to unit length.
 
     Args:
-        backbone: Sees the images, or reads the texts.
-        embedding_dim: Of the vectors that come out.
-        head: "linear", or "none" where the backbone's features are the embedding, as with a model
-            that has a trained projection of its own.
+        backbone: Encoder of images or texts.
+        embedding_dim: Number of dimensions of an embedding.
+        head: "linear", or "none" if the features are the embedding, as for a model that has a
+            trained projection of its own.
     """
 
     def __init__(self, backbone: Backbone | TextEncoder, embedding_dim: int, head: str = "linear"):
@@ -35,7 +33,13 @@ class Embedder(nn.Module):
         self.projection: nn.Module = nn.Identity()
         self.norm: nn.Module = nn.Identity()
         if head == "none":
-            check_width(backbone.feature_dim, embedding_dim)
+            if backbone.feature_dim != embedding_dim:
+                raise ConfigError(
+                    f'`head = "none"` requires as many features as the embedding has dimensions, '
+                    f"but the encoder makes {backbone.feature_dim} and `embedding_dim` is "
+                    f"{embedding_dim}. Set it to {backbone.feature_dim}, or take "
+                    f'`head = "linear"`.'
+                )
         else:
             self.projection = nn.Linear(backbone.feature_dim, embedding_dim, bias=False)
             self.norm = nn.BatchNorm1d(embedding_dim)
@@ -46,39 +50,26 @@ class Embedder(nn.Module):
         return embedding
 
 
-def check_width(features: int, embedding_dim: int) -> None:
-    """Refuses features that cannot be the embedding themselves."""
-    if features != embedding_dim:
-        raise ConfigError(
-            f'wanted as many features as the embedding has dimensions, as `head = "none"` says, '
-            f"but the encoder makes {features} and `embedding_dim` is {embedding_dim}. Set it to "
-            f'{features}, or take `head = "linear"`.'
-        )
-
-
 def resolve_model(choice: Choice) -> Choice:
-    """The same choice of model with every default written out."""
+    """Returns the choice of a model with all default options."""
     if choice.name not in BACKBONES:
         raise ConfigError(f"unknown model `{choice.name}`. {suggest(choice.name, BACKBONES)}")
     options = dict(choice.options)
     head = take_head(options, where="model")
-    dim = {"embedding_dim": options.pop("embedding_dim", 64)}
-    if not isinstance(dim["embedding_dim"], int) or dim["embedding_dim"] < 1:
-        raise ConfigError(
-            f"wanted `embedding_dim` in [model] to be a positive int, but got "
-            f"{dim['embedding_dim']!r}."
-        )
+    dim = options.pop("embedding_dim", 64)
+    if not isinstance(dim, int) or dim < 1:
+        raise ConfigError(f"`embedding_dim` in [model] must be a positive int, not {dim!r}.")
     options = resolve_options(BACKBONES[choice.name], options, where="model")
     if choice.name in RESOLVERS:
         options = RESOLVERS[choice.name](options)
-    return Choice(choice.name, dim | head | options)
+    return Choice(choice.name, {"embedding_dim": dim} | head | options)
 
 
 def take_head(options: dict[str, Any], *, where: str) -> dict[str, str]:
-    """Takes the option `head` out of others; what to write of it, which is nothing by default."""
+    """Removes `head` from the options, and returns it unless it is the default."""
     head = options.pop("head", "linear")
     if head not in HEADS:
-        raise ConfigError(f"wanted `head` in [{where}] as {' or '.join(HEADS)}, but got {head!r}.")
+        raise ConfigError(f"`head` in [{where}] must be {' or '.join(HEADS)}, not {head!r}.")
     return {} if head == "linear" else {"head": head}
 
 
@@ -86,10 +77,9 @@ def make_model(choice: Choice, *, seed: int, bare: bool = False) -> Embedder:
     """Builds a model by name; the same seed gives the same weights.
 
     Args:
-        choice: The [model] table of a recipe.
-        seed: Of the weights that are not loaded.
-        bare: Whether to leave out the weights that the options name: for a model that gets all of
-            its weights from a run, when the file or the network they came from may be gone.
+        choice: Table [model] of a recipe.
+        seed: Random seed of weights that are not loaded.
+        bare: Whether to load no weights, because a run has them all and their files may be gone.
     """
     options = dict(resolve_model(choice).options)
     embedding_dim, head = options.pop("embedding_dim"), options.pop("head", "linear")

@@ -1,9 +1,14 @@
-"""Backbones of timm, the collection of image models. Wants `nobackfill[vision]`."""
+"""Backbones of timm, the collection of image models. Requires `nobackfill[vision]`."""
 
 from typing import Literal
 
-from nobackfill.errors import ConfigError, DataError
-from nobackfill.models.base import Backbone, optional_package, unknown_architecture
+from nobackfill.models.base import (
+    Backbone,
+    check_one_source,
+    not_fetched,
+    optional_package,
+    unknown_architecture,
+)
 from nobackfill.models.strides import set_strides
 from nobackfill.models.weights import given_weights, load_weights
 
@@ -17,22 +22,18 @@ def timm_backbone(
     last_stride: Literal[1, 2] = 2,
     stride_on_first: bool = False,
 ) -> Backbone:
-    """A model of timm without its classifier: features after its own pooling.
+    """Makes a model of timm without its classifier: features after its own pooling.
 
     Args:
-        architecture: As timm names it; `timm.list_models()` lists them.
-        channels: Of the images.
-        weights: A file in timm's names, see `load_weights`.
+        architecture: Name in timm; `timm.list_models()` lists them.
+        channels: Number of channels of the images.
+        weights: File of weights with timm's names, see `load_weights`.
         pretrained: Whether to start from ImageNet: from `weights/ARCHITECTURE.safetensors` below
-            the folder that NOBACKFILL_DATA names, and where there is none, timm fetches its own.
-        last_stride: 1 for a last feature map of twice the side; only of ResNets.
-        stride_on_first: For ResNet weights with the stride on the first convolution of a block.
+            the folder in NOBACKFILL_DATA; without such a file, timm downloads its own.
+        last_stride: 1 for a last feature map of twice the side; for ResNets only.
+        stride_on_first: Whether ResNet weights have the stride on the first convolution of a block.
     """
-    if weights and pretrained:
-        raise ConfigError(
-            "wanted weights from one place, but [model] has both `weights` and `pretrained`. "
-            "Remove one."
-        )
+    check_one_source(weights, pretrained)
     timm = optional_package("timm", extra="vision")
     if not timm.is_model(architecture):
         raise unknown_architecture(
@@ -48,10 +49,7 @@ def timm_backbone(
     except Exception as error:
         if not fetch:
             raise
-        raise DataError(
-            f"wanted timm's weights for `{architecture}`, but they did not come: {error}. Get them "
-            f"where there is a network, and pass the file as `weights`."
-        ) from error
+        raise not_fetched("timm", architecture, error) from error
     set_strides(
         network,
         last_stride=last_stride,
@@ -60,4 +58,4 @@ def timm_backbone(
     )
     if weights:
         load_weights(network, weights)
-    return Backbone(network, network.head_hidden_size)  # is num_features, but where a layer follows
+    return Backbone(network, network.head_hidden_size)  # num_features, unless a layer follows

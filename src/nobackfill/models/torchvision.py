@@ -1,13 +1,15 @@
-"""Backbones of torchvision, under its own names of weights. Wants `nobackfill[vision]`."""
+"""Backbones of torchvision. Requires `nobackfill[vision]`."""
 
 from typing import Literal
 
 from torch import nn
 
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import ConfigError
 from nobackfill.models.base import (
     Backbone,
+    check_one_source,
     find_feature_dim,
+    not_fetched,
     optional_package,
     unknown_architecture,
 )
@@ -26,25 +28,21 @@ def torchvision_backbone(
     last_stride: Literal[1, 2] = 2,
     stride_on_first: bool = False,
 ) -> Backbone:
-    """A classifier of torchvision without its last layers: features after a mean over the image.
+    """Makes a classifier of torchvision without its last layers: features pooled over the image.
 
     Args:
-        architecture: As torchvision names it; `torchvision.models.list_models()` lists them.
-        channels: Of the images.
-        weights: A file in torchvision's names, see `load_weights`.
-        pretrained: Whether torchvision fetches its own weights, over the network.
-        last_stride: 1 for a last feature map of twice the side; only of ResNets.
-        stride_on_first: For ResNet weights with the stride on the first convolution of a block.
+        architecture: Name in torchvision; `torchvision.models.list_models()` lists them.
+        channels: Number of channels of the images.
+        weights: File of weights with torchvision's names, see `load_weights`.
+        pretrained: Whether torchvision downloads its own weights.
+        last_stride: 1 for a last feature map of twice the side; for ResNets only.
+        stride_on_first: Whether ResNet weights have the stride on the first convolution of a block.
     """
-    if weights and pretrained:
-        raise ConfigError(
-            "wanted weights from one place, but [model] has both `weights` and `pretrained`. "
-            "Remove one."
-        )
+    check_one_source(weights, pretrained)
     if pretrained and channels != 3:
         raise ConfigError(
-            f"wanted 3 `channels` in [model], as torchvision's own weights have, but got "
-            f"{channels}. Set `pretrained = false`, or load images in colour."
+            f"`channels` in [model] is {channels}, but torchvision's weights require 3. Set "
+            f"`pretrained = false`, or load images in colour."
         )
     models = optional_package("torchvision", extra="vision").models
     known = models.list_models(module=models)
@@ -54,18 +52,15 @@ def torchvision_backbone(
         )
     if architecture in ("googlenet", "inception_v3"):
         raise ConfigError(
-            f"wanted a network that gives one output while training, but `{architecture}` of "
-            f"torchvision gives several. Choose another, or timm's."
+            f"`{architecture}` of torchvision returns several outputs while training. Choose "
+            f"another network, or timm's."
         )
     try:
         network = models.get_model(architecture, weights="DEFAULT" if pretrained else None)
     except Exception as error:
         if not pretrained:
             raise
-        raise DataError(
-            f"wanted torchvision's weights for `{architecture}`, but they did not come: {error}. "
-            f"Get them where there is a network, and pass the file as `weights`."
-        ) from error
+        raise not_fetched("torchvision", architecture, error) from error
     _remove_classifier(network)
     if channels != 3:
         _change_channels(network, channels)
@@ -82,12 +77,12 @@ def torchvision_backbone(
 
 
 def _remove_classifier(network: nn.Module) -> None:
-    """Drops a head from its first weights on; what normalises before these stays."""
+    """Removes the head from its first weights on; normalisation before these stays."""
     name = next(name for name in HEADS if hasattr(network, name))
     head = getattr(network, name)
     kept: list[nn.Module] = []
     for layer in head.children() if isinstance(head, nn.Sequential) else [head]:
-        if isinstance(layer, nn.Conv2d):  # SqueezeNet, which has the mean behind these
+        if isinstance(layer, nn.Conv2d):  # SqueezeNet, which pools after these
             kept.append(nn.AdaptiveAvgPool2d(1))
         if isinstance(layer, nn.Linear | nn.Conv2d):
             break
@@ -95,11 +90,11 @@ def _remove_classifier(network: nn.Module) -> None:
             kept.append(layer)
     setattr(network, name, nn.Sequential(*kept))
     if isinstance(getattr(network, "avgpool", None), nn.AdaptiveAvgPool2d):
-        network.avgpool = nn.AdaptiveAvgPool2d(1)  # VGG and AlexNet keep some of the image
+        network.avgpool = nn.AdaptiveAvgPool2d(1)  # VGG and AlexNet pool to a small map
 
 
 def _change_channels(network: nn.Module, channels: int) -> None:
-    """Puts a new first convolution in place of the one for colour images."""
+    """Replaces the first convolution, which is for colour images."""
     name, first = next(
         (name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d)
     )
