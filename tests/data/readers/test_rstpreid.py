@@ -86,7 +86,7 @@ def test_a_missing_list_or_folder_is_named(root):
 def test_lines_of_json_are_no_list(root):
     path = root / "data_captions.json"
     path.write_text("\n".join(json.dumps(one) for one in ENTRIES))
-    with pytest.raises(DataError, match="data_captions\.json: line 2 is not valid JSON"):
+    with pytest.raises(DataError, match=r"data_captions\.json: line 2 is not valid JSON"):
         read_rstpreid(root)
 
 
