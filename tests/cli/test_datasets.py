@@ -48,7 +48,7 @@ def test_every_collection_is_listed_with_its_layout_and_its_counts(command):
     assert code == 0
     for name, dataset in DATASETS.items():
         assert name in out
-        assert dataset.says in out
+        assert dataset.description in out
         for line in dataset.layout.splitlines():
             assert line in out
     assert "12,936 train images" in out

@@ -33,7 +33,7 @@ def read_small(root: Path, *, half: bool = False) -> Listing:
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    small = Dataset(says="", layout="", read=read_small, counts=WHOLE)
+    small = Dataset(description="", layout="", read=read_small, counts=WHOLE)
     monkeypatch.setitem(DATASETS, "small", small)
     noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     for file in FILES:
@@ -119,7 +119,7 @@ def test_bare_names_are_looked_for_in_the_folder_itself(root, monkeypatch):
         split = np.array(["train", "train"])
         return Listing(root=root / "a", files=[*names], classes=names, columns={"split": split})
 
-    monkeypatch.setitem(DATASETS, "bare", Dataset(says="", layout="", read=read))
+    monkeypatch.setitem(DATASETS, "bare", Dataset(description="", layout="", read=read))
     check = check_dataset("bare", root)
     assert check.missing == Files(1, "9.jpg")
     assert check.unused == Files(2, "1.jpg")
@@ -141,7 +141,7 @@ def test_counts_that_differ_are_told_with_their_sign(root):
 
 
 def test_a_count_that_is_not_found_at_all_differs(root, monkeypatch):
-    dataset = Dataset(says="", layout="", read=read_small, counts={**WHOLE, "captions": 7})
+    dataset = Dataset(description="", layout="", read=read_small, counts={**WHOLE, "captions": 7})
     monkeypatch.setitem(DATASETS, "small", dataset)
     check = check_dataset("small", root)
     assert check.differences == {"captions": -7}

@@ -70,7 +70,7 @@ def print_datasets(*, as_json: bool) -> None:
         rows = [
             {
                 "name": name,
-                "says": dataset.says,
+                "says": dataset.description,
                 "layout": dataset.layout.splitlines(),
                 "counts": dict(dataset.counts),
             }
@@ -80,7 +80,7 @@ def print_datasets(*, as_json: bool) -> None:
         return
     for name, dataset in DATASETS.items():
         console.print(f"[bold]{name}[/]  ", end="")
-        print_line(dataset.says)
+        print_line(dataset.description)
         for line in dataset.layout.splitlines():
             print_line(f"    {line}")
         if dataset.counts:

@@ -74,14 +74,14 @@ class Dataset:
     """A public collection: its layout, its reader and its official counts.
 
     Attributes:
-        says: Description in one line.
+        description: Description in one line.
         layout: Files that are expected below its folder, one per line.
         read: Function from the folder to the listing; its options are keyword-only arguments.
         counts: Counts that its authors state, named as in `count_items`.
         protocol: Search protocol, a name of `nobackfill.evaluation.protocols.PROTOCOLS`.
     """
 
-    says: str
+    description: str
     layout: str
     read: Callable[..., Listing]
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -66,7 +66,7 @@ def read_matlab(path: Path) -> dict[str, Any]:
 
 
 CARS196 = Dataset(
-    says="Cars196: 98 kinds of cars to train on, 98 others searched (Krause et al., 2013)",
+    description="Cars196: 98 kinds of cars to train on, 98 others searched (Krause et al., 2013)",
     layout="cars_annos.mat\ncar_ims/000001.jpg …",
     read=read_cars196,
     counts=split_counts(train=(8_054, 98), searched=(8_131, 98)),

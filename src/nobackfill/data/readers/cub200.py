@@ -61,7 +61,7 @@ def read_numbered(path: Path, what: str) -> dict[str, str]:
 
 
 CUB200 = Dataset(
-    says="CUB-200-2011: birds; 100 species to train on, 100 searched (Wah et al., 2011)",
+    description="CUB-200-2011: birds; 100 species to train on, 100 searched (Wah et al., 2011)",
     layout=(
         "CUB_200_2011/images.txt (or without CUB_200_2011/, as all below)\n"
         "CUB_200_2011/image_class_labels.txt\n"

@@ -105,7 +105,7 @@ def _image_folder(root: Path) -> Path:
 
 
 FLICKR8K = Dataset(
-    says="Flickr8k: photos, each described by five people (Hodosh et al., JAIR 2013)",
+    description="Flickr8k: photos, each described by five people (Hodosh et al., JAIR 2013)",
     layout=(
         "Flickr8k_text/Flickr8k.token.txt (or without Flickr8k_text/, as the next three)\n"
         "Flickr8k_text/Flickr_8k.trainImages.txt\n"

@@ -111,7 +111,7 @@ def draw_classes(names: list[str], share: float | int, seed: int) -> set[str]:
 
 
 FOLDER = Dataset(
-    says="any folder of class folders",
+    description="any folder of class folders",
     layout=(
         "CLASS/IMAGE.jpg …\n"
         "or train/CLASS/IMAGE.jpg … and validation/CLASS/IMAGE.jpg … (or val/, or test/)"

@@ -141,7 +141,7 @@ def _read_columns(
 
 
 GLDV2 = Dataset(
-    says="Google Landmarks v2, trained on its cleaned part (Weyand et al., CVPR 2020)",
+    description="Google Landmarks v2, trained on its cleaned part (Weyand et al., CVPR 2020)",
     layout=(
         "train/train_clean.csv (every list may also lie beside the folders)\n"
         "train/0/1/2/0123456789abcdef.jpg …\n"

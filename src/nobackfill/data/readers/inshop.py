@@ -58,7 +58,7 @@ def read_inshop(root: Path) -> Listing:
 
 
 INSHOP = Dataset(
-    says="In-shop Clothes Retrieval: photos of the same garment (Liu et al., CVPR 2016)",
+    description="In-shop Clothes Retrieval: photos of the same garment (Liu et al., CVPR 2016)",
     layout=(
         "Eval/list_eval_partition.txt (or without Eval/)\n"
         "Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg … (or without Img/)"

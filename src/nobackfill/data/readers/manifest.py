@@ -137,7 +137,7 @@ def _split(
 
 
 MANIFEST = Dataset(
-    says="any table of images with `path` and `label`, as CSV or Parquet",
+    description="any table of images with `path` and `label`, as CSV or Parquet",
     layout=(
         "the file itself: path,label, and where known split,is_query,is_gallery,camera,text,…\n"
         "(with text, an image may stand in several rows, one for each of its texts)\n"

@@ -77,7 +77,7 @@ def _parse_name(path: Path) -> tuple[str, int]:
 
 
 MARKET1501 = Dataset(
-    says="Market-1501: people found again by other cameras (Zheng et al., ICCV 2015)",
+    description="Market-1501: people found again by other cameras (Zheng et al., ICCV 2015)",
     layout=(
         "bounding_box_train/0002_c1s1_000451_03.jpg …\n"
         "bounding_box_test/0000_c1s1_000151_01.jpg …\n"

@@ -60,7 +60,7 @@ def read_omniglot(root: Path) -> Listing:
 
 
 OMNIGLOT = Dataset(
-    says="Omniglot: handwritten characters of 50 alphabets (Lake et al., Science 2015)",
+    description="Omniglot: handwritten characters of 50 alphabets (Lake et al., Science 2015)",
     layout=(
         "images_background/Alphabet_of_the_Magi/character01/0709_01.png …\n"
         "images_evaluation/Angelic/character01/0965_01.png …"

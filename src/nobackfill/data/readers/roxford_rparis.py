@@ -163,7 +163,7 @@ def _scale(path: Path, sizes: dict[str, tuple[int, int]]) -> tuple[float, float]
 LAYOUT_SIZES = "original_sizes.json (only where the images were made smaller)"
 
 ROXFORD5K = Dataset(
-    says="ROxford5k: buildings of Oxford, revisited (Radenović et al., CVPR 2018)",
+    description="ROxford5k: buildings of Oxford, revisited (Radenović et al., CVPR 2018)",
     layout=f"gnd_roxford5k.pkl\njpg/all_souls_000000.jpg …\n{LAYOUT_SIZES}",
     read=read_roxford5k,
     counts={"images": 5_063, "queries": 70, "gallery": 4_993},
@@ -171,7 +171,7 @@ ROXFORD5K = Dataset(
 )
 
 RPARIS6K = Dataset(
-    says="RParis6k: buildings of Paris, revisited (Radenović et al., CVPR 2018)",
+    description="RParis6k: buildings of Paris, revisited (Radenović et al., CVPR 2018)",
     layout=f"gnd_rparis6k.pkl\njpg/paris_defense_000000.jpg …\n{LAYOUT_SIZES}",
     read=read_rparis6k,
     counts={"images": 6_392, "queries": 70, "gallery": 6_322},

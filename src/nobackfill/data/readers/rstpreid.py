@@ -75,7 +75,7 @@ def _is_complete(entry: object) -> bool:
 
 
 RSTPREID = Dataset(
-    says="RSTPReid: people found by their descriptions (Zhu et al., ACM MM 2021)",
+    description="RSTPReid: people found by their descriptions (Zhu et al., ACM MM 2021)",
     layout="data_captions.json\nimgs/0000_c14_0031.jpg …",
     read=read_rstpreid,
     protocol="rstpreid",

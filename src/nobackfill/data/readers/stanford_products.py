@@ -56,7 +56,7 @@ def read_stanford_products(root: Path) -> Listing:
 
 
 STANFORD_PRODUCTS = Dataset(
-    says="Stanford Online Products: things for sale (Oh Song et al., CVPR 2016)",
+    description="Stanford Online Products: things for sale (Oh Song et al., CVPR 2016)",
     layout="Ebay_train.txt\nEbay_test.txt\nbicycle_final/111085122871_0.JPG …",
     read=read_stanford_products,
     counts=split_counts(train=(59_551, 11_318), searched=(60_502, 11_316)),
