@@ -1,8 +1,8 @@
-"""Makes a page for each method, and the index of them, from the docstrings.
+"""Generates a page for each method, and their index, from the docstrings.
 
     python docs/make_pages.py
 
-No sentence about a method is written here: change its docstring, and make the pages again.
+To change a sentence about a method, change its docstring and generate the pages again.
 """
 
 import inspect
@@ -15,12 +15,12 @@ from nobackfill.methods.old_space import MEANING
 
 FOLDER = Path(__file__).parent / "methods"
 
-# Markdown takes a backslash before punctuation for its own, before TeX can see it.
+# Markdown removes a backslash before punctuation, so TeX would not get it.
 IN_WORDS = {r"\,": r"\thinspace", r"\;": r"\enspace", r"\{": r"\lbrace", r"\}": r"\rbrace"}
 
 
 def main():
-    """Writes all pages, and removes those of methods that are gone."""
+    """Writes all pages and removes those of former methods."""
     FOLDER.mkdir(exist_ok=True)
     pages = make_pages()
     for path in FOLDER.glob("*.md"):
@@ -31,7 +31,7 @@ def main():
 
 
 def make_pages():
-    """Every page by the name of its file."""
+    """Returns every page by its file name."""
     pages = {f"{name}.md": make_page(name, method) for name, method in METHODS.items()}
     return {"README.md": make_index(METHODS), **pages}
 
@@ -52,29 +52,29 @@ def make_page(name, method):
         to_markdown(body),
         "## Needs",
         list_needs(method),
-        f"Labels are {'' if method.supervised else 'not '}looked at.",
+        f"The method {'uses' if method.supervised else 'does not use'} labels.",
         tell_cost(method),
         *(f"## {head}\n\n{to_markdown(text)}" for head, text in sections.items()),
         "## Options",
         list_options(method, arguments),
         "## Recipe",
         f'```toml\n[method]\nname = "{name}"\n```',
-        f"With all else that a run is told: [{recipe}](../../{recipe}).",
+        f"A complete recipe: [{recipe}](../../{recipe}).",
         "---",
-        "Made from the docstrings by `python docs/make_pages.py`. [All methods](README.md).",
+        "Generated from the docstrings by `python docs/make_pages.py`. [All methods](README.md).",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def make_index(methods):
-    """All methods, in groups by the last thing they need."""
+    """All methods, grouped by the last part that they need."""
     parts = [
         "# Methods",
-        "What do you still have of the old model? A method stands under the last thing in this "
-        "list that it needs.",
+        "What do you still have of the old model? Each method is listed under the last part in "
+        "this order that it needs.",
     ]
     heads = {None: "Nothing", "independent": "Independent model"}
-    for need, meaning in {None: "nothing of the old model is used", **MEANING}.items():
+    for need, meaning in {None: "nothing of the old model", **MEANING}.items():
         rows = [
             [
                 f"[`{name}`]({name}.md)",
@@ -90,12 +90,12 @@ def make_index(methods):
             f"{meaning.capitalize()}.",
             table(["method", "what it does", "needs", "paper"], rows),
         ]
-    parts += ["---", "Made from the docstrings by `python docs/make_pages.py`."]
+    parts += ["---", "Generated from the docstrings by `python docs/make_pages.py`."]
     return "\n\n".join(parts) + "\n"
 
 
 def last_need(method):
-    """What a method needs that is hardest to have; None where it needs nothing."""
+    """The last part in `MEANING` that a method needs; None if it needs nothing."""
     return ([None] + [need for need in MEANING if need in method.needs])[-1]
 
 
@@ -167,7 +167,7 @@ def link_names(line):
 
 
 def to_tex(formula):
-    """A formula that passes through Markdown unharmed."""
+    """A formula that Markdown leaves unchanged."""
     for sign, word in IN_WORDS.items():
         formula = formula.replace(f"{sign} ", sign).replace(sign, f"{word} ")
     return re.sub(r"(?<=\W)_(?=\S)", "_ ", formula.strip())  # else `}_` may open an emphasis
@@ -202,7 +202,7 @@ def list_options(method, arguments):
 
 
 def to_toml(value):
-    """A default as one would write it in a recipe."""
+    """A default in the form of a recipe."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -33,7 +33,8 @@ class AdvBCT(ClassifyingMethod):
     reversed gradient, stronger from batch to batch, teaches the new model to deceive it.
 
     New classes:
-        Have no boundary; only the adversary sees them. Classes with a single item have none either.
+        Have no boundary and are only in the term of the adversary. Classes with a single item have
+        no boundary either.
 
     Old view:
         The authors run the old model on each batch, so on the same view (`old_view = "same"`); as

@@ -29,8 +29,8 @@ class Janus(ClassifyingMethod):
     :math:`e` is stored and searched among new vectors, so it need not lie near old ones.
     :math:`B e` searches the old gallery. Both come from one pass through the model. The map learns
     from the whole gradient of the ranking, the model from a share :math:`\lambda` of it
-    (:math:`\mathrm{sg}` stops the gradient). `RM` maps what a model happens to know; here the model
-    keeps what old vectors contain of a class.
+    (:math:`\mathrm{sg}` stops the gradient). In `RM` the map does not affect the model; here the
+    model keeps what old vectors contain of a class.
 
     `query` maps; `gallery` returns the embedding unchanged.
     `nobackfill.gallery.mixed_merge.merge_rankings` merges both rankings for a partly new gallery.

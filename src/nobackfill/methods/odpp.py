@@ -37,19 +37,19 @@ class ODPP(PrototypeAlignment):
 
     New classes:
         Take part like all others: their prototypes are the old model's means of images it was
-        never trained on, and are kept from the others too.
+        never trained on, and are kept apart too.
 
     Differences:
         The paper says SGD, which at the printed learning rate moves hardly anything
         (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
         pairs at random (`pairs = "sampled"`, with `pairs_per_epoch` the number of images), but
         its count of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes
-        all there are. The hinge is on the inner product as printed, which a shorter prototype
-        satisfies too (`hinge = "inner"`); the loss looks at the cosine, and so does
+        all pairs. The hinge is on the inner product as printed, which a shorter prototype
+        satisfies too (`hinge = "inner"`); the loss uses the cosine, and so does
         `hinge = "cosine"`.
 
     Relations:
-        `ODPPOld` stops after the first stage, which knows only the old prototypes.
+        `ODPPOld` stops after the first stage, which uses only the old prototypes.
 
     Args:
         warmup_epochs: Number of epochs without the new prototypes.

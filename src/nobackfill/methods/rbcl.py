@@ -18,8 +18,8 @@ class RBCL(ClassifyingMethod):
         {1 + \sum_{j \ne p} \sigma_\tau(s_{ij} - s_{ip})}\Bigr), \qquad
         s_{ij} = \cos(e_i, f_j), \; P_i = \{p : y_p = y_i\}
 
-    :math:`\sigma_\tau(x)` is a sigmoid steep enough (:math:`\tau = 0.01`) to count. Where it is
-    flat it has no gradient, so the gradient is that of a gentler sigmoid.
+    :math:`\sigma_\tau(x)` is a sigmoid steep enough (:math:`\tau = 0.01`) to count. It is almost
+    flat, so the gradient is that of a gentler sigmoid.
 
     Old view:
         The authors' code is not public; the stored vectors by default.

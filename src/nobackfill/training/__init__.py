@@ -1,4 +1,4 @@
-"""Training: the loop, what it is given of the old model, and the folder a run leaves behind."""
+"""Training: the loop, the parts of the old model that a method needs, and the run folder."""
 
 from nobackfill.training.loop import train
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from nobackfill.core import distributed
 from nobackfill.core.atomic_files import write_text
@@ -38,7 +37,7 @@ from nobackfill.training.old_model import (
     prepare_old_space,
 )
 from nobackfill.training.precision import scaler_for
-from nobackfill.training.run import Lineage, Run
+from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 
 
@@ -84,15 +83,7 @@ def train_run(
         with lock_folder(folder) if is_main() else nullcontext():
             run = Run.start(recipe, folder, resume=resume)  # read again under the lock
             wait()  # until all processes have read the folder, before the first one writes
-            yield from train_in_folder(
-                run,
-                collection,
-                prepare_old_space(recipe, collection, device=device, watch=watch),
-                device=device,
-                lineage=make_lineage(recipe, collection),
-                old_model=load_old_model(recipe, device),
-                watch=watch,
-            )
+            yield from train_in_folder(run, collection, device=device, watch=watch)
 
     # Embed and evaluate.
     for name, searched in tests.items():
@@ -104,19 +95,17 @@ def train_run(
 
 
 def train_in_folder(
-    run: Run,
-    collection: Collection,
-    old: OldSpace,
-    *,
-    device: torch.device,
-    lineage: Lineage,
-    old_model: nn.Module | None = None,
-    watch: Watch = iter,
+    run: Run, collection: Collection, *, device: torch.device, watch: Watch = iter
 ) -> Iterator[Epoch]:
     """Trains a run to the end and yields after each epoch; does nothing if it is finished."""
     if run.finished:
         return
     recipe, folder, config = run.recipe, run.folder, run.recipe.train
+
+    # Get what the method needs of the old model.
+    old = prepare_old_space(recipe, collection, device=device, watch=watch)
+    lineage = make_lineage(recipe, collection)
+    old_model = load_old_model(recipe, device)
 
     # Build the model, the method and everything else that has a state.
     rows = collection.training_rows(config.step)

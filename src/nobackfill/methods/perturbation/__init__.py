@@ -1,8 +1,8 @@
-"""Old prototypes, moved apart where they are crowded.
+"""Old prototypes, moved apart where they are too close.
 
-`NeighborPerturbation` (NDPP) lets the nearest classes push; `OptimizedPerturbation` (ODPP) takes
-gradient steps until no two prototypes are too close. Both are told the new model's prototypes
-once an epoch by `update`, and hold the result in `moved`.
+`NeighborPerturbation` (NDPP) pushes them away from their nearest classes. `OptimizedPerturbation`
+(ODPP) takes gradient steps until no two prototypes are too close. Both get the new model's
+prototypes once an epoch (`update`) and store the result in `moved`.
 """
 
 from nobackfill.methods.perturbation.ndpp import NeighborPerturbation

@@ -59,7 +59,7 @@ def ascending_ranks(
 @triton.jit
 @no_type_check
 def count_kernel(
-    score, stride, columns, start, item, found,
+    score, stride, columns, start, item, ranks,
     deep: tl.constexpr, lanes: tl.constexpr, chunks: tl.constexpr, together: tl.constexpr,
 ):  # fmt: skip
     """Counts the scores of a part of a row before each item, without ties of its own chunk."""
@@ -74,8 +74,8 @@ def count_kernel(
         place_of = group + tl.arange(0, together)
         there = place_of < end
         column = tl.load(item + place_of, mask=there, other=0).to(tl.int32)
-        wanted = tl.load(score + column, mask=there, other=0.0)
-        lower = next_lower(wanted)
+        own = tl.load(score + column, mask=there, other=0.0)
+        lower = next_lower(own)
         total = tl.zeros((together,), tl.int32)
         for step in range(chunks):
             first = (tl.program_id(1) * chunks + step) * chunk
@@ -88,7 +88,7 @@ def count_kernel(
             rest = tl.maximum(tl.minimum(a, b), tl.minimum(c, d))
             second = tl.maximum(rest, tl.minimum(one, other))
             most_best, most_second = most(best), most(second)
-            bounds = tl.where(column >= first + chunk, lower, wanted)
+            bounds = tl.where(column >= first + chunk, lower, own)
             for place in range(group, tl.minimum(group + together, end)):
                 bound = value_of(bounds, place_of == place)
                 if bound < most_best:
@@ -98,7 +98,7 @@ def count_kernel(
                     else:
                         number = above(best, bound)
                     total += tl.where(place_of == place, in_all(number), 0)
-        tl.atomic_add(found + place_of, total, mask=there, sem="relaxed")
+        tl.atomic_add(ranks + place_of, total, mask=there, sem="relaxed")
 
 
 @triton.jit
@@ -149,18 +149,18 @@ def in_all(number):
 
 @triton.jit
 @no_type_check
-def finish_kernel(score, stride, start, item, found, width: tl.constexpr, chunk: tl.constexpr):
+def finish_kernel(score, stride, start, item, ranks, width: tl.constexpr, chunk: tl.constexpr):
     """Adds the number of ties before each item in its own chunk, and sorts a row's ranks."""
     row = tl.program_id(0).to(tl.int64)
     score += row * stride
     begin = tl.load(start + row).to(tl.int32)
     end = tl.load(start + row + 1).to(tl.int32)
     place_of = begin + tl.arange(0, width)
-    rank = tl.load(found + place_of, mask=place_of < end, other=2147483647)
+    rank = tl.load(ranks + place_of, mask=place_of < end, other=2147483647)
     for place in range(begin, end):
         mine = tl.load(item + place).to(tl.int32)
         column = mine // chunk * chunk + tl.arange(0, chunk)
         other = tl.load(score + column, mask=column < mine, other=float("nan"))
         equal = (other == tl.load(score + mine)).to(tl.int32)
         rank += tl.where(place_of == place, tl.sum(equal, axis=0), 0)
-    tl.store(found + place_of, tl.sort(rank), mask=place_of < end)
+    tl.store(ranks + place_of, tl.sort(rank), mask=place_of < end)
