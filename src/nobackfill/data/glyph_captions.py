@@ -8,9 +8,10 @@ it.
 from itertools import permutations
 
 import numpy as np
-from jaxtyping import Int64
 
 from nobackfill.data.glyph_drawing import (
+    Families,
+    Numbers,
     Purpose,
     mark_choices,
     random_bits,
@@ -42,12 +43,7 @@ TURNS = ("level", "falling", "upright", "rising")  # words for `DIRECTIONS`, lef
 
 
 def describe(
-    classes: Int64[np.ndarray, " images"],
-    number: Int64[np.ndarray, " images"],
-    *,
-    captions: int,
-    family_size: int,
-    seed: int,
+    classes: Numbers, number: Numbers, *, captions: int, family_size: int, seed: int
 ) -> list[tuple[str, ...]]:
     r"""Writes captions of each image, all different.
 
@@ -88,7 +84,7 @@ def describe(
     return written
 
 
-def describe_strokes(family: Int64[np.ndarray, " families"], *, seed: int) -> list[tuple[str, ...]]:
+def describe_strokes(family: Families, *, seed: int) -> list[tuple[str, ...]]:
     """Describes those strokes of each family's skeleton that are on the paper."""
     curves = skeletons(family, seed=seed)
     start, bend, end = (curves[:, :, point] for point in range(3))
@@ -111,9 +107,7 @@ def describe_strokes(family: Int64[np.ndarray, " families"], *, seed: int) -> li
     ]
 
 
-def describe_marks(
-    family: Int64[np.ndarray, " families"], *, family_size: int, seed: int
-) -> list[tuple[str, ...]]:
+def describe_marks(family: Families, *, family_size: int, seed: int) -> list[tuple[str, ...]]:
     """Describes the mark of each class of each family."""
     place, turn = mark_choices(family, family_size=family_size, seed=seed)
     down, right = np.divmod(place, len(SIDES))

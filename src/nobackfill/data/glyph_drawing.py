@@ -32,6 +32,12 @@ DIRECTIONS = np.array([(1.0, 0.0), (DIAGONAL, DIAGONAL), (0.0, 1.0), (-DIAGONAL,
 MARK_GAP = 0.09  # distance of marks from the skeleton
 MARKS_APART = 0.15  # distance of the marks of a family
 
+Families = Int64[np.ndarray, " families"]
+Numbers = Int64[np.ndarray, " images"]
+Key = int | Int64[np.ndarray, "..."]
+Strokes = Float64[np.ndarray, "images stroke 3 2"]
+Drawings = UInt8[np.ndarray, "images side side"]
+
 CHUNK = 2**15  # pixels drawn at once; their distances fit into a processor's cache
 
 
@@ -51,7 +57,7 @@ class Purpose(IntEnum):
     CAPTION = 10
 
 
-def random_bits(*key: int | Int64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
+def random_bits(*key: Key) -> UInt64[np.ndarray, "..."]:
     """Returns 64 random bits for each key, whose parts are broadcast together.
 
     Every part is mixed in by one step of SplitMix64 (Steele, Lea and Flood, Fast Splittable
@@ -70,14 +76,12 @@ def random_bits(*key: int | Int64[np.ndarray, "..."]) -> UInt64[np.ndarray, "...
     return state
 
 
-def uniform(*key: int | Int64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+def uniform(*key: Key) -> Float64[np.ndarray, "..."]:
     """Returns a random number in [-1, 1) for each key."""
     return (random_bits(*key) >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
-def choice(
-    count: int | Int64[np.ndarray, "..."], *key: int | Int64[np.ndarray, "..."]
-) -> Int64[np.ndarray, "..."]:
+def choice(count: Key, *key: Key) -> Int64[np.ndarray, "..."]:
     """Returns a random whole number below `count` for each key."""
     return (random_bits(*key) % np.asarray(count).astype(np.uint64)).astype(np.int64)
 
@@ -85,9 +89,7 @@ def choice(
 # The look of a class. A stroke is a quadratic curve: start, bend, end, each as x and y.
 
 
-def skeletons(
-    family: Int64[np.ndarray, " families"], *, seed: int
-) -> Float64[np.ndarray, "families stroke 3 2"]:
+def skeletons(family: Families, *, seed: int) -> Float64[np.ndarray, "families stroke 3 2"]:
     """Returns the skeleton of each family: a tree of curves over a grid of nodes.
 
     Each stroke starts at a node of an earlier one and ends at a new one. In half of the families
@@ -106,9 +108,7 @@ def skeletons(
     return curves
 
 
-def stroke_ends(
-    family: Int64[np.ndarray, " families"], *, seed: int
-) -> Int64[np.ndarray, "families stroke 2"]:
+def stroke_ends(family: Families, *, seed: int) -> Int64[np.ndarray, "families stroke 2"]:
     """Returns the nodes where each stroke of a skeleton starts and ends, by number."""
     key, stroke = family[:, None], np.arange(STROKES)
     order = random_bits(seed, Purpose.NODE_ORDER, key, np.arange(len(NODES)))
@@ -119,7 +119,7 @@ def stroke_ends(
 
 
 def marks(
-    family: Int64[np.ndarray, " families"], *, family_size: int, length: float, seed: int
+    family: Families, *, family_size: int, length: float, seed: int
 ) -> Float64[np.ndarray, "families member 3 2"]:
     """Returns the mark of each member of a family."""
     place, turn = mark_choices(family, family_size=family_size, seed=seed)
@@ -128,7 +128,7 @@ def marks(
 
 
 def mark_choices(
-    family: Int64[np.ndarray, " families"], *, family_size: int, seed: int
+    family: Families, *, family_size: int, seed: int
 ) -> tuple[Int64[np.ndarray, "families member"], Int64[np.ndarray, "families member"]]:
     """Returns the index of each member's mark in `MARK_PLACES` and in `DIRECTIONS`.
 
@@ -154,15 +154,15 @@ def mark_choices(
 
 
 def draw(
-    classes: Int64[np.ndarray, " images"],
-    number: Int64[np.ndarray, " images"],
+    classes: Numbers,
+    number: Numbers,
     *,
     family_size: int,
     crowding: float | int,
     variation: float | int,
     side: int,
     seed: int,
-) -> UInt8[np.ndarray, "images side side"]:
+) -> Drawings:
     """Draws images by original class and number in the class; other arguments as in `glyphs`."""
     families, family = np.unique(classes // family_size, return_inverse=True)
     length = (1 - crowding) * LONG_MARK + crowding * SHORT_MARK
@@ -184,13 +184,8 @@ def draw(
 
 
 def handwritten(
-    strokes: Float64[np.ndarray, "images stroke 3 2"],
-    classes: Int64[np.ndarray, " images"],
-    number: Int64[np.ndarray, " images"],
-    *,
-    variation: float | int,
-    seed: int,
-) -> Float64[np.ndarray, "images stroke 3 2"]:
+    strokes: Strokes, classes: Numbers, number: Numbers, *, variation: float | int, seed: int
+) -> Strokes:
     """Adds noise to the strokes, then stretches, slants, rotates and shifts them as a whole."""
     each = np.ogrid[: strokes.shape[1], :3, :2]
     hand = (classes[:, None, None, None], number[:, None, None, None])
@@ -209,11 +204,7 @@ def handwritten(
     )
 
 
-def ink(
-    strokes: Float64[np.ndarray, "images stroke 3 2"],
-    width: Float64[np.ndarray, " images"],
-    side: int,
-) -> UInt8[np.ndarray, "images side side"]:
+def ink(strokes: Strokes, width: Float64[np.ndarray, " images"], side: int) -> Drawings:
     """Draws strokes of a width: full ink inside, fading over one pixel at the edge."""
     pixel = (np.arange(side) + 0.5) / side - 0.5
     distance = np.sqrt(_nearest(pixel, pixel[:, None], flatten(strokes)[:, :, None, None]))

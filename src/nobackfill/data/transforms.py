@@ -7,6 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from nobackfill.core.config import ImagesConfig
+from nobackfill.data.collection import Images
 
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 NORMALIZATION = {
@@ -45,9 +46,7 @@ def cut(
     return pixels[:, top : top + config.crop[0], left : left + config.crop[1]]
 
 
-def normalize(
-    pixels: UInt8[Tensor, "batch channels height width"], config: ImagesConfig
-) -> Float[Tensor, "batch channels height width"]:
+def normalize(pixels: UInt8[Tensor, "batch channels height width"], config: ImagesConfig) -> Images:
     """Scales bytes to the range that the model expects."""
     mean, deviation = (
         torch.tensor(values)[:, None, None].to(pixels.device, non_blocking=True)
@@ -58,11 +57,7 @@ def normalize(
     return (pixels / 255 - mean) / deviation
 
 
-def augment(
-    images: Float[Tensor, "batch channels height width"],
-    generator: torch.Generator,
-    config: ImagesConfig,
-) -> Float[Tensor, "batch channels height width"]:
+def augment(images: Images, generator: torch.Generator, config: ImagesConfig) -> Images:
     """Augments images at random: mirrors, shifts and erases as `config` says."""
     if config.flip:
         mirrored = torch.rand(len(images), generator=generator) < config.flip
@@ -79,12 +74,12 @@ def augment(
 
 
 def shift(
-    images: Float[Tensor, "batch channels height width"],
+    images: Images,
     down: Int[Tensor, " batch"],
     right: Int[Tensor, " batch"],
     *,
     black: Float[Tensor, "1 channels 1 1"],
-) -> Float[Tensor, "batch channels height width"]:
+) -> Images:
     """Moves each image by whole pixels, and fills the border with `black`.
 
     Example:
@@ -104,11 +99,7 @@ def shift(
     return torch.where(inside, moved, black)
 
 
-def erase(
-    images: Float[Tensor, "batch channels height width"],
-    share: float,
-    generator: torch.Generator,
-) -> Float[Tensor, "batch channels height width"]:
+def erase(images: Images, share: float, generator: torch.Generator) -> Images:
     r"""Fills a rectangle with the mean colour (0 after normalising) in a share of the images.
 
     Its area is 2 to 40 % of the image, and it is 0.3 to 3.33 times as high as wide (Zhong et al.,
