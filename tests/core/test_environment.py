@@ -61,7 +61,7 @@ def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
     found = doctor.check_package("absent_package")
     assert found.version is None
     assert not found.works
-    assert "nobackfill\\[more]" in remedy(found)
+    assert "nobackfill[more]" in remedy(found)
 
 
 def test_every_extra_that_is_named_exists():

@@ -63,7 +63,7 @@ def test_says_what_is_wrong(tmp_path, text, says):
         ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. must be"),
         ("[method]\nname = 'bct'\ndim = 8", "dim = 8 differs from"),
         ("[model]\nname = 'smal'", "unknown model `smal`. Did you mean `small`"),
-        ("[model]\nname = 'small'\nembedding_dim = 0", "wanted `embedding_dim`"),
+        ("[model]\nname = 'small'\nembedding_dim = 0", "`embedding_dim` in .model. must be a positive int"),
     ],
 )
 def test_a_misspelt_name_or_option_is_an_error_before_any_work(tmp_path, text, says):
@@ -629,7 +629,7 @@ def test_a_recipe_of_images_alone_says_nothing_of_texts():
     [
         ("name = 'word'", "unknown text encoder `word` in .text.. Did you mean `words`"),
         ("name = 'words'\nbucket = 8", "unknown key `bucket` in .text."),
-        ("name = 'words'\nhead = 'mlp'", "wanted `head` in .text. as linear or none"),
+        ("name = 'words'\nhead = 'mlp'", "`head` in .text. must be linear or none"),
     ],
 )
 def test_a_text_encoder_is_checked_before_any_work(tmp_path, text, says):
