@@ -509,8 +509,8 @@ def test_scikit_learn_can_copy_and_change_it(items, head):
     params = made.get_params()
     assert set(params) == {
         "method", "options", "hidden", "dropout", "epochs", "batch_size", "learning_rate",
-        "weight_decay", "classification", "held_out", "together", "extra", "seconds", "seed",
-        "device",
+        "weight_decay", "classification", "held_out", "test_share", "together", "extra",
+        "seconds", "seed", "device",
     }  # fmt: skip
     assert nb.CompatibleHead().set_params(**params).get_params() == params
     copy = clone(made)

@@ -1,7 +1,5 @@
 """From two files to what a head is fitted on."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -60,46 +58,13 @@ def test_without_labels_none_are_used_unless_asked_for(save):
         read_for_fit(old, new, label="class")
 
 
-def test_only_training_items_are_taken(save):
-    split = np.array(["train" if i % 3 else "validation" for i in range(90)])
-    old, new, data = save(columns={"split": split})
-    found = read_for_fit(old, new)
-    assert found.new.ids.tolist() == data.ids[split == "train"].tolist()
-    assert found.labels.tolist() == data.labels.numpy()[split == "train"].tolist()
-
-
-def test_where_none_is_for_training_all_are_taken(save):
-    old, new, _ = save(columns={"split": np.array(["validation"] * 90)})
-    assert len(read_for_fit(old, new).new) == 90
-
-
-def test_pairs_come_from_a_file_without_those_of_other_splits(save, tmp_path):
-    split = np.array(["train"] * 80 + ["validation"] * 10)
-    old, new, _ = save(columns={"split": split})
-    lines = [
-        {"query": "item 0", "relevant": ["item 1", "item 85"]},
-        {"query": "item 2", "relevant": ["item 3"]},
-        {"query": "item 89", "relevant": ["item 3"]},
-        {"query": "item 4", "relevant": ["a stranger"]},
-    ]
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    found = read_for_fit(old, new, pairs=path)
-    assert {query: list(relevant) for query, relevant in found.pairs.items()} == {
-        "item 0": ["item 1"],
-        "item 2": ["item 3"],
-        "item 4": ["a stranger"],  # of which `fit` says that it has no vector
-    }
-    assert found.labels is None
-
-
 def test_pairs_may_be_a_table(save, tmp_path):
-    old, new, _ = save(columns={"split": np.array(["train"] * 80 + ["validation"] * 10)})
+    old, new, _ = save()
     rows = [("item 0", "item 1"), ("item 0", "item 85"), ("item 2", "item 3"), ("item 0", "item 4")]
     path = tmp_path / "pairs.csv"
     path.write_text("\n".join(map(",".join, [("query", "relevant"), *rows])))
     assert read_for_fit(old, new, pairs=path).pairs == {
-        "item 0": ["item 1", "item 4"],
+        "item 0": ["item 1", "item 85", "item 4"],
         "item 2": ["item 3"],
     }
 
@@ -185,8 +150,6 @@ def test_items_that_are_not_fitted_on_need_no_partner(save):
     assert read_for_fit(old, new, only_training=False).notes[0].startswith("30 of 90 items")
     save(columns={"split": split}, new_rows=np.arange(5, 90))
     assert read_for_fit(old, new).notes[0].startswith("5 of 60 items of the old file")
-    save(columns={"split": np.array(["validation"] * 90)}, new_rows=np.arange(60))
-    assert read_for_fit(old, new).notes[0].startswith("30 of 90 items")  # none is for training
 
 
 def test_notes_come_with_every_kind_of_supervision(save, tmp_path):
@@ -205,7 +168,7 @@ def test_a_head_fitted_in_python_tells_it_too(items, head):
     old = nb.Vectors(data.ids, data.old, data.labels.numpy())
     new = nb.Vectors(data.ids[:80], data.new[:80])
     notes = head(epochs=0).fit(new, old).notes_
-    assert [note.split(" are")[0] for note in notes] == ["10 of 90 items of the old file"]
+    assert notes[0].startswith("10 of 90 items of the old file are")
 
 
 @pytest.mark.parametrize("rows", [80, 95])

@@ -27,13 +27,13 @@ GO_ON = {  # commands that keep finished work
 
 
 def code_of_verdict(verdict: str) -> int:
-    """Exit code of a verdict on compatibility.
+    """Exit code of a verdict on compatibility; "mixed" is undecided, too.
 
     Example:
         >>> code_of_verdict("compatible"), code_of_verdict("undecided")
         (0, 3)
     """
-    return {"compatible": DONE, "not compatible": NO, "undecided": UNDECIDED}[verdict]
+    return {"compatible": DONE, "not compatible": NO}.get(verdict, UNDECIDED)
 
 
 def code_of_assessment(verdict: str) -> int:

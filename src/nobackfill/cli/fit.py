@@ -39,6 +39,13 @@ def fit(
             help="Number of dimensions appended to the old ones, for items that are embedded again."
         ),
     ] = 0,
+    test_share: Annotated[
+        float,
+        typer.Option(
+            help="Share of the classes that files without a column `split` keep for `evaluate`; 0 "
+            "fits on all."
+        ),
+    ] = 0.2,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -76,6 +83,7 @@ def fit(
         hidden=hidden,
         together=together,
         extra=extra,
+        test_share=test_share,
         seconds=seconds,
         seed=seed,
         device=str(choose_device(device)),

@@ -14,6 +14,7 @@ import torch
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.evaluation.file_columns import check_agreement, columns_of, file_with, roles_of
+from nobackfill.evaluation.gate import Gate
 from nobackfill.evaluation.metrics import Retrieval
 from nobackfill.evaluation.modality_gap import Gap, gaps_between
 from nobackfill.evaluation.notes import maps_queries
@@ -117,6 +118,8 @@ def evaluate_modalities(
     independent: Vectors | None = None,
     protocol: str | None = None,
     intersect: bool = False,
+    gate: Gate | None = None,
+    sessions: str | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] | None = None,
@@ -149,6 +152,8 @@ def evaluate_modalities(
             independent=independent,
             protocol=protocol,
             modalities=direction,
+            gate=gate,
+            sessions=sessions,
             seed=seed,
             device=device,
             progress=report,

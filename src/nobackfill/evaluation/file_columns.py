@@ -13,6 +13,7 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.columns import as_key
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
+from nobackfill.vectors.split_column import is_training
 
 
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
@@ -52,7 +53,7 @@ def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids
     """The ids of the queries and of the gallery.
 
     The columns `is_query` and `is_gallery` of the first file that has them decide. Without them,
-    or with `leave_one_out`, every item of the first file (of its split `validation`, if it has a
+    or with `leave_one_out`, every item of the first file (without its training items, if it has a
     column `split`) is both.
     """
     flags = ("is_query", "is_gallery")
@@ -69,8 +70,8 @@ def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids
                 f"Add it, or drop the other."
             )
         return queries, gallery
-    split = files[0].columns.get("split")
-    items = files[0].ids if split is None else files[0].ids[split == "validation"]
+    marks = is_training(files[0])
+    items = files[0].ids if marks is None else files[0].ids[~marks]
     return items, items
 
 
@@ -96,9 +97,8 @@ def takes_part(file: Vectors) -> Ids:
     """Marks the items of a file that are queries or gallery items by its own columns."""
     if "is_query" in file.columns and "is_gallery" in file.columns:
         return np.asarray(file.columns["is_query"] | file.columns["is_gallery"])
-    if "split" in file.columns:
-        return np.asarray(file.columns["split"] == "validation")
-    return np.ones(len(file), dtype=bool)
+    marks = is_training(file)
+    return np.ones(len(file), dtype=bool) if marks is None else ~marks
 
 
 def check_kind_of_ids(files: Mapping[str, Vectors]) -> None:

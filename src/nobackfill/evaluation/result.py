@@ -211,7 +211,7 @@ class Evaluation:
             "new_old_above_old_old": self.compatible,
             "changes": {name: change.summary() for name, change in self.changes.items()},
             "negative_flips": self.negative_flips.summary(),
-            "gate": asdict(self.gate),
+            "gate": asdict(self.gate) | {"metrics": list(self.gate.metrics)},
             "doubts": list(self.doubts),
             "differences": {name: value.summary() for name, value in self.differences.items()},
             "metrics": {name: metrics_of(result) for name, result in pairs.items()},

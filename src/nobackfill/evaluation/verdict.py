@@ -16,17 +16,39 @@ ADVICE: dict[Verdict, str] = {
     "undecided": "evaluate with more queries, of more classes",
 }
 DIRECTION = re.compile(r"(?:(?P<test>.+)_)?(?P<direction>(?:image|text)_to_(?:image|text))")
-TOP_METRICS = {"recall_at_1": "Recall@1", "ndcg_at_10": "nDCG@10"}
+METRIC_NAMES = {
+    "map": "mAP",
+    "recall_at_1": "Recall@1",
+    "recall_at_5": "Recall@5",
+    "recall_at_10": "Recall@10",
+    "ndcg_at_10": "nDCG@10",
+}
+TOP_METRICS = ("recall_at_1", "ndcg_at_10")  # of the first results
+FELT = {  # by whom a metric is felt, and of what there is more or less
+    "map": ("users who read on", "relevant results"),
+    "recall_at_1": ("users who take the first result", "hits"),
+    "recall_at_5": ("users who look at five results", "hits"),
+    "recall_at_10": ("users who look at ten results", "hits"),
+    "ndcg_at_10": ("users who read the first ten results", "relevant results near the top"),
+}
 PAIRS = {"old_old": "old/old", "new_old": "new/old", "new_new": "new/new"}
 
 
 def verdict_sentence(
-    verdict: Verdict, gain: str, *, where: str = "", doubts: str = "", unchanged: bool = False
+    verdict: Verdict,
+    gain: str,
+    *,
+    where: str = "",
+    doubts: str = "",
+    unchanged: bool = False,
+    reasons: Sequence[str] = (),
+    others: str = "",
 ) -> str:
     """The verdict of an upgrade in a sentence, with what to do.
 
     `where` and `doubts` are directions: those searched, and those undecided if not all are. With
-    `unchanged`, the interval is 0 to 0.
+    `unchanged`, the interval is 0 to 0. With `reasons`, the numbers prove nothing. `others` are
+    the changes of other metrics, see `changes_sentence`.
 
     Example:
         >>> verdict_sentence("not compatible", "-1.2 (-2.0 to -0.4)")
@@ -36,6 +58,10 @@ def verdict_sentence(
         f"On the stored gallery the new model gives {gain} points of mAP against the old one"
         f"{where and ' ' + where}"
     )
+    if reasons:
+        return f"This evaluation proves nothing: {'; '.join(reasons)}."
+    if others and verdict in ("mixed", "not compatible"):  # mAP alone does not explain it
+        return f"{finding}. {others} {as_sentence(ADVICE[verdict])}"
     if verdict == "undecided" and unchanged:
         return f"{finding}: nothing changes."
     if verdict == "undecided":
@@ -60,9 +86,39 @@ def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
         "compatible": f"On the stored gallery new queries do better than old ones {where}.",
         "not compatible": f"On the stored gallery new queries do worse than old ones {where}. "
         f"{advice}",
+        "mixed": f"On the stored gallery some metrics rise and others fall {where}. {advice}",
         "undecided": f"What new queries change on the stored gallery may be chance {where}. "
         f"{advice}",
     }[joint]
+
+
+def changes_sentence(changes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which metrics change beyond chance, except the first, and who feels it; may be empty.
+
+    Example:
+        >>> falls = {"mean": -0.07, "low": -0.09, "high": -0.05}
+        >>> changes_sentence({"map": {"mean": 0.01, "low": 0.002, "high": 0.02},
+        ...                   "recall_at_1": falls})
+        'Recall@1 falls by 7.0 points (9.0 to 5.0): users who take the first result get fewer hits.'
+    """
+    sentences = []
+    for name, change in list(changes.items())[1:]:
+        if change["low"] is None or change["low"] <= 0 <= change["high"]:
+            continue
+        mean, low, high = (f"{100 * abs(change[key]):.1f}" for key in ("mean", "low", "high"))
+        who, what = FELT[name]
+        verb, more = ("rises", "more") if change["mean"] > 0 else ("falls", "fewer")
+        sentences.append(
+            f"{METRIC_NAMES[name]} {verb} by {mean} points ({low} to {high}): {who} get {more} "
+            f"{what}."
+        )
+    return " ".join(sentences)
+
+
+def criterion_sentence(summary: Mapping[str, Any]) -> str:
+    """Whether the criterion of the literature is met, which compares two means of mAP."""
+    met = "met" if summary["new_old_above_old_old"] else "not met"
+    return f"The criterion of the literature, new/old above old/old in mean mAP, is {met}."
 
 
 def as_sentence(text: str) -> str:
@@ -87,8 +143,7 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
     # compare the numbers as they are printed
     old, new = (summary["metrics"][pair] for pair in ("old_old", "new_old"))
     values = {
-        name: (f"{100 * old[key]:.2f}", f"{100 * new[key]:.2f}")
-        for key, name in TOP_METRICS.items()
+        METRIC_NAMES[key]: (f"{100 * old[key]:.2f}", f"{100 * new[key]:.2f}") for key in TOP_METRICS
     }
     falls = [
         f"{name} falls from {before} to {after} %"
@@ -111,8 +166,9 @@ def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
         ('undecided', 'compatible')
     """
     values = set(verdicts)
-    if "not compatible" in values:
-        return "not compatible"
+    for worst in ("not compatible", "mixed"):
+        if worst in values:
+            return worst
     return "compatible" if values == {"compatible"} else "undecided"
 
 

@@ -37,6 +37,12 @@ from nobackfill.head.seen_items import Marks, columns_with_fitted, fit_marks
 from nobackfill.head.split import split_items
 from nobackfill.head.storage import fingerprint
 from nobackfill.head.supervision import Pairs, check_supervision, resolve_classes
+from nobackfill.head.training_items import (
+    FitArguments,
+    evaluation_note,
+    keep_for_evaluation,
+    only_training_items,
+)
 from nobackfill.head.validation import embed_rows
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import as_matrix
@@ -60,7 +66,9 @@ class CompatibleHead:
         learning_rate: Learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
         classification: Weight of the method's classification term, which costs new/old mAP.
-        held_out: Share of classes to hold out.
+        held_out: Share of the fitted classes to hold out, which decide when to stop.
+        test_share: Share of the classes to keep out of the fit if `Vectors` have no column `split`,
+            so that `evaluate` can test the head on them; 0 fits on all.
         together: Number of items of a class that come together into a batch. More than 1 may help
             with many thousand classes.
         extra: Number of extra dimensions behind those of the old space, for re-embedded items. Old
@@ -110,6 +118,7 @@ class CompatibleHead:
         weight_decay: float = FitConfig.weight_decay,
         classification: float = FitConfig.classification,
         held_out: float = FitConfig.held_out,
+        test_share: float = FitConfig.test_share,
         together: int = FitConfig.together,
         extra: int = FitConfig.extra,
         seconds: float | None = FitConfig.seconds,
@@ -120,7 +129,8 @@ class CompatibleHead:
         self.hidden, self.dropout, self.epochs = hidden, dropout, epochs
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.weight_decay, self.classification = weight_decay, classification
-        self.held_out, self.together, self.extra = held_out, together, extra
+        self.held_out, self.test_share = held_out, test_share
+        self.together, self.extra = together, extra
         self.seconds, self.seed, self.device = seconds, seed, device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -148,6 +158,9 @@ class CompatibleHead:
     ) -> "CompatibleHead":
         """Fits the map and returns the head itself.
 
+        If the vectors have a column `split`, only its training items are used. Without it, vectors
+        with ids keep a share of the classes, `test_share`, for an evaluation; `notes_` names them.
+
         Args:
             new: New vectors. Those with ids (`Vectors`) are matched with the old ones by id.
             old: Old vectors of the same items, in the same order if they have no ids.
@@ -161,17 +174,30 @@ class CompatibleHead:
         begun, config = monotonic(), self._config()
         check_config(config)
         kind = check_supervision(new, old, labels=labels, pairs=pairs, groups=groups)
+        notes = partner_notes(old, new)
         # Match the items and resolve their classes and modalities.
-        ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=kind is None)
-        classes, source = resolve_classes(
-            ids, file_labels, labels=labels, pairs=pairs, groups=groups
+        arguments = FitArguments(new, old, labels, pairs, groups, modality)
+        training = only_training_items(arguments)
+        given = training or arguments
+        ids, new_rows, old_rows, file_labels = match_items(
+            given.new, given.old, use_labels=kind is None
         )
-        names, numbers = modalities_of_items(new, old, ids, modality)
+        classes, source = resolve_classes(
+            ids, file_labels, labels=given.labels, pairs=given.pairs, groups=given.groups
+        )
+        names, numbers = modalities_of_items(given.new, given.old, ids, given.modality)
         if self.extra > new_rows.shape[1]:
             raise ConfigError(
                 f"`extra` must be at most {new_rows.shape[1]}, the dimension of the new vectors, "
                 f"but it is {self.extra}."
             )
+        # Keep classes for an evaluation.
+        if training is None and isinstance(new, Vectors):
+            is_kept = keep_for_evaluation(classes, len(ids), self.test_share, seed=self.seed)
+            values = (labels, groups, file_labels)
+            class_names = next((value for value in values if value is not None), ids)
+            notes += (evaluation_note(is_kept, classes, np.asarray(class_names)),)
+            classes = None if classes is None else classes.where(~is_kept, -1)
         # Hold out a part of the classes.
         stored = new_rows
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
@@ -189,13 +215,13 @@ class CompatibleHead:
         widths, old_dim = widths_of(new_rows, numbers, len(names)), old_rows.shape[1]
         with seeded(self.seed):
             network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
-        self.progress_, notes = learn(
+        self.progress_, fit_notes = learn(
             network.to(self.device), parts.fitted, parts.held_out, config, begun=begun, watch=watch
         )
         self.network_, self.modalities_ = network.eval(), names
         # Record what was fitted on what.
         self.supervision_ = parts.supervision
-        self.notes_ = (*partner_notes(old, new, ids), *parts.notes, *notes)
+        self.notes_ = (*notes, *parts.notes, *fit_notes)
         self.fitted_ = fit_marks(new, ids, stored, parts.rows, numbers)
         self.source_ = space_fingerprint(new)
         self.space_ = self._space(old_dim, parent=space_fingerprint(old))

@@ -23,6 +23,7 @@ from nobackfill.evaluation.file_columns import (
 from nobackfill.vectors import Vectors, load_vectors
 from nobackfill.vectors.ids import is_in, rows_of_ids
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
+from nobackfill.vectors.split_column import is_training
 
 Rows = Vectors | Tensor | NDArray[Any]
 
@@ -78,24 +79,22 @@ def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
     return ids
 
 
-def partner_notes(
-    old: Rows, new: Rows, ids: NDArray[Any], *, only_training: bool = False
-) -> tuple[str, ...]:
-    """Returns a note for each file with items that the other file lacks.
+def partner_notes(old: Rows, new: Rows, *, only_training: bool = True) -> tuple[str, ...]:
+    """Returns a note for each file with items, to fit on or any, that the other file lacks.
 
     Example:
         >>> import torch
         >>> old, new = Vectors(["a", "b", "c"], torch.eye(3)), Vectors(["b"], torch.ones(1, 2))
-        >>> partner_notes(old, new, common_ids(new, old))
+        >>> partner_notes(old, new)
         ("2 of 3 items of the old file are not in the new one and are not used (first: 'a', 'c')",)
     """
     notes: list[str] = []
     if not (isinstance(old, Vectors) and isinstance(new, Vectors)):
         return ()
+    ids = common_ids(new, old)
     for file, name, other in ((old, "old", "new"), (new, "new", "old")):
-        file_ids, split = file.ids, file.columns.get("split")
-        if only_training and split is not None and (split == "train").any():
-            file_ids = file_ids[split == "train"]
+        marks = is_training(file) if only_training else None
+        file_ids = file.ids if marks is None else file.ids[marks]
         if len(unmatched := file_ids[~is_in(file_ids, ids)]):
             first = ", ".join(map(repr, unmatched[:3].tolist()))
             notes.append(
@@ -169,27 +168,24 @@ def read_for_fit(
     modality: str | None = None,
     only_training: bool = True,
 ) -> FitInputs:
-    """Reads two files of vectors and the supervision of a fit.
+    """Reads the items that two files share, and their supervision.
 
-    If a file has the column `split`, only training items are used, and only pairs between them. A
-    used column must agree where both files have it.
-    The default columns `label` and `modality` may be missing. A file of pairs has lines such as
-    `{"query": "a", "relevant": ["b"]}`, or is a table with these columns.
+    With `only_training`, notes count training items alone. A used column must agree where both
+    files have it. The default columns `label` and `modality`
+    may be missing. A file of pairs has lines such as `{"query": "a", "relevant": ["b"]}`, or is a
+    table with these columns.
     """
     if pairs is not None and group is not None:
         raise ConfigError("--pairs and --group exclude each other. Pass one kind of supervision.")
     if label != "label" and (pairs is not None or group is not None):
         other = "--pairs" if group is None else "--group"
         raise ConfigError(f"--label and {other} exclude each other. Pass one kind of supervision.")
-    # Match the items of both files, and keep those of the training split.
+    # Match the items of both files.
     files = load_vectors(old), load_vectors(new)
     check_rows_match((old, new), files)
-    ids = all_ids = common_ids(files[1], files[0])
-    notes = partner_notes(*files, ids, only_training=only_training)
+    ids = common_ids(files[1], files[0])
+    notes = partner_notes(*files, only_training=only_training)
     columns = columns_of(files, ids)
-    if only_training and "split" in columns and (columns["split"] == "train").any():
-        ids = ids[columns["split"] == "train"]
-        columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))
         for file in files
@@ -203,8 +199,7 @@ def read_for_fit(
     supervision: dict[str, Any] = {}
     column = group or label
     if pairs is not None:
-        other_ids = set(map(str, all_ids.tolist())) - set(map(str, ids.tolist()))
-        supervision["pairs"] = drop_pairs(read_ground_truth(pairs).relevant, other_ids)
+        supervision["pairs"] = read_ground_truth(pairs).relevant
     elif column in columns or group is not None or label != "label":
         supervision["labels" if group is None else "groups"] = _column(column, columns)
         check_agreement(column, named(*files))

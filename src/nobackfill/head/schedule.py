@@ -37,6 +37,7 @@ class FitConfig:
     weight_decay: float = 1e-2
     classification: float = 0.0
     held_out: float = 0.2
+    test_share: float = 0.2
     together: int = 1
     extra: int = 0
     patience: int = 6
@@ -58,6 +59,8 @@ def check_config(config: FitConfig) -> None:
         raise ConfigError(f"`dropout` must be from 0 to below 1, but it is {config.dropout}.")
     if not 0 < config.held_out < 1:
         raise ConfigError(f"`held_out` must be between 0 and 1, but it is {config.held_out}.")
+    if not 0 <= config.test_share < 1:
+        raise ConfigError(f"`test_share` must be from 0 to below 1, but it is {config.test_share}.")
 
 
 def check_method(name: str) -> None:

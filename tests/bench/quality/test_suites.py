@@ -50,7 +50,9 @@ def test_what_a_suite_cannot_compare_is_refused():
             with pytest.raises(ConfigError, match="256 dimensions, but `cores` sets its own"):
                 suite.check(["ndpp", "cores"])
         if isinstance(suite, FittedSuite):
-            with pytest.raises(ConfigError, match="cannot be fitted by `bct`: it needs more than old vectors"):
+            with pytest.raises(
+                ConfigError, match="cannot be fitted by `bct`: it needs more than old vectors"
+            ):
                 suite.check(["ridge", "bct"])
         if name == "glyphs":
             suite.check(["cores", "bct"])

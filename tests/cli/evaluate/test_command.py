@@ -125,15 +125,28 @@ def test_the_verdict_says_where_first_answers_get_worse(asked, tmp_path):
     sides = first_answers(tmp_path, worse=True)
     code, out, _ = asked(*sides, "--require-compatible")
     verdict = out.splitlines()[-1]
-    assert code == 0
-    assert verdict.startswith("Compatible: ")
+    assert code == 3
+    assert verdict.startswith("Mixed: ")
     found = nb.evaluate(*(nb.load_vectors(path) for path in sides[1::2]))
     after = 100 * found.new_old.recall(1)
+    assert "users who take the first result get fewer hits." in verdict
+    assert "Decide which metric your users feel" in verdict
     assert (
-        f"mAP against the old one: it may go live today, without embedding the gallery again. "
         f"The first answers get worse: Recall@1 falls from 100.00 to "
         f"{after:.2f} %, and more queries lose their first hit than gain one. (48 queries, "
     ) in verdict
+
+
+def test_the_user_decides_which_metric_counts(asked, tmp_path):
+    sides = first_answers(tmp_path, worse=True)
+    for metrics, code in ((["map"], 0), (["recall_at_1"], 1), (["map", "ndcg_at_10"], 0)):
+        options = [part for metric in metrics for part in ("--metric", metric)]
+        assert asked(*sides, "--require-compatible", *options)[0] == code
+    assert asked(*sides, "--metric", "mapp")[0] == 2
+    assert asked(*sides, "--require-compatible", "--metric", "map", "--min-gain", "0.9")[0] == 1
+    limits = ("--metric", "map", "--max-negative-flips")
+    assert asked(*sides, "--require-compatible", *limits, "0.0")[0] == 1
+    assert asked(*sides, "--require-compatible", *limits, "1.0")[0] == 0
 
 
 def test_where_first_answers_gain_nothing_is_said_of_them(asked, tmp_path):

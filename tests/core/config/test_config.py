@@ -63,7 +63,10 @@ def test_says_what_is_wrong(tmp_path, text, says):
         ("[data]\nname = 'glyphs'\nshares = ['a']", "`shares` in .data. must be"),
         ("[method]\nname = 'bct'\ndim = 8", "dim = 8 differs from"),
         ("[model]\nname = 'smal'", "unknown model `smal`. Did you mean `small`"),
-        ("[model]\nname = 'small'\nembedding_dim = 0", "`embedding_dim` in .model. must be a positive int"),
+        (
+            "[model]\nname = 'small'\nembedding_dim = 0",
+            "`embedding_dim` in .model. must be a positive int",
+        ),
     ],
 )
 def test_a_misspelt_name_or_option_is_an_error_before_any_work(tmp_path, text, says):

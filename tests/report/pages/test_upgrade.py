@@ -288,7 +288,7 @@ def test_with_few_classes_a_difference_stands_without_its_interval():
     page = upgrade_page(look(*(vectors(seed, 0.9, labels=few) for seed in (1, 2))))
     assert page.verdict == "undecided"
     assert " to " not in page.summary[0].split("points")[0]
-    assert any("at least 8 classes" in note for note in page.notes)
+    assert any("at least 8 independent groups" in note for note in page.notes)
     assert "nan" not in render_html(page).lower().replace("nanmean", "")
 
 

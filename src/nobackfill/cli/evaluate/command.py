@@ -24,6 +24,7 @@ from nobackfill.cli.options import (
 if TYPE_CHECKING:
     from nobackfill.data.listing import GroundTruth as Truth
     from nobackfill.evaluation.evaluate import Evaluation
+    from nobackfill.evaluation.gate import Gate
     from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import Vectors
     from nobackfill.vectors.space import CompatibleWith
@@ -73,10 +74,32 @@ def evaluate(
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Leave out items that are in one file only.")
     ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric that decides; the first must rise, further ones may not fall. By default "
+            "map, recall_at_1 and ndcg_at_10."
+        ),
+    ] = None,
+    min_gain: Annotated[
+        float, typer.Option(help="Gain that the first metric must exceed; 0.01 is one point.")
+    ] = 0.0,
+    max_negative_flips: Annotated[
+        float | None,
+        typer.Option(help="Largest share of queries that may lose their first hit."),
+    ] = None,
+    group_leak: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the photograph or session of each item: items of one session do not "
+            "find each other."
+        ),
+    ] = None,
     require_compatible: Annotated[
         bool,
         typer.Option(
-            "--require-compatible", help="Exit with 1 if new/old is not better, 3 if undecided."
+            "--require-compatible",
+            help="Exit with 1 if new/old is not better, 3 if mixed or undecided.",
         ),
     ] = False,
     declare: Annotated[
@@ -116,6 +139,8 @@ def evaluate(
             "query_for_old": mapped,
             "independent": load_vectors(independent) if independent else None,
             "protocol": protocol,
+            "gate": gate_of(metric, min_gain, max_negative_flips),
+            "sessions": group_leak,
             "seed": seed,
             "intersect": intersect,
             "device": choose_device(device),
@@ -136,6 +161,13 @@ def evaluate(
         )
     if require_compatible or declare is not None:
         raise typer.Exit(code_of_verdict(verdict))
+
+
+def gate_of(metrics: list[str] | None, min_gain: float, max_negative_flips: float | None) -> "Gate":
+    """What new/old must reach for the verdict "compatible"."""
+    from nobackfill.evaluation.gate import WEIGHED, Gate
+
+    return Gate(tuple(metrics or WEIGHED), min_gain, max_negative_flips)
 
 
 def labelled_files(

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
-from nobackfill.evaluation.file_columns import columns_of
+from nobackfill.evaluation.file_columns import file_with
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
 from nobackfill.head.split import repeated_classes
 from nobackfill.head.supervision import Pairs, notes_on_classes, resolve_classes
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import rows_of_ids
+from nobackfill.vectors.split_column import is_training
 
 QUERIES = 3000  # largest number of queries per part
 FEWEST_CLASSES = 30  # smallest number of classes that can be divided into three parts
@@ -120,10 +122,11 @@ def split_for_assessment(
 
 def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, " items"] | None:
     """Returns which items are training items by the column `split`; None if it separates none."""
-    split = columns_of(files, ids).get("split")
-    if split is None or not (split == "train").any() or (split == "train").all():
+    file = file_with("split", files)
+    marks = None if file is None else is_training(file)
+    if file is None or marks is None or not marks.any() or marks.all():
         return None
-    return torch.from_numpy(split == "train")
+    return torch.from_numpy(marks[rows_of_ids(ids, file.ids)])
 
 
 def divide(

@@ -7,6 +7,7 @@ from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.verdict import (
     Verdict,
     between,
+    changes_sentence,
     from_to,
     joint_verdict,
     listed,
@@ -81,12 +82,18 @@ def first_sentence(
             where += f", the only direction {among}that was asked"
         elif undecided:
             doubts = listed([from_to(name) for name in undecided])
+    verdict = verdict_of(evaluation, directions)
+    # other metrics explain what mAP does not
+    falls = change["high"] is not None and change["high"] < 0
+    others = "" if falls or directions else changes_sentence(evaluation.summary()["changes"])
     return verdict_sentence(
-        verdict_of(evaluation, directions),
+        verdict,
         in_points(change),
         where=where,
         doubts=doubts,
         unchanged=change["low"] == change["high"] == 0,
+        reasons=evaluation.doubts,
+        others=others,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
 from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
 from nobackfill.evaluation.result import Evaluation
+from nobackfill.evaluation.verdict import METRIC_NAMES, criterion_sentence
 from nobackfill.report.numbers import count, maybe, out_of, percent
 from nobackfill.report.page import Page, Section, Table
 from nobackfill.report.pages.conclusion import (
@@ -20,11 +21,9 @@ from nobackfill.report.pages.conclusion import (
 
 SHOWN = 25  # slices and queries; JSON has all
 METRICS = {
-    "map": "mAP",
-    "recall_at_1": "Recall@1",
+    **METRIC_NAMES,
     "recall_at_5": "@5",
     "recall_at_10": "@10",
-    "ndcg_at_10": "nDCG@10",
     "map_at_100": "mAP@100",
     "in_order": "in order",
 }
@@ -87,13 +86,14 @@ def evaluation_page(evaluation: Evaluation, *, sections: Sequence[Section] = ())
         *scores_sentence(summary),
         *recovered_sentence(summary),
         flips_sentence(summary),
+        criterion_sentence(summary),
     ]
     queries = out_of(summary["num_queries"], summary["num_asked"])
     return Page(
         "May the new model go live on the stored vectors?",
         summary=[
             first_sentence(evaluation),
-            *falling({"": summary}),
+            *([] if evaluation.doubts else falling({"": summary})),
             f"({queries} queries, {summary['num_gallery']:,} gallery items)",
         ],
         verdict=evaluation.verdict,
