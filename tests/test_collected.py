@@ -1,6 +1,6 @@
 """Every test file is collected.
 
-`--doctest-ignore-import-errors` turns a file that cannot be compiled, such as one with a bad escape,
+`--doctest-ignore-import-errors` turns a file that does not compile, such as one with a bad escape,
 into a single skipped item.
 """
 
