@@ -1,9 +1,11 @@
 """Settings of the whole test run, and a suite of the benchmark that trains nothing."""
 
+import importlib.util
 import os
 import sys
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -88,3 +90,14 @@ def nobackfill(capsys, monkeypatch):
 def command(nobackfill):
     """The same, where a file of tests has no command of its own."""
     return nobackfill
+
+
+def pytest_collection_modifyitems(items):
+    """Marks what `make test` leaves to `make test-all`; see slow_tests.py."""
+    path = Path(__file__).with_name("slow_tests.py")
+    spec = importlib.util.spec_from_file_location("slow_tests", path)
+    slow_tests = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(slow_tests)
+    for item in items:
+        if slow_tests.is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)

@@ -39,18 +39,9 @@ def asked(files, nobackfill):
     return lambda *arguments: nobackfill("evaluate", *sides, *arguments)
 
 
-def evaluate(files, *arguments):
-    command = [sys.executable, "-m", "nobackfill", "evaluate", "--old", files / "old.parquet"]
-    command += ["--new", files / "new.parquet", "--device", "cpu", *arguments]
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=120
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_programs_get_slices_flips_and_thresholds(files, evaluation, tmp_path):
-    code, out, err = evaluate(
-        files, "--json", "--slice", "light", "--slice", "label", "--smallest", "1", "--flips", "5",
+def test_programs_get_slices_flips_and_thresholds(asked, evaluation, tmp_path):
+    code, out, err = asked(
+        "--json", "--slice", "light", "--slice", "label", "--smallest", "1", "--flips", "5",
         "--false-accept", "0.01", "--save-queries", tmp_path / "queries.parquet", "--seed", "0",
     )  # fmt: skip
     assert (code, err) == (0, "")
@@ -67,11 +58,11 @@ def test_programs_get_slices_flips_and_thresholds(files, evaluation, tmp_path):
     assert [one["pair"] for one in found["thresholds"]] == ["old_old", "new_old", "new_new"]
     assert found["thresholds"][1]["value"] == pytest.approx(comparison.thresholds(0.01)[1].value)
     assert pq.read_table(tmp_path / "queries.parquet").num_rows == 240
-    assert "slices" not in json.loads(evaluate(files, "--json")[1])
+    assert "slices" not in json.loads(asked("--json")[1])
 
 
-def test_people_read_the_worst_first(files, evaluation):
-    code, out, _ = evaluate(files, "--slice", "light", "--flips", "1", "--false-accept", "0.01")
+def test_people_read_the_worst_first(asked, evaluation):
+    code, out, _ = asked("--slice", "light", "--flips", "1", "--false-accept", "0.01")
     assert code == 0
     assert "By light" in out
     assert "[red]night" in out  # what is in a column is text, not a colour
@@ -82,8 +73,8 @@ def test_people_read_the_worst_first(files, evaluation):
     assert f"{worst.query}: first hit 1 → {worst.rank_after}" in out
 
 
-def test_small_slices_are_left_out(files):
-    found = json.loads(evaluate(files, "--json", "--slice", "light", "--smallest", "100")[1])
+def test_small_slices_are_left_out(asked):
+    found = json.loads(asked("--json", "--slice", "light", "--smallest", "100")[1])
     assert [one["value"] for one in found["slices"]["light"]] == ["day"]
 
 
@@ -95,8 +86,8 @@ def test_small_slices_are_left_out(files):
         (["--flips", "0"], "k"),
     ],
 )
-def test_what_cannot_be_told_is_two(files, arguments, says):
-    code, out, err = evaluate(files, *arguments)
+def test_what_cannot_be_told_is_two(asked, arguments, says):
+    code, out, err = asked(*arguments)
     assert code == 2
     assert says in err
     assert out == ""
