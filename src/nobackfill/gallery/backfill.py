@@ -14,13 +14,12 @@ import numpy as np
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.provenance import declare, declared, names_nothing
 from nobackfill.gallery.routing import log
-from nobackfill.gallery.stores.base import Matrix, Store
+from nobackfill.gallery.stores.base import PAGE, Matrix, Store
 from nobackfill.gallery.stores.client import split
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.space import Space, names_a_model
 
 BATCH = 256
-PAGE = 10_000  # ids that are looked up at once
 
 
 @runtime_checkable
@@ -158,8 +157,8 @@ def begin(store: Store, collection: str, source: Source) -> None:
 def sweep(store: Store, collection: str) -> int:
     """Removes new vectors of items that the owner has removed; returns their number."""
     removed = 0
-    for rows in store.pages(collection):
-        orphans = sorted(set(rows.ids) - store.contained(store.main, rows.ids))
+    for ids in store.id_pages(collection):
+        orphans = sorted(set(ids) - store.contained(store.main, ids))
         if orphans:
             store.remove(collection, orphans)
             removed += len(orphans)

@@ -38,10 +38,7 @@ def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: b
             f"Cannot remove the old vectors while `{served}` is served. Switch to `{collection}` "
             f"first."
         )
-    missing = sum(
-        len(set(rows.ids) - store.contained(collection, rows.ids))
-        for rows in store.pages(store.main)
-    )
+    missing = store.count(store.main) - store.covered(collection)
     if missing:
         raise GalleryError(
             f"Cannot remove the old vectors: every item must have a new one, but {missing:,} have "

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.provenance import SPACE, declared
 from nobackfill.gallery.routing import Route, current
-from nobackfill.gallery.stores.base import MARK, Store
-from nobackfill.gallery.stores.client import split
-
-PAGE = 10_000  # ids that are looked up at once
+from nobackfill.gallery.stores.base import MARK, PAGE, Store
+from nobackfill.gallery.stores.client import check_exists, split
 
 
 @dataclass(frozen=True)
@@ -65,25 +64,46 @@ def check_items(store: Store, ids: Sequence[str]) -> int:
     return known
 
 
+class Coverage(NamedTuple):
+    """How much of the owner's collection another collection covers."""
+
+    covered: int  # number of the owner's present items that have a vector in the collection
+    items: int  # number of the owner's present items
+
+    @property
+    def share(self) -> float:
+        """Share of the items, from 0 to 1."""
+        return self.covered / max(self.items, 1)
+
+
+def coverage(store: Store, collection: str) -> Coverage:
+    """Counts the owner's items that a collection has, one by one: totals may agree by accident."""
+    return Coverage(store.covered(collection), store.count(store.main))
+
+
 def share_of(store: Store, collection: str) -> float:
-    """Returns the share of the owner's collection that another collection covers."""
-    return store.count(collection) / max(store.count(store.main), 1)
+    """Returns the share of the owner's items that a collection has; the owner's own has all."""
+    return 1.0 if collection == store.main else coverage(store, collection).share
 
 
-def check_share(store: Store, collection: str, *, strict: bool = False) -> float:
-    """Returns the share of the gallery that a collection covers; if `strict`, it must be all."""
-    if collection == store.main or not store.exists(collection):
-        return 1.0 if collection == store.main else 0.0
-    share = share_of(store, collection)
-    if share < 1 and strict:
+def check_share(store: Store, collection: str, *, partial: bool = False) -> float:
+    """Returns the share of the owner's items that a collection has; unless `partial`, all of them.
+
+    A service that searches a part of the items alone no longer finds the others.
+    """
+    if collection == store.main:
+        return 1.0
+    check_exists(store, collection, "serve")
+    found = coverage(store, collection)
+    if found.covered < found.items and not partial:
         raise GalleryError(
-            f"--strict requires a collection of every item, but `{collection}` has "
-            f"{store.count(collection):,} of {store.count(store.main):,} ({in_percent(share)}): "
-            f"the others would no longer be found. Finish the backfill first (`nobackfill gallery "
-            f"backfill` with a plan of every item, without --share), or leave out --strict if "
+            f"`{collection}` has {found.covered:,} of the {found.items:,} items of `{store.main}` "
+            f"({in_percent(found.share)}): a service that searches it alone would no longer find "
+            f"the other {found.items - found.covered:,}. Finish the backfill first (`nobackfill "
+            f"gallery backfill` with a plan of every item, without --share), or pass --partial if "
             f"your service searches `{store.main}` as well (MixedGallery)."
         )
-    return share
+    return found.share
 
 
 def in_percent(share: float) -> str:

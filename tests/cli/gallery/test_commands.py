@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_the_whole_way_there_and_back(place, uri):
     half = told("backfill", uri, *aside, "--share", 0.5)
     assert (half["done"], half["planned"]) == (30, 30)
     switch = ("switch", uri, "--model", new, "--name", "v2")
-    assert "has 30 of 60 (50.0 %)" in refused(*switch, "--strict")
+    assert "has 30 of the 60 items of `stored` (50.0 %)" in refused(*switch, "--strict")
     assert told("backfill", uri, *aside)["done"] == 60
     for options in ((), ("--dry-run",)):
         index = told("index", uri, "--name", "v2", *options)
@@ -230,14 +231,18 @@ def backfilled(place, uri, share):
     return told("backfill", uri, "--plan", plan, "--vectors", new, "--share", share)
 
 
-def test_a_switch_says_how_much_is_served_and_a_strict_one_refuses_a_part(place, uri):
+def test_a_switch_says_how_much_is_served_and_refuses_a_part_without_partial(place, uri):
     backfilled(place, uri, 0.2)
-    switch = ("switch", uri, "--model", place / "new.parquet", "--name", "new")
-    for options in ((), ("--dry-run",)):
-        message = refused(*switch, "--strict", *options)
-        assert "has 12 of 60 (20.0 %): the others would no longer be found" in message
-        assert "Finish the backfill first" in message
-        assert "--strict if your service searches `stored` as well (MixedGallery)" in message
+    full = ("switch", uri, "--model", place / "new.parquet", "--name", "new")
+    for options in product(((), ("--dry-run",)), ((), ("--strict",))):
+        message = refused(*full, *chain(*options))
+        assert "has 12 of the 60 items of `stored` (20.0 %)" in message
+        assert "would no longer find the other 48. Finish the backfill first" in message
+        assert "--partial if your service searches `stored` as well (MixedGallery)" in message
+    both = run(*full, "--strict", "--partial")
+    assert both.exit_code == 2
+    assert "Leave out --partial" in both.output
+    switch = (*full, "--partial")
     assert told("status", uri)["route"]["collection"] == "stored"
     served = (
         f"stored__nobackfill_new, queried by {NEW.fingerprint}. It has 20.0 % of the items: "
@@ -250,7 +255,7 @@ def test_a_switch_says_how_much_is_served_and_a_strict_one_refuses_a_part(place,
     backfilled(place, uri, 1.0)
     all_of_it = f"stored__nobackfill_new, queried by {NEW.fingerprint}. It has 100.0 % of the "
     assert run("status", uri).stdout.endswith(f"Served: {all_of_it}items.\n")
-    assert run(*switch).stdout == f"Served from now on: {all_of_it}items.\n"
+    assert run(*full).stdout == f"Served from now on: {all_of_it}items.\n"
 
 
 def test_going_back_says_where_one_more_step_would_lead(place, uri):

@@ -1,5 +1,7 @@
 """Every kind of database answers like the exact one."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,15 @@ def test_read_only_means_no_write_at_all(line, items):
                 write()
         assert store.notes() == {}
         assert store.search(store.main, vectors[:1], 1).ids == [[ids[0]]]
+
+
+def test_covered_items_are_counted_one_by_one(store, items):
+    ids, vectors, _ = items
+    new = ours(store.main, "v2")
+    store.create(new, vectors.shape[1])
+    assert (store.covered(new), list(chain(*store.id_pages(new)))) == (0, [])
+    store.upsert(new, ids[:30], vectors[:30])
+    assert store.covered(new) == 30
+    assert sorted(chain(*store.id_pages(new))) == sorted(ids[:30])
+    assert sorted(chain(*store.id_pages(store.main))) == sorted(ids)
+    assert store.covered(store.main) == len(ids)

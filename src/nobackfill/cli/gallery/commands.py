@@ -65,12 +65,14 @@ def check(
     Exit codes: 0 yes, 1 declared not to be compatible, 2 not made for them.
     """
     from nobackfill.gallery.guard import measured_in_training, standing_of
+    from nobackfill.gallery.status import share_of
     from nobackfill.vectors.records import space_of
 
     with opened(uri, name) as (store, collection):
         training = measured_in_training(model)
         standing = standing_of(store, collection, space_of(model), assume_space, training=training)
-    show.print_standing(standing, model, collection, as_json=json)
+        share = share_of(store, collection)
+    show.print_standing(standing, model, collection, share, as_json=json)
     may = standing.may_search
     raise typer.Exit(
         code_of_search_check(may_search=may, is_measured=standing.is_sure, strict=strict)
@@ -249,6 +251,14 @@ def switch(
             "--strict", help="Require a model measured to be compatible, and vectors of every item."
         ),
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Serve vectors of a part of the items, for a service that searches "
+            "the old ones too.",
+        ),
+    ] = False,
     assume_space: opt.Assume = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -260,13 +270,15 @@ def switch(
     from nobackfill.vectors.records import space_of
     from nobackfill.vectors.space import with_dim
 
+    if strict and partial:
+        raise typer.BadParameter("--strict requires vectors of every item. Leave out --partial.")
     with opened(uri, name, read_only=dry_run) as (store, collection):
         # Check the model and the collection.
         space = space_of(model)
         training = measured_in_training(model)
         standing = standing_of(store, collection, space, assume_space, training=training)
         check_standing(standing, collection, strict=strict)
-        share = check_share(store, collection, strict=strict)
+        share = check_share(store, collection, partial=partial)
 
         # Switch, or only print what would be served.
         query_space = with_dim(space, store.dim(collection)).fingerprint
@@ -286,11 +298,11 @@ def switch(
 def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
     """Serve again what was served before the last switch; logged."""
     from nobackfill.gallery import routing
-    from nobackfill.gallery.status import check_share
+    from nobackfill.gallery.status import share_of
 
     with opened(uri, read_only=dry_run) as (store, main):
         route = routing.before(store) if dry_run else routing.rollback(store)
-        share = check_share(store, route.collection)
+        share = share_of(store, route.collection)
     show.print_route(route, main, share, dry_run=dry_run, as_json=json)
     show.print_further(route, as_json=json)
 

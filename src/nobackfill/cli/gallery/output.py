@@ -153,8 +153,12 @@ def print_shadow(shadow: "Shadow", *, as_json: bool) -> None:
     print_object(asdict(shadow), as_json=as_json, text=text)
 
 
-def print_standing(standing: "Standing", model: "Path", collection: str, *, as_json: bool) -> None:
-    """Prints whether a model may search a collection, and how that is known."""
+def print_standing(
+    standing: "Standing", model: "Path", collection: str, share: float, *, as_json: bool
+) -> None:
+    """Prints whether a model may search a collection, how that is known, and what it lacks."""
+    from nobackfill.gallery.status import in_percent
+
     may = standing.may_search and standing.verdict != "not compatible"
     text = f"{model} {'may' if may else 'should not'} search `{collection}`"
     text += (
@@ -164,8 +168,10 @@ def print_standing(standing: "Standing", model: "Path", collection: str, *, as_j
     )
     if standing.verdict in ("never measured", "undecided"):
         text += " Measure it with `nobackfill evaluate --declare`."
+    if share < 1:
+        text += f" It has {in_percent(share)} of the items only."
     facts = {"collection": collection, "may_search": standing.may_search}
-    facts |= {"verdict": standing.verdict, "reason": standing.reason}
+    facts |= {"verdict": standing.verdict, "reason": standing.reason, "share": share}
     print_object(facts, as_json=as_json, text=text)
 
 

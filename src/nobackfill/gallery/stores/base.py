@@ -17,6 +17,7 @@ from nobackfill.vectors.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that nobackfill writes
 NOTES = "notes"  # after MARK: the collection of notes
+PAGE = 10_000  # ids that are looked up at once
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 Matrix = NDArray[np.float32]
@@ -100,6 +101,22 @@ class Store(ABC):
         while (rows := self.scan(collection, after=after, limit=limit)).ids:
             yield rows
             after = rows.ids[-1]
+
+    def id_pages(self, collection: str) -> Iterator[list[str]]:
+        """Yields all ids page by page, without reading vectors where the database allows it."""
+        for rows in self.pages(collection):
+            yield rows.ids
+
+    def covered(self, collection: str) -> int:
+        """Number of the owner's present items that the collection has a vector of.
+
+        Vectors of items that the owner has removed do not count.
+        """
+        return sum(len(self.contained(self.main, ids)) for ids in self.id_pages(collection))
+
+    def has_exact_vectors(self) -> bool:
+        """Whether the owner's vectors can be read: neither compressed nor removed."""
+        return self.exists(self.main)
 
     @abstractmethod
     def get(self, collection: str, ids: Sequence[str]) -> Rows:

@@ -1,7 +1,7 @@
 """Galleries in files; `FlatStore` searches a file of vectors exactly, as the reference engine."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -71,6 +71,10 @@ class FileStore(Store):
                 f"items are in the order of the file. Start again."
             )
         return self.place_of[after] + 1
+
+    def id_pages(self, collection: str) -> Iterator[list[str]]:
+        """See `Store`."""
+        yield self.ids if collection == self.main else self.side.ids(collection)
 
     def contained(self, collection: str, ids: Sequence[str]) -> set[str]:
         """See `Store`."""

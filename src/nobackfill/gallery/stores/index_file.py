@@ -67,6 +67,10 @@ class IndexFile(FileStore):
                 f"lengths and rebuild the index."
             )
 
+    def has_exact_vectors(self) -> bool:
+        """See `Store`."""
+        return self.keeps_vectors
+
     def index_of(self, collection: str) -> Index | None:
         """See `Store`."""
         return None if super().index_of(collection) is None else Index(self.kind)

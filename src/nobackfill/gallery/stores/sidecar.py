@@ -83,6 +83,11 @@ class SideFile:
         query = "select id, vector from vectors where collection = ? and id > ? order by id limit ?"
         return self._rows(collection, self._read(query, collection, after or "", limit))
 
+    def ids(self, collection: str) -> list[str]:
+        """Returns all ids."""
+        query = "select id from vectors where collection = ? order by id"
+        return [id for (id,) in self._read(query, collection)]
+
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
         rows: list[tuple[str, bytes]] = []

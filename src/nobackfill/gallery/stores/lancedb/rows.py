@@ -51,6 +51,11 @@ def read_order(table: Any, name: str, version: tuple[int, int]) -> Order:
     return Order(version, ids, rows["_rowid"].take(order).combine_chunks())
 
 
+def read_ids(table: Any, name: str) -> pa.ChunkedArray:
+    """Reads all ids of a table, in no order."""
+    return table.search().select([name]).limit(max(table.count_rows(), 1)).to_arrow()[name]
+
+
 def own_id(text: str, kind: pa.DataType) -> int | str | None:
     """Converts an id to the type of the table; None if the text is not such an id.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, notes_of, unit
@@ -24,6 +25,7 @@ from nobackfill.gallery.stores.lancedb.rows import (
     dim_of,
     is_in,
     own_id,
+    read_ids,
     read_order,
     vectors_of,
 )
@@ -135,6 +137,18 @@ class LanceStore(Store):
         first = order.first_after(last)
         taken = table.take_row_ids(order.row_ids[first : first + limit].to_pylist())
         return as_rows(taken.to_arrow(), names)
+
+    def covered(self, collection: str) -> int:
+        """See `Store`; reads the ids of both tables."""
+        new, old = (
+            self._tables.read(name, lambda table: read_ids(table, self._names(table.name).id))
+            for name in (collection, self.main)
+        )
+        return pc.sum(pc.is_in(new, value_set=old)).as_py() or 0
+
+    def has_exact_vectors(self) -> bool:
+        """See `Store`."""
+        return self.dim(self.main) > 0
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""

@@ -1,12 +1,12 @@
 """Galleries in Milvus, on a server or embedded in a file (Milvus Lite)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, as_matrix, notes_of
+from nobackfill.gallery.stores.base import PAGE, Found, Index, Matrix, Rows, as_matrix, notes_of
 from nobackfill.gallery.stores.client import as_columns, cosines_from, owner_collections
 from nobackfill.gallery.stores.client_store import ClientStore, Key
 from nobackfill.gallery.stores.milvus.rows import (
@@ -115,6 +115,17 @@ class MilvusStore(ClientStore):
         options = {"filter": last, "output_fields": ["*"], "limit": limit, **IN_ORDER}
         records = sorted(self._query(collection, **options), key=lambda record: record[key])
         return self._rows(collection, records[:limit])
+
+    def id_pages(self, collection: str) -> Iterator[list[str]]:
+        """See `Store`."""
+        key, after = self._schema(collection).key, ""
+        while True:
+            options = {"filter": after, "output_fields": [key], "limit": PAGE, **IN_ORDER}
+            keys = sorted(record[key] for record in self._query(collection, **options))[:PAGE]
+            if not keys:
+                return
+            yield [str(id) for id in keys]
+            after = f"{key} > {literal(keys[-1])}"
 
     def _retrieve(self, collection: str, keys: Sequence[Key]) -> list[Any]:
         matching = among(self._schema(collection).key, keys)

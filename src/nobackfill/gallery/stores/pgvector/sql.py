@@ -19,6 +19,10 @@ GET = (
     "where {id} = any(%s::{keys}[]) and {vector} is not null"
 )
 COUNT = "select count(*) from {source} where {vector} is not null"
+COVERED = (
+    "select count(*) from {table} as new where exists ("
+    "select from {owner} as o where o.{owner_id} = new.id and o.{owner_vector} is not null)"
+)
 DIM = "select vector_dims({vector}) from {source} where {vector} is not null limit 1"
 SEARCH = (
     "select {id}, {vector} <=> %b::{kind} as distance from {source} "
@@ -79,6 +83,7 @@ def statement(template: LiteralString, table: Table, limit: int = 0) -> bytes:
             ),
             owner=owner.quoted,
             owner_id=owner.id.quoted,
+            owner_vector=(owner.vector or owner.id).quoted,
             limit=sql.Literal(limit),
         )
         .as_bytes(None)

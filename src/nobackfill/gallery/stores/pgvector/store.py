@@ -79,6 +79,13 @@ class PgvectorStore(Store):
         query = statement(sql.COUNT, self._catalog.get(collection)[0])
         return int(self._catalog.query("count", query)[0][0])
 
+    def covered(self, collection: str) -> int:
+        """See `Store`."""
+        if collection == self.main:
+            return self.count(collection)
+        query = statement(sql.COVERED, self._catalog.get(collection)[0])
+        return int(self._catalog.query("count", query)[0][0])
+
     def dim(self, collection: str) -> int:
         """See `Store`."""
         table, vector = self._catalog.get(collection)

@@ -1,13 +1,13 @@
 """Galleries in Qdrant, on a server or embedded in a folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from qdrant_client import models
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Matrix, Rows, notes_of, unit
+from nobackfill.gallery.stores.base import PAGE, Matrix, Rows, notes_of, unit
 from nobackfill.gallery.stores.client import (
     as_columns,
     choose_name,
@@ -104,6 +104,17 @@ class QdrantStore(ClientStore):
             with_vectors=self._with_vectors(collection),
         )
         return self._rows(collection, [point for point in points if point.id != first][:limit])
+
+    def id_pages(self, collection: str) -> Iterator[list[str]]:
+        """See `Store`."""
+        parts, offset = {"with_payload": False, "with_vectors": False}, None
+        while True:
+            points, offset = self._call(
+                self.client.scroll, collection, limit=PAGE, offset=offset, **parts
+            )
+            yield [str(point.id) for point in points]
+            if offset is None:
+                return
 
     def _with_vectors(self, collection: str) -> list[str] | bool:
         name = self._name(collection)
