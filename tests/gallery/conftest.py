@@ -61,6 +61,12 @@ def store(line):
 
 
 @pytest.fixture
+def fill_as():
+    """Makes a gallery of a kind from a folder, ids, vectors and columns."""
+    return fill
+
+
+@pytest.fixture
 def fill_with(tmp_path, items):
     """Makes a gallery of a kind, filled with the items."""
     return lambda kind: fill(kind, tmp_path, *items)
