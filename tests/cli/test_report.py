@@ -31,7 +31,7 @@ LABELS = np.arange(120) % 12
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)
 
 
 @pytest.fixture(scope="module")

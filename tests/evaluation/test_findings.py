@@ -35,7 +35,7 @@ MORE = {
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)
 
 
 def vectors(seed, noise, *, space=0, labels=LABELS, dim=DIM, **columns):

@@ -42,7 +42,7 @@ OLD = Recipe(
 @pytest.fixture(autouse=True)
 def by_pca(monkeypatch):
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)
+    monkeypatch.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)
 
 
 @pytest.fixture(scope="module")

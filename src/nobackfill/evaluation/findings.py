@@ -14,10 +14,11 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
-from nobackfill.evaluation.geometry import cosine_spread, on_a_plane, uniformity
+from nobackfill.evaluation.geometry import cosine_spread, uniformity
 from nobackfill.evaluation.query_changes import Flipped, Slice, compare
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.thresholds import Similarities, similarities
+from nobackfill.evaluation.tsne import on_a_plane
 from nobackfill.methods.prototypes import class_means
 
 LISTED = 1000  # queries listed that lose most, and as many that gain most

@@ -47,7 +47,7 @@ NEW = {"compatible": vectors(2, 0.6), "not compatible": vectors(3, 2.0), "undeci
 
 def look(*files, **more):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nobackfill.evaluation.geometry._open_tsne", lambda: None)  # PCA is quicker
+        patch.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)  # PCA is quicker
         return findings_of(nb.evaluate(*files, **more))
 
 

@@ -13,10 +13,10 @@ from nobackfill.core.atomic_files import write_text
 from nobackfill.evaluation.geometry import (
     crowded_groups,
     pair_cosines,
-    principal_plane,
     similarity_histogram,
 )
 from nobackfill.evaluation.matrix import CompatibilityMatrix
+from nobackfill.evaluation.tsne import principal_plane
 from nobackfill.evaluation.verdict import what_falls
 from nobackfill.methods.prototypes import class_means
 from nobackfill.models.embed import embed
