@@ -1,7 +1,6 @@
 """Layouts in two dimensions: PCA against its definition, t-SNE by its meaning."""
 
 import importlib.util
-import math
 import sys
 
 import pytest
