@@ -1,6 +1,7 @@
 """`nobackfill assess` on pairs, as a person and as a program call it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import nobackfill as nb
 from nobackfill.cli import output
 from nobackfill.cli.exit_codes import code_of_assessment
 from nobackfill.evaluation.bootstrap import Interval
-from nobackfill.head.assess.assess import Candidate, Verdict
+from nobackfill.head.assess.assess import Verdict
+from nobackfill.head.assess.candidates import Candidate
 from nobackfill.head.assess.crowding import Crowding
 from nobackfill.report.pages.assessment import assessment_page
 
@@ -97,7 +99,10 @@ def test_what_cannot_be_assessed_is_two(assess, files, arguments, says):
 def a_verdict(*names):
     """One in which every number is as long as can be."""
     most = Interval(-1.0, -1.0, -1.0, 0.95, 30)
-    candidates = [Candidate(name, 1.0, 1.0, most, most) for name in names]
+    every = ("map", "recall_at_1", "ndcg_at_10")
+    metrics, changes = dict.fromkeys(every, 1.0), dict.fromkeys(every, most)
+    share = replace(most, mean=1.0)
+    candidates = [Candidate(name, 1.0, metrics, changes, most, share, share) for name in names]
     return Verdict(
         "keep the old model", "it loses.", candidates, names[-1], 1.0,
         Crowding(40, 0.5, 9, 0.5, [("a", "b", 0.9)]),
@@ -112,11 +117,15 @@ def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys)
     page = assessment_page(a_verdict(*names), title="Is it worth it?")
     output.print_page(page, {}, as_json=False)
     lines = capsys.readouterr().out.splitlines()[1:]  # without the title
-    assert max(map(len, lines[:4])) <= 80
-    assert lines[0].split("  ")[-1].strip() == "new model adds"
-    assert lines[1].rstrip().endswith("-100.00)")  # the new model takes no part in it
-    numbers = "100.00 -100.00 (-100.00 to -100.00) -100.00"
+    assert max(map(len, lines[:9])) <= 80
+    assert lines[0].split() == "way mAP Recall@1 nDCG@10 lose gain pays".split()
+    assert lines[1].split() == "keep the old model 100.00 100.00 100.00".split()
+    numbers = "100.00 100.00 100.00 100.0 % 100.0 % no"
     assert lines[3].split() == ["independent_contrastive", "*", *numbers.split()]
+    assert lines[6].split("  ")[-1].strip() == "new model adds"
+    assert lines[7].rstrip().endswith("-100.00)")  # the new model takes no part in it
+    numbers = "-100.00 (-100.00 to -100.00) -100.00"
+    assert lines[8].split() == ["independent_contrastive", "*", *numbers.split()]
     assert "Note: a note." in lines
     assert any("the paper would choose ndpp" in line for line in lines)
 
@@ -132,3 +141,49 @@ def test_items_without_a_partner_are_told(assess, files, tmp_path):
     assert json.loads(assess(*given, "--json")[1])["notes"][0] == note
     assert note in page.read_text()
     assert f"Note: {note}." in assess("--new", tmp_path / "few.npz")[1]
+
+
+def test_json_has_the_metrics_and_flips_of_every_way(assess):
+    """What `evaluate` finds on the same items, for the two ways that need no head."""
+    found = json.loads(assess("--json")[1])
+    for way in found["candidates"]:
+        assert way["metrics"]["map"] == way["test"]
+        assert way["changes"]["map"] == way["gain"]
+        assert way["pays"] is (way["verdict"] == "compatible" and way["added"]["low"] > 0)
+        flips = way["positive_flips"]["mean"] - way["negative_flips"]["mean"]
+        assert way["changes"]["recall_at_1"]["mean"] == pytest.approx(flips, abs=1e-9)
+    assert set(found["candidates"][0]["metrics"]) == {"map", "recall_at_1", "ndcg_at_10"}
+
+
+def test_only_queries_search_and_only_gallery_items_are_searched(assess, files, tmp_path):
+    """Items in neither role are vectors at random here: a way that searched them would show it."""
+    clean, spoiled = {}, {}
+    for side in ("old", "new"):
+        file = nb.load_vectors(files / f"{side}.npz")
+        rows = np.arange(len(file)) // 40  # the rows of a class, from 0 to 7
+        roles = {"is_query": rows < 3, "is_gallery": (rows >= 2) & (rows < 6)}
+        clean[side] = tmp_path / f"{side}.npz"
+        nb.Vectors(file.ids, file.vectors, LABELS, columns=roles).save(clean[side])
+        noise = file.vectors.clone()
+        noise[rows > 5] = torch.randn(80, 12, generator=torch.Generator().manual_seed(9))
+        spoiled[side] = tmp_path / f"noise {side}.npz"
+        nb.Vectors(file.ids, noise, LABELS, columns=roles).save(spoiled[side])
+    results = []
+    for sides in (clean, spoiled):
+        given = ["--old", sides["old"], "--new", sides["new"], "--epochs", "0", "--json"]
+        results.append(json.loads(assess(*given)[1]))
+    for result in results:
+        assert result["counts"]["test_queries"] == 3 * 8
+    for place in (0, -1):  # the old model, and a full backfill: neither depends on the fit
+        way, other = ({**result["candidates"][place], "added": 0} for result in results)
+        assert way == other
+
+
+def test_one_role_alone_is_two(assess, files, tmp_path):
+    for side in ("old", "new"):
+        file = nb.load_vectors(files / f"{side}.npz")
+        roles = {"is_query": np.arange(320) < 160}
+        nb.Vectors(file.ids, file.vectors, LABELS, columns=roles).save(tmp_path / f"{side}.npz")
+    code, _, err = assess("--old", tmp_path / "old.npz", "--new", tmp_path / "new.npz")
+    assert code == 2
+    assert "neither file has `is_gallery`" in " ".join(err.split())

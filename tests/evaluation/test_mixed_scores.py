@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import average_precision_score
 
+from nobackfill.evaluation.metrics import retrieval
 from nobackfill.evaluation.mixed_scores import (
     half_done,
     headroom,
@@ -12,6 +15,7 @@ from nobackfill.evaluation.mixed_scores import (
     on_new,
     on_old,
     scale_of,
+    search,
     two_stage,
 )
 
@@ -111,3 +115,69 @@ def test_half_a_backfill_lies_between_none_and_all():
     old, new = scales
     torch.testing.assert_close(scores[:, :15], new((part.new @ part.new.T)[:, :15]))
     torch.testing.assert_close(scores[:, 15:], old((part.old @ part.old.T)[:, 15:]))
+
+
+def a_part_of_roles():
+    """Of each class two items are queries, and one of them is searched, and two others."""
+    row = torch.arange(30) // CLASSES
+    whole = a_part()
+    roles = {"is_query": row < 2, "is_gallery": (row > 0) & (row < 4)}
+    return make_part(whole.new, whole.old, whole.classes, most=1000, **roles), row
+
+
+def test_items_outside_the_gallery_are_never_found():
+    part, row = a_part_of_roles()
+    assert part.queries.tolist() == list(range(12))
+    gallery = (row > 0) & (row < 4)
+    for scores, queries in (
+        (on_old(part, part.old), part.old),
+        (two_stage(part, part.old, 1000), part.new),
+    ):
+        items = part.old if queries is part.old else part.new
+        expected = retrieval(
+            queries[part.queries], items[gallery],
+            part.classes[part.queries], part.classes[gallery],
+            ignored=[[query - 6] if query >= 6 else [] for query in range(12)],
+        )  # fmt: skip
+        found = search(part, scores)
+        assert torch.equal(found.ranks.long(), expected.ranks.long())
+        assert torch.equal(found.num_ranked, expected.num_ranked)
+        torch.testing.assert_close(found.average_precision, expected.average_precision)
+        metrics = metrics_of_queries(part, scores)
+        assert metrics["recall_at_1"].mean() == pytest.approx(expected.recall(1))
+        assert metrics["ndcg_at_10"].mean() == pytest.approx(expected.ndcg(10))
+    # what is not searched fills no place of the first stage
+    assert search(part, two_stage(part, part.old, 1)).ranks.max() <= 18
+
+
+def test_a_second_stage_ranks_gallery_items_again():
+    part, row = a_part_of_roles()
+    gallery = (row > 0) & (row < 4)
+    first = part.old @ part.old.T
+    first[torch.arange(30), torch.arange(30)] = -torch.inf
+    first[:, ~gallery] = -torch.inf
+    scores = two_stage(part, part.old, 3)(part.queries)
+    best = first[part.queries].topk(3).indices
+    assert torch.equal((scores >= 1).nonzero()[:, 1].reshape(12, 3), best.sort().values)
+
+
+def test_the_headroom_and_the_scale_are_those_of_the_gallery():
+    part, row = a_part_of_roles()
+    gallery = (row > 0) & (row < 4)
+    ideal = [
+        part.old[gallery & (part.classes == query % CLASSES) & (torch.arange(30) != query)].mean(0)
+        for query in range(12)
+    ]
+    expected = F.normalize(torch.stack(ideal), dim=1) @ part.old.T
+    torch.testing.assert_close(headroom(part)(part.queries), expected)
+    scores = (part.new[:12] @ part.new.T)[:, gallery]
+    strangers = scores[part.classes[:12, None] != part.classes[gallery]]
+    assert scale_of(part, on_new(part)).mean == pytest.approx(strangers.mean().item(), abs=1e-6)
+
+
+def test_a_query_without_anything_to_find_counts_nowhere():
+    part, _ = a_part_of_roles()
+    lonely = part.is_gallery & (part.classes != 0)
+    found = metrics_of_queries(replace(part, is_gallery=lonely), on_new(part))
+    for values in found.values():
+        assert np.flatnonzero(np.isnan(values)).tolist() == [0, 6]

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.evaluation.metrics import average_precision
+from nobackfill.evaluation.gate import METRICS, WEIGHED
+from nobackfill.evaluation.metrics import Retrieval, average_precision, first_hit
 from nobackfill.evaluation.relevance import lists_by_label
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.ops.nearest import rows_per_block
@@ -18,24 +19,32 @@ from nobackfill.ops.ranking import sorted_ranks
 
 Rows = Int[Tensor, " block"]
 Scores = Callable[[Rows], Float[Tensor, "block items"]]  # scores of queries (rows) on all items
+Metrics = dict[str, Float[np.ndarray, " _"]]  # one value per query, by their key in JSON
 ABOVE_COSINES = 2.0  # added to the scores of re-ranked items, to put them first
 SAMPLE = 200  # queries that a scale is measured on
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Items that query each other."""
+    """Items of which some query others."""
 
     new: Float[Tensor, "items new_dim"]  # new vectors, of unit length
     old: Float[Tensor, "items old_dim"]  # old vectors, of unit length
     classes: Int[Tensor, " items"]  # class of each item
     queries: Int[Tensor, " queries"]  # rows of the items that are queries
+    is_gallery: Bool[Tensor, " items"]  # which items are searched
 
     @property
     def groups(self) -> NDArray[np.int64]:
         """Class of each query."""
         groups: NDArray[np.int64] = self.classes[self.queries].numpy()
         return groups
+
+    def hide(self, scores: Float[Tensor, "block items"], rows: Rows) -> None:
+        """Takes each query, and all items outside the gallery, out of the ranking, in place."""
+        scores[torch.arange(len(rows)), rows] = -torch.inf
+        if not self.is_gallery.all():
+            scores[:, ~self.is_gallery] = -torch.inf
 
 
 def make_part(
@@ -44,26 +53,49 @@ def make_part(
     classes: Int[Tensor, " items"],
     *,
     most: int,
+    is_query: Bool[Tensor, " items"] | None = None,
+    is_gallery: Bool[Tensor, " items"] | None = None,
 ) -> Part:
-    """Items of which at most `most`, evenly chosen, are queries."""
-    queries = torch.arange(len(new))
-    if len(new) > most:
-        queries = torch.arange(most) * len(new) // most
-    return Part(F.normalize(new, dim=1), F.normalize(old, dim=1), classes, queries)
+    """Items of which at most `most`, evenly chosen, are queries; all items may be, by default."""
+    everything = torch.ones(len(new), dtype=torch.bool)
+    queries = (everything if is_query is None else is_query).nonzero().flatten()
+    if len(queries) > most:
+        queries = queries[torch.arange(most) * len(queries) // most]
+    return Part(
+        F.normalize(new, dim=1),
+        F.normalize(old, dim=1),
+        classes,
+        queries,
+        everything if is_gallery is None else is_gallery,
+    )
 
 
-def precision_of(part: Part, scores: Scores) -> Float[np.ndarray, " queries"]:
-    """Average precision of each query without itself; NaN where nothing is relevant."""
+def search(part: Part, scores: Scores) -> Retrieval:
+    """Results of the queries of a part; no query finds itself."""
     labels = part.classes.numpy()
     relevance = lists_by_label(labels[part.queries.numpy()], labels)
-    precision, first = [], 0
+    ranks, counts, first = [], [], 0
     for rows in part.queries.split(rows_per_block(8 * len(part.old))):
         score = scores(rows)
-        score[torch.arange(len(rows)), rows] = -torch.inf
-        ranks, number = sorted_ranks(score, *relevance.pairs(first, first + len(rows)))
-        precision.append(average_precision(ranks.cpu(), number.cpu()))
+        part.hide(score, rows)
+        block = sorted_ranks(score, *relevance.pairs(first, first + len(rows)))
+        ranks.append(block[0].cpu())
+        counts.append(block[1].cpu())
         first += len(rows)
-    return torch.cat(precision).numpy()
+    rank, number = torch.cat(ranks), torch.cat(counts)
+    num_ranked = part.is_gallery.sum() - part.is_gallery[part.queries].long()
+    return Retrieval(
+        average_precision(rank, number), first_hit(rank, number), number, rank, num_ranked
+    )
+
+
+def metrics_of_queries(part: Part, scores: Scores) -> Metrics:
+    """Every weighed metric of each query; NaN where nothing is relevant."""
+    results = search(part, scores)
+    nothing = (results.num_relevant == 0).numpy()
+    return {
+        name: np.where(nothing, np.nan, METRICS[name](results).double().numpy()) for name in WEIGHED
+    }
 
 
 def on_old(part: Part, query: Float[Tensor, "items old_dim"]) -> Scores:
@@ -85,8 +117,9 @@ def headroom(part: Part) -> Scores:
     No model is involved: this is about the most that any query can find in the old vectors.
     """
     number = int(part.classes.max()) + 1
-    total = torch.zeros(number, part.old.shape[1]).index_add(0, part.classes, part.old)
-    return on_old(part, F.normalize(total[part.classes] - part.old, dim=1))
+    searched = part.old * part.is_gallery[:, None]
+    total = torch.zeros(number, part.old.shape[1]).index_add(0, part.classes, searched)
+    return on_old(part, F.normalize(total[part.classes] - searched, dim=1))
 
 
 def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scores:
@@ -94,7 +127,7 @@ def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scor
 
     def scores(rows: Rows) -> Float[Tensor, "block items"]:
         first = query[rows] @ part.old.T
-        first[torch.arange(len(rows)), rows] = -torch.inf
+        part.hide(first, rows)
         best = first.topk(min(k, first.shape[1]), dim=1).indices
         again = (part.new[rows] @ part.new.T).gather(1, best)
         return first.scatter(1, best, ABOVE_COSINES + again)
@@ -105,7 +138,8 @@ def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scor
 def scale_of(part: Part, scores: Scores) -> Scale:
     """The scale of the scores of a sample of queries."""
     rows = every_so_many(part.queries)
-    return unrelated_scale(scores(rows), part.classes[rows], part.classes)
+    gallery = part.is_gallery
+    return unrelated_scale(scores(rows)[:, gallery], part.classes[rows], part.classes[gallery])
 
 
 def every_so_many(queries: Int[Tensor, " queries"]) -> Int[Tensor, " sample"]:

@@ -7,7 +7,14 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
-from nobackfill.head.assess.split import divide, items_of, split_for_assessment, training_items
+from nobackfill.head.assess.split import (
+    Roles,
+    divide,
+    items_of,
+    roles_of_items,
+    split_for_assessment,
+    training_items,
+)
 
 LABELS = np.arange(400) % 50
 
@@ -45,6 +52,53 @@ def test_a_class_of_one_item_is_in_no_part():
     assert 80 not in torch.cat(divide(classes, None, seed=0))
     with pytest.raises(DataError, match="at least 30 classes of two items or more.*there are 29"):
         divide(torch.cat([torch.arange(58) % 29, torch.arange(29, 60)]), None, seed=0)
+
+
+def roles(*rows):
+    """Of 400 items, those that are queries and those that are searched."""
+    return Roles(*(torch.isin(torch.arange(400) // 50, torch.tensor(own)) for own in rows))
+
+
+def test_with_roles_only_queries_and_gallery_items_are_tested_on():
+    classes = torch.from_numpy(LABELS)
+    found = divide(classes, None, roles([0, 1], [1, 2, 3]), seed=0)
+    plain = divide(classes, None, seed=0)
+    assert torch.equal(found[0], plain[0])  # items that are neither are fitted on
+    for rows, expected in zip(found[1:], plain[1:], strict=True):
+        assert torch.equal(rows, expected[expected // 50 < 4])
+
+
+def test_a_class_without_a_query_or_without_a_gallery_is_fitted_on():
+    classes = torch.from_numpy(LABELS)
+    is_query, is_gallery = roles([0], [1, 2])
+    is_query = is_query & (classes != 3)
+    is_gallery = is_gallery & (classes != 4)
+    fitted, *searched = divide(classes, None, Roles(is_query, is_gallery), seed=0)
+    assert {3, 4} <= set(classes[fitted].tolist())
+    assert [len(classes[rows].unique()) for rows in (fitted, *searched)] == [30, 10, 10]
+
+
+def test_with_a_split_a_class_is_tested_on_by_its_roles():
+    classes, is_training = torch.from_numpy(LABELS), torch.from_numpy(LABELS < 20)
+    is_query, is_gallery = roles([0], [1, 2])
+    found = divide(classes, is_training, Roles(is_query, is_gallery), seed=0)
+    assert found[0].tolist() == is_training.nonzero().flatten().tolist()
+    assert all(len(rows) == 15 * 3 for rows in found[1:])
+    with pytest.raises(DataError, match="30 classes of a query and another item to find.*are 29"):
+        divide(classes, is_training, Roles(is_query & (classes != 49), is_gallery), seed=0)
+
+
+def test_roles_are_those_of_the_first_file_that_has_them():
+    old = a_file(0, 4)
+    new = a_file(1, 4, is_query=LABELS < 9, is_gallery=LABELS > 5)
+    assert roles_of_items((old, old), old.ids) is None
+    found = roles_of_items((old, new), old.ids[::-1])
+    assert found.is_query.tolist() == (LABELS < 9)[::-1].tolist()
+    assert found.is_gallery.tolist() == (LABELS > 5)[::-1].tolist()
+    other = a_file(2, 4, is_query=LABELS < 1, is_gallery=LABELS > 1)
+    assert roles_of_items((other, new), old.ids).is_query.tolist() == (LABELS < 1).tolist()
+    with pytest.raises(DataError, match="neither file has `is_gallery`"):
+        roles_of_items((old, a_file(3, 4, is_query=LABELS < 9)), old.ids)
 
 
 def test_items_are_matched_by_id_and_in_single_precision():

@@ -3,10 +3,11 @@
 import pytest
 
 from nobackfill.evaluation.bootstrap import Interval
-from nobackfill.head.assess.assess import Candidate, Verdict
+from nobackfill.head.assess.assess import Verdict
+from nobackfill.head.assess.candidates import CONTROL, Candidate
 from nobackfill.head.assess.crowding import Crowding
 from nobackfill.report import charts
-from nobackfill.report.pages.assessment import assessment_page
+from nobackfill.report.pages.assessment import assessment_page, changes_table
 
 
 def an_interval(mean):
@@ -30,7 +31,19 @@ def drawn(monkeypatch):
 def page(drawn):
     gains = {"keep the old model": 0.0, "procrustes": 0.03, "mimic": 0.05, "full backfill": 0.2}
     candidates = [
-        Candidate(name, 0.3 + gain, 0.4 + gain, an_interval(gain), an_interval(gain - 0.02))
+        Candidate(
+            name,
+            0.3 + gain,
+            {"map": 0.4 + gain, "recall_at_1": 0.5 + gain, "ndcg_at_10": 0.6 + gain},
+            {
+                "map": an_interval(gain),
+                "recall_at_1": an_interval(2 * gain),
+                "ndcg_at_10": an_interval(-gain if name == "procrustes" else gain),
+            },
+            an_interval(gain - 0.02),
+            an_interval(gain / 2),
+            an_interval(3 * gain),
+        )
         for name, gain in gains.items()
     ]
     verdict = Verdict(
@@ -58,16 +71,47 @@ def test_the_verdict_comes_first(page):
 
 
 def test_every_way_has_a_row_and_the_chosen_one_is_bold(page):
-    (table,) = page.sections[0].tables
+    table, changes = page.sections[0].tables
     names = [row[0] for row in table.rows]
     assert names == ["keep the old model", "procrustes", "mimic *", "full backfill"]
-    assert names[table.strong] == "mimic *"
-    assert table.columns[-2:] == ["new model adds", "95 % interval"]
-    assert table.rows[0][-2:] == ["", ""]  # the new model takes no part in it
-    assert table.numbers == set(table.columns) - {"way"}
-    assert table.rows[2] == [
-        "mimic *", "45.00", "35.00", "+5.00 (+4.00 to +7.00)", "+3.00", "+2.00 to +5.00",
+    assert names[table.strong] == changes.rows[changes.strong][0] == "mimic *"
+    assert [row[0] for row in changes.rows] == names[1:]
+
+
+def test_metrics_are_those_of_evaluate(page):
+    table = page.sections[0].tables[0]
+    assert table.columns == [
+        "way", "mAP", "Recall@1", "nDCG@10", "lose", "gain", "pays", "validation"
     ]  # fmt: skip
+    assert table.numbers == set(table.columns) - {"way", "pays"}
+    assert table.rows[0] == ["keep the old model", "40.00", "50.00", "60.00", "", "", "", "30.00"]
+    assert table.rows[2] == [
+        "mimic *", "45.00", "55.00", "65.00", "2.5 %", "15.0 %", "yes", "35.00"
+    ]  # fmt: skip
+    assert [row[6] for row in table.rows] == ["", "no", "yes", "yes"]  # procrustes costs nDCG
+
+
+def test_changes_have_their_intervals(page):
+    table = page.sections[0].tables[1]
+    assert table.columns == [
+        "way", "gain (95 %)", "new model adds", "95 % interval", "Recall@1 (95 %)",
+        "nDCG@10 (95 %)",
+    ]  # fmt: skip
+    assert table.numbers == set(table.columns) - {"way"}
+    assert table.rows[1] == [
+        "mimic *", "+5.00 (+4.00 to +7.00)", "+3.00", "+2.00 to +5.00",
+        "+10.00 (+9.00 to +12.00)", "+5.00 (+4.00 to +7.00)",
+    ]  # fmt: skip
+
+
+def test_the_new_model_adds_nothing_to_a_head_on_old_vectors():
+    interval, every = an_interval(0.1), ("map", "recall_at_1", "ndcg_at_10")
+    control = Candidate(
+        CONTROL, 0.3, dict.fromkeys(every, 0.3), dict.fromkeys(every, interval), interval,
+        interval, interval,
+    )  # fmt: skip
+    (row,) = changes_table([control], [CONTROL], 0).rows
+    assert row[2:4] == ["", ""]
 
 
 def test_gains_are_drawn_and_told_of_all_but_the_old_model(page, drawn):
@@ -84,6 +128,7 @@ def test_gains_are_drawn_and_told_of_all_but_the_old_model(page, drawn):
 
 def test_sentences_tell_on_what_and_how_much_room_there_is(page):
     ways, room = (section.text for section in page.sections)
+    assert "lose, gain: queries that lose or gain their first hit" in ways
     assert "on 3,000 queries of 62 test classes" in ways
     assert "fitted on 1,111 other classes" in ways
     assert "* was chosen on 61 more" in ways

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,22 +13,32 @@ from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation.bootstrap import Interval, in_points, paired_interval
 from nobackfill.evaluation.mixed_scores import (
+    Metrics,
     Part,
     Scores,
     half_done,
     headroom,
+    metrics_of_queries,
     on_new,
     on_old,
-    precision_of,
     scale_of,
     two_stage,
 )
 from nobackfill.evaluation.score_scale import Scale
+from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
+from nobackfill.head.assess.copies import SEEN, independent_queries
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
+from nobackfill.head.assess.decision import (
+    SHARES,
+    Answer,
+    backfilled_name,
+    decide,
+    two_stage_name,
+)
 from nobackfill.head.assess.split import (
     items_of,
+    roles_of_items,
     split_for_assessment,
     split_notes,
     training_items,
@@ -42,46 +52,7 @@ from nobackfill.vectors import Vectors
 
 Map = Callable[[Tensor], Tensor]  # from new vectors to vectors of the old space
 Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
-Precision = NDArray[np.floating[Any]]  # average precision of each query
-Answer = Literal[
-    "upgrade with head",
-    "two-stage",
-    "backfill first",
-    "full backfill",
-    "keep the old model",
-    "inconclusive",
-]
-SHARES = (0.1, 0.25, 0.5)  # shares of the gallery to embed again
-KEEP_BELOW = 0.005  # gain in mAP that is not worth an upgrade
-KEEP: Answer = "keep the old model"  # a candidate, too
-CONTROL = "old vectors with a head"
 SAME = 0.01  # largest median distance of vectors that are equal up to rounding
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to serve the upgrade."""
-
-    name: str
-    validation: float  # mAP on the validation classes, which the choice was made on
-    test: float  # mAP on the test classes
-    gain: Interval  # difference to the old model on the test classes, with its interval
-    added: Interval  # difference to a head on the old model's own vectors
-
-    @property
-    def uses_new(self) -> bool:
-        """Whether it uses the new model."""
-        return self.name not in (KEEP, CONTROL)
-
-    @property
-    def pays(self) -> bool:
-        """Whether it beats the old model, with and without a head on the old vectors."""
-        return self.gain.low > 0 and self.added.low > 0
-
-    def summary(self) -> dict[str, Any]:
-        """Returns what goes into JSON."""
-        intervals = {"gain": self.gain.summary(), "added": self.added.summary()}
-        return {"name": self.name, "validation": self.validation, "test": self.test, **intervals}
 
 
 @dataclass(frozen=True)
@@ -90,7 +61,7 @@ class Verdict:
 
     Attributes:
         verdict: One of six answers.
-        reason: Reason in one sentence.
+        reason: Reason, and why a way with a higher mAP was not preferred.
         candidates: Every way to serve that was tried; the old model is first.
         chosen: Name of the head or map that is best on the validation classes.
         headroom: Approximate mAP of the best possible queries on the stored vectors.
@@ -145,7 +116,8 @@ def assess(
 
     Heads and maps are fitted on a part of the classes. The best is chosen on a second part and
     tested once on the rest; see `divide`. If the files have a column `split`, the fit uses its
-    training items.
+    training items. If they have the columns `is_query` and `is_gallery`, only queries search, and
+    only gallery items are searched; other items can be fitted on.
 
     Args:
         old: Vectors of the model in service.
@@ -166,7 +138,10 @@ def assess(
         raise ConfigError("Pass one kind of supervision, not labels and pairs.")
     items = items_of(old, new, labels=labels, pairs=pairs)
     is_training = training_items((old, new), items.ids)
-    parts = split_for_assessment(items, is_training, seed=seed)
+    roles = roles_of_items((old, new), items.ids)
+    parts = split_for_assessment(items, is_training, roles, seed=seed)
+    independent = independent_queries(parts.test, parts.fitted)
+    parts = parts._replace(test=independent.part)
     validation, test = parts.validation, parts.test
 
     # Fit all maps, and a head on the old vectors alone as a control.
@@ -177,36 +152,38 @@ def assess(
     control = CompatibleHead(methods[0], **settings).fit(old_rows, old_rows, classes)
 
     # Search with every map, then with the ways that embed items again, which use the best map.
-    def measure(strategy: Strategy) -> tuple[Precision, Precision]:
-        first, second = (precision_of(part, strategy(part)) for part in (validation, test))
+    def measure(strategy: Strategy) -> tuple[Metrics, Metrics]:
+        first, second = (metrics_of_queries(part, strategy(part)) for part in (validation, test))
         return first, second
 
     watch("searching")
-    precisions = {
+    metrics = {
         KEEP: measure(lambda part: on_old(part, part.old)),
         CONTROL: measure(lambda part: on_old(part, control.transform(part.old))),
         **{name: measure(partial(_search_old, map_new)) for name, map_new in maps.items()},
     }
-    best = max(maps, key=lambda name: float(np.nanmean(precisions[name][0])))
+    best = max(maps, key=lambda name: float(np.nanmean(metrics[name][0]["map"])))
     for name, strategy in backfill_strategies(maps[best], validation, k=k, seed=seed).items():
-        precisions[name] = measure(strategy)
+        metrics[name] = measure(strategy)
 
     # Decide.
-    candidates = make_candidates(precisions, test.groups, seed=seed)
+    candidates = make_candidates(metrics, independent.groups, seed=seed)
     answer, reason = decide(candidates, best, k)
     distance = (maps["procrustes"](test.new) - test.old).norm(dim=1).median()
     if distance < SAME:
         answer, reason = KEEP, "the new vectors are the old ones, only rotated."
+    elif independent.all_seen:
+        answer, reason = "inconclusive", f"all test queries are {SEEN}."
     crowding = crowding_of(items.old, items.classes, items.class_names)
     return Verdict(
         answer,
         reason,
         list(candidates.values()),
         best,
-        float(np.nanmean(precision_of(test, headroom(test)))),
+        float(np.nanmean(metrics_of_queries(test, headroom(test))["map"])),
         crowding,
         {"items": len(items), "classes": crowding.classes, **parts.counts},
-        notes=[*items.notes, *split_notes(is_training)],
+        notes=[*items.notes, *independent.notes, *split_notes(is_training)],
     )
 
 
@@ -241,18 +218,8 @@ def backfill_strategies(best: Map, validation: Part, *, k: int, seed: int) -> di
             backfilled_name(share): partial(_search_mixed, best, share, scales, seed)
             for share in SHARES
         },
-        "full backfill": on_new,
+        FULL: on_new,
     }
-
-
-def two_stage_name(k: int) -> str:
-    """Name of the candidate that ranks the first results again."""
-    return f"two-stage, top {k}"
-
-
-def backfilled_name(share: float) -> str:
-    """Name of the candidate that embeds a share of the gallery again."""
-    return f"{100 * share:.0f} % backfilled"
 
 
 def _search_old(map_new: Map, part: Part) -> Scores:
@@ -262,77 +229,12 @@ def _search_old(map_new: Map, part: Part) -> Scores:
 def _search_mixed(
     map_new: Map, share: float, scales: tuple[Scale, Scale], seed: int, part: Part
 ) -> Scores:
-    is_new = random_share(len(part.new), share, seed=seed)
+    is_new = torch.zeros(len(part.new), dtype=torch.bool)
+    is_new[part.is_gallery] = random_share(int(part.is_gallery.sum()), share, seed=seed)
     return half_done(part, map_new(part.new), is_new, scales)
-
-
-def make_candidates(
-    precisions: Mapping[str, tuple[Precision, Precision]], groups: NDArray[Any], *, seed: int
-) -> dict[str, Candidate]:
-    """Returns a candidate with intervals for each pair of validation and test precisions."""
-    return {
-        name: Candidate(
-            name,
-            float(np.nanmean(validation)),
-            float(np.nanmean(test)),
-            paired_interval(test - precisions[KEEP][1], groups, seed=seed),
-            paired_interval(test - precisions[CONTROL][1], groups, seed=seed),
-        )
-        for name, (validation, test) in precisions.items()
-    }
 
 
 def random_share(number: int, share: float, *, seed: int) -> Bool[Tensor, " items"]:
     """Returns which items are embedded again: a random share; larger shares contain smaller."""
     place = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
     return place < share * number
-
-
-def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answer, str]:
-    """Returns the answer, and the reason in a sentence."""
-    # The cheapest way that pays.
-    ways: dict[str, tuple[Answer, str]] = {
-        best: (
-            "upgrade with head",
-            f"queries mapped by {best} beat the old model on its own gallery",
-        ),
-        two_stage_name(k): (
-            "two-stage",
-            "stored vectors find the first results, and their new vectors put them in order",
-        ),
-    }
-    for name in map(backfilled_name, SHARES):
-        reason = f"with {name} at random, the mixed gallery beats the old one"
-        ways[name] = "backfill first", reason
-    for name, (answer, reason) in ways.items():
-        if candidates[name].pays:
-            gain = in_points(candidates[name].gain.summary())
-            return answer, f"{reason}, by {gain} points of mAP."
-
-    # No cheap way pays.
-    full, head = candidates["full backfill"], candidates[best]
-    gain = in_points(head.gain.summary())
-    if full.gain.low > 0:
-        return "full backfill", (
-            f"only a full backfill surely beats the old model, by "
-            f"{in_points(full.gain.summary())} points of mAP; with the stored vectors, {best} "
-            f"gains {gain}."
-        )
-    if head.gain.high < 0:
-        return KEEP, (
-            f"even the best way to search the stored vectors, {best}, loses: {gain} points of mAP."
-        )
-    if head.gain.high < KEEP_BELOW:
-        return KEEP, (
-            f"the best way to search the stored vectors, {best}, gains {gain} points of mAP: less "
-            f"than half a point at most."
-        )
-    if head.gain.low > 0:
-        return KEEP, (
-            f"{best} gains {gain} points of mAP, but so does a head on the old model's own vectors "
-            f"(difference: {in_points(head.added.summary())}): the gain comes from the labels, not "
-            f"from the new model."
-        )
-    return "inconclusive", (
-        f"{best} gains {gain} points of mAP, which may be chance: add queries of more classes."
-    )

@@ -12,17 +12,28 @@ from torch import Tensor
 
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
-from nobackfill.evaluation.file_columns import file_with
+from nobackfill.evaluation.file_columns import file_with, roles_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
 from nobackfill.head.split import repeated_classes
 from nobackfill.head.supervision import Pairs, notes_on_classes, resolve_classes
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.ids import rows_of_ids
+from nobackfill.vectors.ids import is_in, rows_of_ids
 from nobackfill.vectors.split_column import is_training
 
 QUERIES = 3000  # largest number of queries per part
 FEWEST_CLASSES = 30  # smallest number of classes that can be divided into three parts
+
+
+class Roles(NamedTuple):
+    """Which items are queries, and which are searched."""
+
+    is_query: Bool[Tensor, " items"]
+    is_gallery: Bool[Tensor, " items"]
+
+    def of(self, rows: Int[Tensor, " rows"]) -> "Roles":
+        """The roles of some items."""
+        return Roles(self.is_query[rows], self.is_gallery[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,21 +113,35 @@ def items_of(
 
 
 def split_for_assessment(
-    items: Items, is_training: Bool[Tensor, " items"] | None, *, seed: int
+    items: Items,
+    is_training: Bool[Tensor, " items"] | None,
+    roles: Roles | None = None,
+    *,
+    seed: int,
 ) -> AssessmentSplit:
     """Divides items as `divide` does."""
-    fitted, *searched = divide(items.classes, is_training, seed=seed)
+    fitted, *searched = divide(items.classes, is_training, roles, seed=seed)
     validation, test = (
         make_part(
             items.new[rows],
             items.old[rows],
             items.classes[rows].unique(return_inverse=True)[1],
             most=QUERIES,
+            **({} if roles is None else roles.of(rows)._asdict()),
         )
         for rows in searched
     )
     return AssessmentSplit(
         FittedItems(items.new[fitted], items.old[fitted], items.classes[fitted]), validation, test
+    )
+
+
+def roles_of_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Roles | None:
+    """Returns which items are queries and gallery items; None without columns of roles."""
+    if all(file_with(column, files) is None for column in Roles._fields):
+        return None
+    return Roles(
+        *(torch.from_numpy(is_in(ids, own)) for own in roles_of(files, leave_one_out=False))
     )
 
 
@@ -130,32 +155,66 @@ def training_items(files: Sequence[Vectors], ids: NDArray[Any]) -> Bool[Tensor, 
 
 
 def divide(
-    classes: Int[Tensor, " items"], is_training: Bool[Tensor, " items"] | None, *, seed: int
+    classes: Int[Tensor, " items"],
+    is_training: Bool[Tensor, " items"] | None,
+    roles: Roles | None = None,
+    *,
+    seed: int,
 ) -> list[Int[Tensor, " rows"]]:
     """Returns rows to fit on, to choose on and to test on, of different classes.
 
     With training items, all of them are to fit on and the other classes are halved. Without, three
     fifths of the classes are to fit on, a fifth to choose on and a fifth to test on. Classes of a
     single item are left out: it has nothing to find.
+
+    With roles, only queries and gallery items are to choose on and to test on, of classes in which
+    a query has something to find. Without training items, all other classes of two items or more
+    are to fit on.
     """
-    fitted = []
+    everything = torch.ones(len(classes), dtype=torch.bool)
+    is_query, is_gallery = roles or Roles(everything, everything)
+    unseen = everything if is_training is None else ~is_training
+    rest = searchable_classes(classes, is_query & unseen, is_gallery & unseen)
     if is_training is None:
-        rest = repeated_classes(classes)
-        number = len(rest)
-        ends = [3 * number // 5, 4 * number // 5]
+        others = repeated_classes(classes)
+        others = others[~torch.isin(others, rest)]
+        ends = [3 * len(rest) // 5, 4 * len(rest) // 5]
     else:
-        fitted = [classes[is_training].unique()]
-        rest = repeated_classes(classes[~is_training])
-        rest = rest[~torch.isin(rest, fitted[0])]
-        number = len(rest)
-        ends = [number // 2]
-    if number < FEWEST_CLASSES:
+        others = classes[is_training].unique()
+        rest = rest[~torch.isin(rest, others)]
+        ends = [0, len(rest) // 2]
+    if len(rest) < FEWEST_CLASSES:
+        kind = "two items or more" if roles is None else "a query and another item to find"
         raise DataError(
-            f"An assessment needs at least {FEWEST_CLASSES} classes of two items or more, to fit "
-            f"on some and test on others, but there are {number}. Add items of more classes."
+            f"An assessment needs at least {FEWEST_CLASSES} classes of {kind}, to fit "
+            f"on some and test on others, but there are {len(rest)}. Add items of more classes."
         )
-    parts = (*fitted, *draw_parts(rest, ends, seed=seed))
-    return [torch.isin(classes, part).nonzero().flatten() for part in parts]
+    fitted, *searched = draw_parts(rest, ends, seed=seed)
+    takes_part = is_query | is_gallery
+    return [
+        torch.isin(classes, torch.cat([others, fitted])).nonzero().flatten(),
+        *((torch.isin(classes, part) & takes_part).nonzero().flatten() for part in searched),
+    ]
+
+
+def searchable_classes(
+    classes: Int[Tensor, " items"],
+    is_query: Bool[Tensor, " items"],
+    is_gallery: Bool[Tensor, " items"],
+) -> Int[Tensor, " classes"]:
+    """Returns the classes in which a query has another item to find, ascending.
+
+    Example:
+        >>> query, gallery = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 1]]).bool()
+        >>> searchable_classes(torch.tensor([0, 0, 1, 2]), query, gallery)
+        tensor([0])
+    """
+    number = int(classes.max()) + 1
+    queries, gallery, either = (
+        classes[marks].bincount(minlength=number)
+        for marks in (is_query, is_gallery, is_query | is_gallery)
+    )
+    return ((queries > 0) & (gallery > 0) & (either > 1)).nonzero().flatten()
 
 
 def split_notes(is_training: Bool[Tensor, " items"] | None) -> list[str]:
