@@ -144,7 +144,7 @@ def independent_queries(
     groups, gallery_groups, copies = dependent_items(
         plan, lambda: (rows_of(old, ids), rows_of(queries, ids)[:, :dim]), session_of
     )
-    seen = seen_queries((queries, new), plan, groups, gallery_groups)
+    seen = seen_queries(old, (queries, new), plan, groups, gallery_groups)
     notes = copies_note(copies, len(ids))
     if seen.doubt is None and seen.marks.any():
         plan, groups = plan.keep(~seen.marks), groups[~seen.marks]

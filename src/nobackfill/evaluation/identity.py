@@ -35,16 +35,21 @@ def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
         new: Queries of the new model for the old gallery.
         plan: Queries and gallery of the search.
     """
+    every = {
+        "old": rows_of(old, plan.query_ids),
+        "new": rows_of(new, plan.query_ids)[:, : old.dim],
+    }
     step = max(1, len(plan.query_ids) // SAMPLE)
     ids = plan.query_ids[::step][:SAMPLE]
-    queries = {"old": unit(rows_of(old, ids)), "new": unit(rows_of(new, ids)[:, : old.dim])}
+    queries = {name: unit(rows[::step][:SAMPLE]) for name, rows in every.items()}
     gallery = rows_of(old, plan.gallery_ids)
     some = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
+    foreign = [*foreign_vectors(queries["old"], queries["new"], gallery, ids, plan.gallery_ids)]
     return [
         *swapped(old, new),
         *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
-        *foreign_vectors(queries["old"], queries["new"], gallery, ids, plan.gallery_ids),
-        *shifted(old, ids, queries["new"]),
+        *(foreign or shifted(old, ids, queries["new"]) or exchanged(every["old"], every["new"])),
+        *repeated(every["old"], every["new"]),
     ]
 
 
@@ -85,12 +90,7 @@ def foreign_vectors(
     Such a query finds its own vector under another id.
     """
     is_own = (new - old).norm(dim=1) < SAME
-    # the nearest gallery item of each query, a block of the gallery at a time
-    score, row = torch.full((len(new),), -2.0), torch.zeros(len(new), dtype=torch.int64)
-    for first in range(0, len(gallery), BLOCK):
-        best = (new @ unit(gallery[first : first + BLOCK]).T).max(dim=1)
-        row = torch.where(best.values > score, best.indices + first, row)
-        score = torch.maximum(score, best.values)
+    row = nearest_rows(new, gallery)
     nearest = gallery_ids[row.numpy()]
     is_foreign = ((new - unit(gallery[row])).norm(dim=1) < SAME) & ~is_own
     is_foreign &= torch.from_numpy(nearest != query_ids)
@@ -103,7 +103,60 @@ def foreign_vectors(
         )
 
 
-def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> Iterator[str]:
+def nearest_rows(
+    queries: Float[Tensor, "query dim"], gallery: Float[Tensor, "gallery dim"]
+) -> Int[Tensor, " query"]:
+    """The row of the nearest gallery item of each query, a block of the gallery at a time."""
+    score = torch.full((len(queries),), -2.0)
+    row = torch.zeros(len(queries), dtype=torch.int64)
+    for first in range(0, len(gallery), BLOCK):
+        best = (queries @ unit(gallery[first : first + BLOCK]).T).max(dim=1)
+        row = torch.where(best.values > score, best.indices + first, row)
+        score = torch.maximum(score, best.values)
+    return row
+
+
+def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> list[str]:
+    r"""A doubt if most new queries and old vectors of *other* items are each other's nearest.
+
+    If new queries say nothing about single items, a query and the old vector that is nearest to
+    it are each other's nearest for about half of the queries,
+
+    .. math::
+        \frac{n}{2n - 1},
+
+    and if they say something, these are mostly their own old vectors.
+    """
+    rows = torch.arange(0, len(new), max(1, len(new) // SAMPLE))[:SAMPLE]
+    nearest = nearest_rows(unit(new[rows]), old)
+    is_mutual = nearest_rows(unit(old[nearest]), new) == rows
+    number = int((is_mutual & (nearest != rows)).sum())
+    if number <= len(rows) / 2 + CERTAIN * len(rows) ** 0.5 / 2:
+        return []
+    return [
+        f"{number:,} of {len(rows):,} new queries fit the old vectors of other items best, and "
+        f"those fit them best: ids are mixed up"
+    ]
+
+
+def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> Iterator[str]:
+    """A doubt if most new queries have the vector of another query, unlike the old ones.
+
+    Vectors that were made from labels are such: one for each class.
+    """
+    # equal vectors are neighbours in the order of any projection
+    direction = torch.linspace(1, 2, new.shape[1], dtype=torch.float64)
+    order = (new.double() @ direction).argsort(stable=True)
+    is_same = [(side[order[1:]] - side[order[:-1]]).norm(dim=1) < SAME for side in (old, new)]
+    number = int((~is_same[0] & is_same[1]).sum())
+    if 2 * number > len(new) >= FEWEST:
+        yield (
+            "most new queries have the vector of another query, and their old vectors differ: "
+            "they may be made from the labels"
+        )
+
+
+def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> list[str]:
     """A doubt if new queries fit the old vectors of one neighbouring row better than all others.
 
     A query is compared with the old vectors of its own row and of the next ones above and below.
@@ -113,7 +166,7 @@ def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> I
     rows = np.array([row_of[item] for item in ids.tolist()])
     inside = (rows >= SHIFT) & (rows < len(old) - SHIFT)
     if inside.sum() < FEWEST:
-        return
+        return []
     queries, own = new[torch.from_numpy(inside)], torch.from_numpy(rows[inside])
     shifts = list(range(-SHIFT, SHIFT + 1))
     cosines = torch.stack(
@@ -122,12 +175,14 @@ def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> I
     best, second = cosines.mean(dim=1).topk(2).indices.tolist()
     gain = cosines[best] - cosines[second]
     error = float(gain.std()) / len(gain) ** 0.5
-    if (shift := shifts[best]) and float(gain.mean()) > max(CERTAIN * error, SAME):
-        yield (
-            f"the new queries fit the old vectors {abs(shift)} row{'s' * (abs(shift) > 1)} "
-            f"{'below' if shift > 0 else 'above'} their own better than any others: rows of one "
-            f"file are shifted"
-        )
+    shift = shifts[best]
+    if shift == 0 or float(gain.mean()) <= max(CERTAIN * error, SAME):
+        return []
+    return [
+        f"the new queries fit the old vectors {abs(shift)} row{'s' * (abs(shift) > 1)} "
+        f"{'below' if shift > 0 else 'above'} their own better than any others: rows of one "
+        f"file are shifted"
+    ]
 
 
 def relation_note(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:

@@ -1,6 +1,6 @@
 """Queries that a head has seen: it was fitted on them, or on items of their group."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
-from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
 REMEDY = "fit with a column `split`, or evaluate on classes that the head was not fitted on"
 
@@ -51,27 +51,47 @@ class SeenQueries:
 
 
 def seen_queries(
-    files: Iterable[Vectors],
+    old: Vectors,
+    files: Sequence[Vectors],
     plan: SearchPlan,
     query_groups: Int[np.ndarray, " query"],
     gallery_groups: Int[np.ndarray, " gallery"],
 ) -> SeenQueries:
     """Marks the queries whose group has an item that a head was fitted on.
 
+    The item need not be searched: it may be a training item of the same class.
+
     Args:
+        old: Old vectors, whose labels come before those of new files.
         files: New vectors, whose column `fitted` marks the items that the head was fitted on.
         plan: Queries and gallery of the search.
         query_groups: Group of each query.
         gallery_groups: Group of each gallery item.
     """
-    marked = [
-        file.ids[file.columns[FITTED]]
-        for file in files
-        if FITTED in file.columns and file.columns[FITTED].dtype.kind == "b"
-    ]
-    if not marked:
-        return SeenQueries(np.zeros(len(plan.query_ids), dtype=bool))
-    fitted = np.concatenate(marked)
+    fitted = np.concatenate([plan.query_ids[:0], *map(fitted_ids, files)])
     is_query, is_gallery = is_in(plan.query_ids, fitted), is_in(plan.gallery_ids, fitted)
+    if plan.query_labels is not None:
+        is_query |= is_of_fitted_class((old, *files), plan.query_ids, fitted)
     groups = np.concatenate([query_groups[is_query], gallery_groups[is_gallery]])
     return SeenQueries(np.isin(query_groups, groups), int(is_gallery.sum()), len(plan.gallery_ids))
+
+
+def fitted_ids(file: Vectors) -> Ids:
+    """Ids of the items that a head was fitted on; marks may be truth values, numbers or text."""
+    values = file.columns.get(FITTED)
+    if values is None or values.dtype.kind == "b":
+        return file.ids[:0] if values is None else file.ids[values]
+    marks = np.char.lower(values.astype(str))
+    is_fitted: Bool[np.ndarray, " item"] = np.isin(marks, ["true", "1", "1.0"])
+    is_known = is_fitted | np.isin(marks, ["false", "0", "0.0"])
+    return file.ids[is_fitted] if is_known.all() else file.ids[:0]
+
+
+def is_of_fitted_class(
+    files: Sequence[Vectors], queries: Ids, fitted: Ids
+) -> Bool[np.ndarray, " query"]:
+    """Marks the queries of classes that a head was fitted on."""
+    file = next(file for file in files if file.labels is not None)
+    assert file.labels is not None
+    labels = file.labels[rows_of_ids(queries, file.ids)]
+    return is_in(labels, np.unique(file.labels[is_in(file.ids, fitted)]))
