@@ -12,9 +12,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.gallery.planning.plan_file import BackfillPlan
 from nobackfill.gallery.provenance import declare, declared, names_nothing
 from nobackfill.gallery.routing import log
-from nobackfill.gallery.stores.base import PAGE, Matrix, Store
+from nobackfill.gallery.sketch import Sketch, compare, is_other, keep
+from nobackfill.gallery.status import none_of
+from nobackfill.gallery.stores.base import PAGE, Matrix, Rows, Store
 from nobackfill.gallery.stores.client import split
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.space import Space, names_a_model
@@ -39,6 +42,9 @@ class FromFile:
     def __init__(self, vectors: Vectors):
         self.vectors, self.space, self.dim = vectors, vectors.space, vectors.dim
         self._row_of = {str(id): row for row, id in enumerate(vectors.ids.tolist())}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._row_of
 
     def make(self, ids: Sequence[str]) -> Matrix:
         """See `Source`."""
@@ -67,17 +73,23 @@ class Work:
     left: int  # items that are still to be written
     numbers: int  # number of vectors to write, or written, times dimensions
     seconds: float | None = None  # duration or its estimate; None where the rate is unknown
+    notes: tuple[str, ...] = ()  # what could not be checked
 
 
 def foresee(
     store: Store, collection: str, order: Sequence[str], dim: int, *, rate: float | None = None
 ) -> Work:
-    """Returns what remains to be done at `rate` items per second; writes nothing."""
+    """Returns what remains to be done at `rate` items per second; writes nothing.
+
+    Raises if the owner has none of the items.
+    """
     done = gone = 0
     exists = store.exists(collection)
     for ids in split(order, PAGE):
         done += len(store.contained(collection, ids)) if exists else 0
         gone += len(ids) - len(store.contained(store.main, ids))
+    if order and gone == len(order):
+        raise none_of(store, len(order), "plan")
     left = max(len(order) - done - gone, 0)
     seconds = left / rate if rate else None
     return Work(collection, len(order), done, gone, left, left * dim, seconds)
@@ -92,8 +104,12 @@ def backfill(
     rate: float | None = None,
     batch: int = BATCH,
     progress: Callable[[int], None] = lambda done: None,
+    plan: BackfillPlan | None = None,
 ) -> Work:
     """Writes the new vectors of items in their order; continues an interrupted backfill.
+
+    Raises, and writes nothing, if the owner has none of the items, or if `plan` was made from
+    vectors of another gallery.
 
     Args:
         store: Gallery; only `collection` in it is written.
@@ -103,8 +119,12 @@ def backfill(
         rate: Maximal number of items per second.
         batch: Number of items per write.
         progress: Callback that receives the number of items of the plan that are done.
+        plan: Plan that `order` is of.
     """
+    notes = check_plan(store, order, source, plan)
     begin(store, collection, source)
+    if plan is not None and plan.old_sketch is not None:
+        keep(store, collection, plan.old_sketch)
     started = time.monotonic()
     written = gone = there = done = 0
     for ids in split(order, batch):
@@ -125,7 +145,52 @@ def backfill(
     removed = sweep(store, collection)
     seconds = time.monotonic() - started
     log(store, "backfill", collection=collection, written=written, there=there, removed=removed)
-    return Work(collection, len(order), there + written, gone, 0, written * source.dim, seconds)
+    numbers = written * source.dim
+    return Work(collection, len(order), there + written, gone, 0, numbers, seconds, notes)
+
+
+def check_plan(
+    store: Store, order: Sequence[str], source: Source, plan: BackfillPlan | None
+) -> tuple[str, ...]:
+    """Refuses items and vectors of another gallery; returns notes on what could not be checked."""
+    if order and not any(store.contained(store.main, ids) for ids in split(order, PAGE)):
+        raise none_of(store, len(order), "plan")
+    if plan is None:
+        return ()
+    _check_new(source, plan.new_sketch)
+    if plan.old_sketch is None:
+        return (
+            "an earlier version made the plan, without digests of old vectors: nobody checked that "
+            "it is of this gallery",
+        )
+    agreeing, compared = compare(store, plan.old_sketch)
+    if is_other(agreeing, compared):
+        raise GalleryError(
+            f"The plan was made from vectors of another gallery than {store.shown}: of {compared} "
+            f"old vectors that were compared, {agreeing} are the same here. Make a plan from "
+            f"vectors of this gallery (`nobackfill gallery pull`)."
+        )
+    if not compared:
+        return (
+            "no old vector could be compared, so nobody checked that the plan is of this gallery",
+        )
+    return ()
+
+
+def _check_new(source: Source, sketch: Sketch | None) -> None:
+    """Refuses a file of the plan's new model whose vectors are not those of the plan's items."""
+    if not isinstance(source, FromFile) or source.space is None or sketch is None:
+        return
+    if source.space.fingerprint != sketch.space:
+        return  # vectors of another model cannot be compared
+    ids = [id for id in sketch.digests if id in source]
+    agreeing, compared = sketch.agreement(Rows(ids, source.make(ids), {}))
+    if is_other(agreeing, compared):
+        raise GalleryError(
+            f"The file of new vectors is of other items than the plan: of {compared} new vectors "
+            f"that were compared, {agreeing} are the same. Pass the file that the plan was made "
+            f"from, or one of the same items."
+        )
 
 
 def begin(store: Store, collection: str, source: Source) -> None:

@@ -3,6 +3,7 @@
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.provenance import space_key
 from nobackfill.gallery.routing import current, log
+from nobackfill.gallery.sketch import sketch_key
 from nobackfill.gallery.stores.base import Store
 
 
@@ -18,7 +19,8 @@ def remove_new(store: Store, collection: str, *, dry_run: bool = False) -> int:
     number = store.count(collection)
     if not dry_run:
         store.drop(collection)
-        store.note(space_key(collection), None)
+        for key in (space_key(collection), sketch_key(collection)):
+            store.note(key, None)
         log(store, "clean", collection=collection, removed=number)
     return number
 

@@ -1,6 +1,7 @@
 """The guard against mixing spaces: whether a model's queries may search a collection."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -8,8 +9,10 @@ from typing import Final, Literal
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.evaluation.verdict import over_directions, run_sentence
 from nobackfill.gallery.provenance import fingerprint_of
+from nobackfill.gallery.routing import Route
 from nobackfill.gallery.stores.base import Store
-from nobackfill.vectors.space import Space, with_dim
+from nobackfill.vectors.records import space_of
+from nobackfill.vectors.space import CompatibleWith, Space, with_dim
 
 NEVER: Final = "never measured"
 TRAINED_TO_BE = "fitted or trained to be compatible, never measured"
@@ -73,7 +76,8 @@ def check_standing(standing: Standing, collection: str, *, strict: bool = False)
         raise SpaceMismatch(
             f"This model may not search `{collection}`: it was measured, and is not compatible: "
             f"{standing.reason}. Train or fit another model against these vectors (`nobackfill "
-            f"train`, `nobackfill fit`), or embed the gallery again."
+            f"train`, `nobackfill fit`), or measure whether embedding the gallery again pays "
+            f"(`nobackfill gallery plan`)."
         )
     if strict and not standing.is_sure:
         raise GalleryError(
@@ -112,11 +116,7 @@ def standing_of(
 
     # Declared measurements come first, then those of training.
     no, yes = (
-        [
-            f"it was measured on them: {measured.metric} {measured.value:.4f}"
-            for measured in measurements
-            if measured.fingerprint == gallery
-        ]
+        measured_on(measurements, gallery)
         for measurements in (model.not_compatible_with, model.compatible_with)
     )
     if no or yes:
@@ -134,6 +134,36 @@ def standing_of(
         f"fit`), declare this one if it is measured to be compatible (`nobackfill evaluate "
         f"--declare`), or search a collection that it was made for."
     )
+
+
+def declared_since(route: Route, dim: int) -> str | None:
+    """Returns how the model of a route was measured not to be compatible, by its present record.
+
+    None if its record declares no such thing, or is gone, or is that of another model now.
+
+    Args:
+        route: What is served, or would be by a rollback.
+        dim: Number of dimensions of the collection's vectors.
+    """
+    if route.model is None:
+        return None
+    try:
+        model = with_dim(space_of(Path(route.model)), dim)
+    except (DataError, OSError):
+        return None
+    if model.fingerprint != route.query_space:
+        return None
+    reasons = measured_on(model.not_compatible_with, route.space)
+    return "; ".join(reasons) or None
+
+
+def measured_on(measurements: Sequence[CompatibleWith], gallery: str | None) -> list[str]:
+    """Returns the measurements on one gallery in words."""
+    return [
+        f"it was measured on them: {measured.metric} {measured.value:.4f}"
+        for measured in measurements
+        if measured.fingerprint == gallery
+    ]
 
 
 def measured_in_training(model: Path) -> Standing | None:

@@ -22,6 +22,8 @@ class Route:
     query_space: str | None = None  # fingerprint of the model that makes the queries
     share: float = 0.0  # share of the gallery that had new vectors at the switch
     before: "Route | None" = None  # what was served before; None at first
+    model: str | None = None  # path of that model; None if unknown, as in earlier versions
+    space: str | None = None  # fingerprint of the collection's vectors, if known
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Route":
@@ -43,12 +45,15 @@ def switch(
     query_space: str | None,
     share: float,
     standing: str | None = None,
+    model: str | None = None,
+    space: str | None = None,
 ) -> Route:
     """Serves another collection from now on; the record is one note, written atomically.
 
-    The caller checks first whether the collection has every item (`check_share`) and whether the
-    model was measured on it (`check_standing`). If the same model searched the same collection
-    already, a rollback leads to what was served before.
+    The caller checks first whether the collection has every item (`check_share`), whether its
+    vectors were written for these items (`check_written_for`), and whether the model was measured
+    on it (`check_standing`). If the same model searched the same collection already, a rollback
+    leads to what was served before.
 
     Args:
         store: Gallery.
@@ -56,11 +61,14 @@ def switch(
         query_space: Fingerprint of the model that makes the queries.
         share: Share of the gallery that has new vectors.
         standing: What is known of the model on the collection, for the log.
+        model: Path of the model. A rollback reads its record again.
+        space: Fingerprint of the collection's vectors.
     """
     check_exists(store, collection, "serve")
     now = current(store)
     again = (now.collection, now.query_space) == (collection, query_space)
-    route = Route(collection, query_space, share, before=now.before if again else now)
+    before = now.before if again else now
+    route = Route(collection, query_space, share, before, model, space)
     store.note(ROUTE, json.dumps(asdict(route)))
     entry = {"collection": collection, "query_space": query_space, "share": share}
     log(store, "switch", **entry, standing=standing)

@@ -57,11 +57,16 @@ def check_items(store: Store, ids: Sequence[str]) -> int:
     """Returns how many of these items the owner has; raises if there are none."""
     known = sum(len(store.contained(store.main, page)) for page in split(ids, PAGE))
     if known == 0:
-        raise GalleryError(
-            f"The gallery in {store.shown} has none of the {len(ids):,} items of the files. Check "
-            f"that they use the same ids."
-        )
+        raise none_of(store, len(ids), "files")
     return known
+
+
+def none_of(store: Store, number: int, source: str) -> GalleryError:
+    """Returns the error for items, all unknown to the gallery; `source` is where they are from."""
+    return GalleryError(
+        f"The gallery in {store.shown} has none of the {number:,} items of the {source}. Check "
+        f"that they use the same ids."
+    )
 
 
 class Coverage(NamedTuple):

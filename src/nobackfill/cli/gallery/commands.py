@@ -148,7 +148,7 @@ def plan(
         )
     with opened(uri) as (store, _):
         known = check_items(store, backfill_plan.first(1.0))
-        notes = (*backfill_plan.notes, *stored_notes(store, old_vectors))
+        notes = (*backfill_plan.notes, *stored_notes(store, old_vectors, backfill_plan.old_sketch))
     backfill_plan = replace(backfill_plan, notes=notes)
     backfill_plan.save(output)
     if report is not None:
@@ -179,7 +179,7 @@ def backfill(
 ) -> None:
     """Write new vectors next to the old ones, in the planned order; safe to interrupt."""
     from nobackfill.core.device import choose_device
-    from nobackfill.gallery.backfill import FromFile, Source, foresee
+    from nobackfill.gallery.backfill import FromFile, Source, check_plan, foresee
     from nobackfill.gallery.backfill import backfill as write
     from nobackfill.gallery.backfill_from_model import FromModel
     from nobackfill.gallery.planning.plan_file import load_plan
@@ -196,12 +196,17 @@ def backfill(
     else:
         raise typer.BadParameter("Pass new vectors from one place: --vectors or --model.")
     with opened(uri, name, read_only=dry_run) as (store, collection):
-        order = load_plan(plan).first(share)
+        whole = load_plan(plan)
+        order = whole.first(share)
         if dry_run:
+            notes = check_plan(store, order, source, whole)
             work = foresee(store, collection, order, source.dim, rate=rate)
+            work = replace(work, notes=notes)
         else:
             with counting_progress("writing", len(order)) as progress:
-                work = write(store, collection, order, source, rate=rate, progress=progress)
+                work = write(
+                    store, collection, order, source, rate=rate, progress=progress, plan=whole
+                )
     show.print_work(work, dry_run=dry_run, as_json=json)
 
 
@@ -245,20 +250,8 @@ def switch(
     uri: Uri,
     model: Annotated[Path, typer.Option(help="New model: a run, a head, or its vectors.")],
     name: NewName = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="Require a model measured to be compatible, and vectors of every item."
-        ),
-    ] = False,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial",
-            help="Serve vectors of a part of the items, for a service that searches "
-            "the old ones too.",
-        ),
-    ] = False,
+    strict: opt.Strict = False,
+    partial: opt.Partial = False,
     assume_space: opt.Assume = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -266,6 +259,8 @@ def switch(
     """Record that another model or other vectors are served from now on; logged."""
     from nobackfill.gallery import routing
     from nobackfill.gallery.guard import check_standing, measured_in_training, standing_of
+    from nobackfill.gallery.provenance import fingerprint_of
+    from nobackfill.gallery.sketch import check_written_for
     from nobackfill.gallery.status import check_share
     from nobackfill.vectors.records import space_of
     from nobackfill.vectors.space import with_dim
@@ -279,15 +274,21 @@ def switch(
         standing = standing_of(store, collection, space, assume_space, training=training)
         check_standing(standing, collection, strict=strict)
         share = check_share(store, collection, partial=partial)
+        check_written_for(store, collection)
 
         # Switch, or only print what would be served.
         query_space = with_dim(space, store.dim(collection)).fingerprint
         if dry_run:
             route = routing.Route(collection, query_space, share)
         else:
-            known = standing.in_words
             route = routing.switch(
-                store, collection, query_space=query_space, share=share, standing=known
+                store,
+                collection,
+                query_space=query_space,
+                share=share,
+                standing=standing.in_words,
+                model=str(model.resolve()),
+                space=fingerprint_of(store, collection, assume_space),
             )
         main = store.main
     show.print_doubt(standing)
@@ -298,12 +299,16 @@ def switch(
 def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
     """Serve again what was served before the last switch; logged."""
     from nobackfill.gallery import routing
+    from nobackfill.gallery.guard import declared_since
     from nobackfill.gallery.status import share_of
 
     with opened(uri, read_only=dry_run) as (store, main):
         route = routing.before(store) if dry_run else routing.rollback(store)
         share = share_of(store, route.collection)
-    show.print_route(route, main, share, dry_run=dry_run, as_json=json)
+        warning = declared_since(route, store.dim(route.collection))
+    show.print_route_warning(warning)
+    facts = {"not_compatible": warning}
+    show.print_route(route, main, share, dry_run=dry_run, as_json=json, facts=facts)
     show.print_further(route, as_json=json)
 
 

@@ -31,6 +31,21 @@ Assume = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")
 ]
+# of `gallery switch`
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Require a model measured to be compatible, and vectors of every item."
+    ),
+]
+Partial = Annotated[
+    bool,
+    typer.Option(
+        "--partial",
+        help="Serve vectors of a part of the items, for a service that searches the old ones too.",
+    ),
+]
+
 K = Annotated[int, typer.Option("-k", help="Number of results of each query.")]
 
 # of `gallery plan`

@@ -118,6 +118,8 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
             f"`{work.collection}`; it took {_duration(work.seconds or 0.0)}.{gone}"
         )
     print_object({**asdict(work), "dry_run": dry_run}, as_json=as_json, text=text)
+    if not as_json:
+        print_notes(work.notes)
 
 
 def print_indexing(indexing: "Indexing", *, dry_run: bool, as_json: bool) -> None:
@@ -185,9 +187,32 @@ def print_doubt(standing: "Standing") -> None:
         )
 
 
-def print_route(route: "Route", main: str, share: float, *, dry_run: bool, as_json: bool) -> None:
-    """Prints what is served now, or would be, and its share of the owner's collection `main`."""
-    facts = {key: getattr(route, key) for key in ("collection", "query_space", "share")}
+def print_route_warning(reason: str | None) -> None:
+    """Warns on stderr that a rollback leads to a model that is declared not compatible by now."""
+    if reason is not None:
+        print(
+            f"nobackfill: this goes back to a model that is declared not to be compatible with "
+            f"these vectors by now: {reason}. Another rollback or `nobackfill gallery switch` "
+            f"serves something else.",
+            file=sys.stderr,
+        )
+
+
+def print_route(
+    route: "Route",
+    main: str,
+    share: float,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Prints what is served now, or would be, and its share of the owner's collection `main`.
+
+    `facts` are further ones for JSON.
+    """
+    names = ("collection", "query_space", "share")
+    facts = {**{name: getattr(route, name) for name in names}, **(facts or {})}
     when = "Would be served" if dry_run else "Served from now on"
     text = f"{when}: {_served(route, main, share)}"
     print_object({**facts, "dry_run": dry_run}, as_json=as_json, text=text)

@@ -5,6 +5,7 @@ In one space, one query vector searches both, and its cosines to both can be com
 
 from nobackfill.errors import SpaceMismatch
 from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.sketch import Sketch, compare, is_other
 from nobackfill.gallery.stores.base import Store
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
@@ -90,13 +91,22 @@ def why_not_one(old: Vectors, new: Vectors) -> str:
     return f"{UNKNOWN}: {UNMAPPED}. {PASS_IT}"
 
 
-def stored_notes(store: Store, old: Vectors) -> list[str]:
-    """Remarks if the gallery declares another space than the file from which a plan was made."""
+def stored_notes(store: Store, old: Vectors, sketch: Sketch | None = None) -> list[str]:
+    """Remarks if the gallery has other vectors than the file from which a plan was made.
+
+    `sketch` is that of the file.
+    """
+    notes = []
     stored = declared(store, store.main)
-    if stored is None or old.space is None or stored.fingerprint == old.space.fingerprint:
-        return []
-    return [
-        f"the gallery declares vectors of the space {stored.fingerprint}, but the old file is of "
-        f"{old.space.fingerprint}: the plan was measured on vectors that the gallery does not "
-        f"contain"
-    ]
+    if stored and old.space and stored.fingerprint != old.space.fingerprint:
+        notes.append(
+            f"the gallery declares vectors of the space {stored.fingerprint}, but the old file is "
+            f"of {old.space.fingerprint}: the plan was measured on vectors that the gallery does "
+            f"not contain"
+        )
+    if sketch is not None and is_other(*compare(store, sketch)):
+        notes.append(
+            "the gallery has other vectors under these ids than the old file: `backfill` will "
+            "refuse this plan. Make it from vectors of the gallery (`nobackfill gallery pull`)"
+        )
+    return notes

@@ -12,6 +12,7 @@ from torch import Tensor
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import in_points
+from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.gallery.planning.curve import Curve, crossed, curve_of, stop_at
@@ -21,7 +22,9 @@ from nobackfill.gallery.planning.one_space import decide_space
 from nobackfill.gallery.planning.order import best_first, random_order
 from nobackfill.gallery.planning.plan_file import BackfillPlan
 from nobackfill.gallery.planning.simulate import Halves, by_order, cases, precision_when, scales_of
+from nobackfill.gallery.sketch import Sketch, spread
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.ids import is_in
 
 ORDERS = ("planned", "informed", "uncertainty", "random")
 BY_OLD = ("clear", "unclear", "uncertain")  # items that `planned` may put first
@@ -139,7 +142,17 @@ def plan_backfill(
             *items.notes(traffic),
             *order_notes(curves, order, direction, agreed, counts["classes"]),
         ),
+        old_sketch=sketch_of(old, ids),
+        new_sketch=sketch_of(new, ids[is_in(ids, new.ids)]),
     )
+
+
+def sketch_of(file: Vectors, ids: NDArray[Any]) -> Sketch:
+    """Returns the sketch of a file: of some of these items."""
+    some = ids[spread(len(ids))]
+    vectors = rows_of(file, some).float().cpu().numpy()
+    space = None if file.space is None else file.space.fingerprint
+    return Sketch.of([str(id) for id in some.tolist()], vectors, space)
 
 
 def advise(curve: Curve) -> tuple[float | None, str]:

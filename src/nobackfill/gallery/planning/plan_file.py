@@ -17,6 +17,7 @@ from nobackfill.core.atomic_files import replacing
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.planning.curve import Curve
+from nobackfill.gallery.sketch import Sketch
 from nobackfill.vectors.columns import as_key
 
 KEY, SCHEMA = b"nobackfill.backfill", 1
@@ -39,6 +40,8 @@ class BackfillPlan:
     seconds_per_item: float | None = None  # time to embed one item, if known
     cost_per_item: float | None = None  # cost of embedding one item in any currency, if known
     notes: Sequence[str] = ()  # remarks for readers
+    old_sketch: Sketch | None = None  # of the old vectors; None in files of earlier versions
+    new_sketch: Sketch | None = None  # of the new vectors
 
     @property
     def fingerprint(self) -> str:
@@ -85,7 +88,12 @@ class BackfillPlan:
         """Writes a Parquet file with the columns id, rank (from 1) and score, atomically."""
         ranks = np.arange(1, len(self.ids) + 1)
         table = pa.table({"id": self.ids, "rank": ranks, "score": self.scores})
-        text = json.dumps({"schema": SCHEMA, **self.summary()}, allow_nan=False).encode()
+        sketches = {
+            name: None if sketch is None else asdict(sketch)
+            for name, sketch in (("old_sketch", self.old_sketch), ("new_sketch", self.new_sketch))
+        }
+        facts = {"schema": SCHEMA, **self.summary(), **sketches}
+        text = json.dumps(facts, allow_nan=False).encode()
         table = table.replace_schema_metadata({KEY: text})
         with replacing(path) as unfinished:
             pq.write_table(table, unfinished, compression="zstd")
@@ -130,12 +138,18 @@ def load_plan(path: Path | str) -> BackfillPlan:
         summary["seconds_per_item"],
         summary["cost_per_item"],
         tuple(summary["notes"]),
+        *(_sketch_of(summary.get(name)) for name in ("old_sketch", "new_sketch")),
     )
     if plan.fingerprint != summary["fingerprint"]:
         raise DataError(
             f"The ids in the plan at {path} have been changed since it was made. Make it again."
         )
     return plan
+
+
+def _sketch_of(values: Mapping[str, Any] | None) -> Sketch | None:
+    """Converts what `asdict` returned."""
+    return None if values is None else Sketch(**values)
 
 
 def fingerprint_of(ids: Iterable[Any]) -> str:
