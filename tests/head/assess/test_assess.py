@@ -47,6 +47,7 @@ def test_a_better_model_is_an_upgrade_and_the_reason_says_by_how_much():
     assert verdict.verdict == "upgrade with head"
     chosen = next(one for one in verdict.candidates if one.name == verdict.chosen)
     assert chosen.gain.low > 0
+    assert verdict.doubts == []
     assert f"{100 * chosen.gain.mean:+.2f}" in verdict.reason
     best = max(one.validation for one in verdict.candidates[2:9])
     assert chosen.validation == best
@@ -117,10 +118,44 @@ def test_copies_of_classes_under_other_labels_prove_nothing():
     verdict = nb.assess(old, new, epochs=0)
     assert verdict.counts["classes"] == 60
     assert verdict.verdict == "inconclusive"
-    assert verdict.reason.startswith("all test queries are near-duplicates of items that were fit")
+    doubt = "all test queries are near-duplicates of items that were fitted on"
+    assert verdict.doubts[0].startswith(doubt)
+    assert verdict.reason.startswith(f"this assessment proves nothing: {doubt}")
     assert verdict.notes[0] == (
         "88 of 96 queries are near-duplicates of queries of other classes: they count as one group"
     )
+
+
+def by_class(seed):
+    """The old vectors of 300 classes, ten items each, one class after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(3000) // 10
+    mean = F.normalize(torch.randn(300, 32, generator=generator), dim=1)[labels]
+    vectors = mean + 1.5 * torch.randn(3000, 32, generator=generator) / 32**0.5
+    turn = torch.linalg.qr(torch.randn(32, 32, generator=generator)).Q
+    return [f"item {row}" for row in range(3000)], vectors, labels.numpy(), turn
+
+
+@pytest.mark.parametrize(
+    ("deceive", "says"),
+    [
+        (lambda old, turn, labels: old.roll(1, 0), "rows of one file are shifted"),
+        (lambda old, turn, labels: old.roll(1, 0) @ turn, "rows of one file are shifted"),
+        (lambda old, turn, labels: (old.unflatten(0, (300, 10)).flip(1).flatten(0, 1) @ turn),
+         "ids are mixed up"),
+        (lambda old, turn, labels: F.normalize(turn.repeat(10, 1)[labels]
+         + F.one_hot(labels % 32) / 2 + labels[:, None] / 300, dim=1),
+         "they may be made from the labels"),
+    ],
+    ids=["shifted", "shifted and rotated", "mixed up within classes", "labels"],
+)  # fmt: skip
+def test_vectors_of_other_items_prove_nothing(deceive, says):
+    ids, old, labels, turn = by_class(0)
+    new = deceive(old, turn, torch.from_numpy(labels))
+    verdict = nb.assess(nb.Vectors(ids, old, labels), nb.Vectors(ids, new, labels), epochs=0)
+    assert verdict.verdict == "inconclusive"
+    assert says in verdict.reason
+    assert verdict.summary()["doubts"] == list(verdict.doubts) != []
 
 
 def test_copies_of_test_queries_among_fitted_items_are_left_out():

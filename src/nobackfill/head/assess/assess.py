@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.errors import ConfigError
+from nobackfill.evaluation.identity import exchanged, repeated, shifted
 from nobackfill.evaluation.mixed_scores import (
     Metrics,
     Part,
@@ -68,6 +69,7 @@ class Verdict:
         crowding: Crowding of the old space.
         counts: Numbers of classes and items of each part.
         notes: Notes on the numbers.
+        doubts: Reasons why the numbers prove nothing; with any, no upgrade is recommended.
     """
 
     verdict: Answer
@@ -78,6 +80,7 @@ class Verdict:
     crowding: Crowding
     counts: Mapping[str, int]
     notes: Sequence[str] = ()
+    doubts: Sequence[str] = ()
 
     @property
     def advice(self) -> str:
@@ -96,6 +99,7 @@ class Verdict:
             "advice": self.advice,
             "counts": dict(self.counts),
             "notes": list(self.notes),
+            "doubts": list(self.doubts),
         }
 
 
@@ -169,11 +173,14 @@ def assess(
     # Decide.
     candidates = make_candidates(metrics, independent.groups, seed=seed)
     answer, reason = decide(candidates, best, k)
-    distance = (maps["procrustes"](test.new) - test.old).norm(dim=1).median()
+    mapped = maps["procrustes"](test.new)
+    distance = (mapped - test.old).norm(dim=1).median()
+    doubts = [f"all test queries are {SEEN}"] if independent.all_seen else []
+    doubts += doubts_on_items(old, items.ids[parts.test_rows], test, mapped)
     if distance < SAME:
         answer, reason = KEEP, "the new vectors are the old ones, only rotated."
-    elif independent.all_seen:
-        answer, reason = "inconclusive", f"all test queries are {SEEN}."
+    elif doubts:
+        answer, reason = "inconclusive", f"this assessment proves nothing: {'; '.join(doubts)}."
     crowding = crowding_of(items.old, items.classes, items.class_names)
     return Verdict(
         answer,
@@ -184,6 +191,7 @@ def assess(
         crowding,
         {"items": len(items), "classes": crowding.classes, **parts.counts},
         notes=[*items.notes, *independent.notes, *split_notes(is_training)],
+        doubts=doubts,
     )
 
 
@@ -232,6 +240,24 @@ def _search_mixed(
     is_new = torch.zeros(len(part.new), dtype=torch.bool)
     is_new[part.is_gallery] = random_share(int(part.is_gallery.sum()), share, seed=seed)
     return half_done(part, map_new(part.new), is_new, scales)
+
+
+def doubts_on_items(
+    old: Vectors,
+    ids: NDArray[Any],
+    part: Part,
+    mapped: Float[Tensor, "items old_dim"],
+) -> list[str]:
+    """Returns reasons to doubt that new vectors belong to the items whose ids they have.
+
+    `ids` are those of the items of the part, and `mapped` are their new vectors in the old space.
+    """
+    queries = part.queries
+    before, after = part.old[queries], mapped[queries]
+    return [
+        *(shifted(old, ids[queries.numpy()], after) or exchanged(before, after)),
+        *repeated(before, part.new[queries]),
+    ]
 
 
 def random_share(number: int, share: float, *, seed: int) -> Bool[Tensor, " items"]:

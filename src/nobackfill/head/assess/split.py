@@ -71,6 +71,7 @@ class AssessmentSplit(NamedTuple):
     fitted: FittedItems
     validation: Part
     test: Part
+    test_rows: Int[Tensor, " items"]  # rows of the items of the test part
 
     @property
     def counts(self) -> dict[str, int]:
@@ -132,7 +133,10 @@ def split_for_assessment(
         for rows in searched
     )
     return AssessmentSplit(
-        FittedItems(items.new[fitted], items.old[fitted], items.classes[fitted]), validation, test
+        FittedItems(items.new[fitted], items.old[fitted], items.classes[fitted]),
+        validation,
+        test,
+        searched[1],
     )
 
 
