@@ -163,6 +163,12 @@ def test_a_way_that_a_head_on_old_vectors_may_equal_is_not_called_too_dear():
     assert reason.endswith("but a head on the old vectors may gain as much.")
 
 
+def test_a_full_backfill_uses_no_labels_so_a_head_on_old_vectors_is_no_rival():
+    ways = candidates(full=(0.1, 0.01))
+    ways["full backfill"] = replace(ways["full backfill"], added=an_interval(0.0, 0.01))
+    assert decided(ways)[0] == "full backfill"
+
+
 def test_without_intervals_nothing_pays():
     unknown = Interval(0.2, float("nan"), float("nan"), 0.95, 5)
     ways = {
