@@ -10,7 +10,7 @@ ENGINES = "faiss|lancedb|milvus|qdrant|usearch"
 SLOW = {
     # training
     r"training/test_distributed\.py::(?!.*\[images\])": "two processes train images",
-    r"training/test_uncovered_items\.py::test_two_processes": "test_distributed, images",
+    r"training/test_uncovered_items\.py::test_(two_)?processes": "test_distributed, images",
     r"training/test_run\.py::test_a_resumed_run_equals\S*\[1-": "the later kill",
     r"training/test_run\.py::test_a_resumed\S*\[3-(?!ndpp|odpp|janus|advbct|rm\]|sspl\])": (
         "six methods, whose states differ"
@@ -20,6 +20,7 @@ SLOW = {
     r"training/test_running_means\.py::test_a_resumed_run\S*\[1\]": "the later kill",
     r"training/test_checkpoint\.py::test_a_disk_that_is_really_full": "test_full_disk, flat",
     r"perturbation/test_ndpp\.py::test_how_far_thirty_epochs_push": "one push against loops",
+    r"perturbation/test_near_pairs\.py::test_fifty_steps\S*\[sgd": "Adam, the default",
     # kernels, which are interpreted on a CPU
     r"kernels/test_paths\.py::test_ranks_by_the_kernel\S*\[900\]": "shorter rows",
     r"kernels/test_paths\.py::test_rows_of_too_many_items": "the choice itself is tested",
@@ -35,11 +36,13 @@ SLOW = {
     r"gallery/stores/test_killed\.py": "test_backfill.py kills, too",
     r"gallery/stores/test_full_disk\.py::test_a_disk_that_is_full_from_the_start": "a later fault",
     r"gallery/stores/test_(sidecar|lancedb|pgvector_faults)\.py::test_two_writers": "congruence",
-    r"gallery/stores/test_sidecar\.py::test_a_full_disk": "test_full_disk, flat",
+    r"gallery/stores/test_sidecar\.py::test_(a_full_disk|a_kill|a_search_sees)": (
+        "test_full_disk, flat, and kills of backfills"
+    ),
     r"gallery/stores/test_pgvector_faults\.py::test_(connections|a_restart)": "a lock that is held",
     r"gallery/stores/test_pgvector_index\.py::test_a_process_that_is_killed": "an interrupt",
     r"gallery/stores/test_faiss\.py::test_every_kind\S*(PQ|IVF)": "flat and graph indexes",
-    r"gallery/test_indexing\.py::test_lancedb_killed\S*\[0\.[01]\]": "a later kill",
+    r"gallery/test_indexing\.py::test_lancedb_killed": "kills of backfills",
     # commands and pages
     r"bench/test_bench_quality_command\.py::test_a_real_upgrade": "a suite that trains nothing",
     r"report/test_charts\.py::test_names_of_equal_points\S*\[12\]": "fewer names",
