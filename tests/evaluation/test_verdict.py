@@ -8,15 +8,21 @@ import torch
 
 import nobackfill as nb
 from nobackfill.evaluation.by_modality import ByModality
+from nobackfill.evaluation.declare import why_not
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.verdict import (
+    ADVICE,
+    advice_on,
+    again_gains,
     between,
     directions_of,
+    directions_sentence,
     from_to,
     joint_verdict,
     listed,
     over_directions,
     run_sentence,
+    verdict_sentence,
     what_falls,
 )
 
@@ -231,3 +237,65 @@ def test_parts_of_a_sentence():
     assert listed(["a"]) == listed(["a"], comma=True) == "a"
     assert listed(["a", "b"]) == "a and b"
     assert listed(["a", "b", "c"], comma=True) == "a, b, and c"
+
+
+# Whether to embed the gallery again
+
+
+def again(mean, low=None):
+    """A summary in which new/new differs from old/old by so much."""
+    return {"differences": {"new_new - old_old": {"mean": mean, "low": low}}}
+
+
+UNMEASURED = {"differences": {}}
+
+
+@pytest.mark.parametrize(
+    ("summaries", "gains"),
+    [
+        ([again(0.1, 0.05)], True),
+        ([again(0.1, -0.05)], False),  # may be chance
+        ([again(-0.1, -0.2)], False),
+        ([again(0.0, 0.0)], False),
+        ([again(0.1)], True),  # no interval
+        ([again(0.0)], False),
+        ([UNMEASURED], None),
+        ([], None),
+        ([again(0.1, 0.05), again(0.2, 0.1)], True),
+        ([again(0.1, 0.05), again(-0.2, -0.3)], False),
+        ([again(0.1, 0.05), UNMEASURED], None),
+        ([UNMEASURED, again(-0.2, -0.3)], False),
+    ],
+)
+def test_embedding_again_gains_where_every_direction_does(summaries, gains):
+    assert again_gains(summaries) is gains
+
+
+@pytest.mark.parametrize("gains", [True, False, None])
+def test_embedding_again_is_advised_only_where_it_gains(gains):
+    advice = advice_on("not compatible", gains_again=gains)
+    assert advice.startswith("keep the old model")
+    assert ("or embed the gallery again" in advice) is (gains is True)
+    assert ("not known to help" in advice) is (gains is False)
+    assert ("measure new/new before" in advice) is (gains is None)
+    for verdict, usual in ADVICE.items():
+        assert advice_on(verdict, gains_again=gains) == usual
+    assert advice in verdict_sentence("not compatible", "-1.2", gains_again=gains)
+    joint = directions_sentence({"text_to_image": "not compatible"}, gains_again=gains)
+    assert advice[1:] in joint
+
+
+@pytest.mark.parametrize("noise", [0.4, 3.0])
+def test_an_evaluation_knows_whether_embedding_again_gains(noise):
+    draw = np.random.default_rng(0)
+    labels = np.arange(240) % 40
+    centres = draw.normal(size=(2, 40, 16))  # of two spaces
+
+    def vectors(space, noise):
+        rows = centres[space][labels] + noise * draw.normal(size=(240, 16))
+        return nb.Vectors(np.arange(240), rows.astype(np.float32), labels)
+
+    result = nb.evaluate(vectors(0, 1.0), vectors(1, noise))
+    assert result.verdict == "not compatible"
+    assert again_gains([result.summary()]) is (noise < 1)
+    assert ("or embed the gallery again" in why_not(result)) is (noise < 1)

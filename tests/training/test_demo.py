@@ -140,6 +140,12 @@ def test_a_tie_is_no_reason_to_switch():
     assert advise(0.5, 0.7, dict.fromkeys(SHOWN[1:], 0.5))[0].startswith("Keep the old model")
 
 
+@pytest.mark.parametrize("ceiling", [0.7, 0.5, 0.4])
+def test_embedding_again_is_advised_only_where_a_new_model_is_better(ceiling):
+    first, _ = advise(0.5, ceiling, dict.fromkeys(SHOWN[1:], 0.45))
+    assert ("or embed the gallery again" in first) is (ceiling > 0.5)
+
+
 def test_one_thread_for_a_while():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

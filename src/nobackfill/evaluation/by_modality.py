@@ -24,6 +24,7 @@ from nobackfill.evaluation.search import PairVectors, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import (
     Verdict,
+    again_gains,
     directions_sentence,
     is_between_modalities,
     is_compatible,
@@ -95,7 +96,8 @@ class ByModality:
     @property
     def conclusion(self) -> str:
         """The verdict in a sentence, with what to do."""
-        return directions_sentence(self.verdicts)
+        counted = [self.directions[name].summary() for name in self.verdicts]
+        return directions_sentence(self.verdicts, gains_again=again_gains(counted))
 
     def summary(self) -> dict[str, Any]:
         """The numbers for JSON: fractions, and None for what was not measured."""

@@ -6,7 +6,7 @@ from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.result import Evaluation
-from nobackfill.evaluation.verdict import ADVICE, as_sentence
+from nobackfill.evaluation.verdict import advice_on, again_gains, as_sentence
 from nobackfill.vectors.records import record_of, space_of
 from nobackfill.vectors.space import CompatibleWith, Space, write_record
 
@@ -87,10 +87,11 @@ def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
     gain = in_points(evaluation.differences["new_old - old_old"].summary())
     is_written = written and evaluation.verdict == "not compatible"
     record = "Its record says so now" if is_written else "Nothing was written"
+    advice = advice_on(evaluation.verdict, gains_again=again_gains([evaluation.summary()]))
     return (
         f"the model cannot be declared compatible, as the verdict is {evaluation.verdict}: new/old "
         f"has {metric} {new:.4f} and old/old {old:.4f}, a difference of {gain} points. {record}. "
-        f"{as_sentence(ADVICE[evaluation.verdict])}"
+        f"{as_sentence(advice)}"
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 Verdict = Literal["compatible", "not compatible", "mixed", "undecided"]
 ADVICE: dict[Verdict, str] = {
     "compatible": "it may go live today, without embedding the gallery again",
-    "not compatible": "keep the old model, or embed the gallery again",
     "mixed": "decide which metric your users feel, and evaluate with --metric",
     "undecided": "evaluate with more queries, of more classes",
 }
@@ -34,10 +33,50 @@ FELT = {  # by whom a metric is felt, and of what there is more or less
 PAIRS = {"old_old": "old/old", "new_old": "new/old", "new_new": "new/new"}
 
 
+def advice_on(verdict: Verdict, *, gains_again: bool | None) -> str:
+    """What to do after a verdict, as a clause.
+
+    Args:
+        verdict: The verdict.
+        gains_again: Whether new/new is above old/old, see `again_gains`; None if it was not
+            measured. Embedding the gallery again is advised only if it is.
+
+    Example:
+        >>> advice_on("not compatible", gains_again=False)
+        'keep the old model; embedding the gallery again is not known to help either'
+    """
+    if verdict != "not compatible":
+        return ADVICE[verdict]
+    if gains_again is None:
+        return "keep the old model, or measure new/new before you embed the gallery again"
+    if gains_again:
+        return "keep the old model, or embed the gallery again"
+    return "keep the old model; embedding the gallery again is not known to help either"
+
+
+def again_gains(summaries: Iterable[Mapping[str, Any]]) -> bool | None:
+    """Whether new/new is above old/old, by more than chance, in each of these summaries.
+
+    None if one of them has no new/new, and no other one decides it.
+    """
+    changes = [summary["differences"].get("new_new - old_old") for summary in summaries]
+    rises = [None if change is None else _rises(change) for change in changes]
+    if False in rises:
+        return False
+    return None if None in rises or not rises else True
+
+
+def _rises(change: Mapping[str, Any]) -> bool:
+    """Whether a difference is above 0; its interval decides if there is one."""
+    lowest: float = change["mean"] if change["low"] is None else change["low"]
+    return lowest > 0
+
+
 def verdict_sentence(
     verdict: Verdict,
     gain: str,
     *,
+    gains_again: bool | None = None,
     where: str = "",
     doubts: str = "",
     unchanged: bool = False,
@@ -46,9 +85,9 @@ def verdict_sentence(
 ) -> str:
     """The verdict of an upgrade in a sentence, with what to do.
 
-    `where` and `doubts` are directions: those searched, and those undecided if not all are. With
-    `unchanged`, the interval is 0 to 0. With `reasons`, the numbers prove nothing. `others` are
-    the changes of other metrics, see `changes_sentence`.
+    `gains_again` is that of `advice_on`. `where` and `doubts` are directions: those searched, and
+    those undecided if not all are. With `unchanged`, the interval is 0 to 0. With `reasons`, the
+    numbers prove nothing. `others` are the changes of other metrics, see `changes_sentence`.
 
     Example:
         >>> verdict_sentence("not compatible", "-1.2 (-2.0 to -0.4)")
@@ -60,18 +99,21 @@ def verdict_sentence(
     )
     if reasons:
         return f"This evaluation proves nothing: {'; '.join(reasons)}."
+    advice = advice_on(verdict, gains_again=gains_again)
     if others and verdict in ("mixed", "not compatible"):  # mAP alone does not explain it
-        return f"{finding}. {others} {as_sentence(ADVICE[verdict])}"
+        return f"{finding}. {others} {as_sentence(advice)}"
     if verdict == "undecided" and unchanged:
         return f"{finding}: nothing changes."
     if verdict == "undecided":
         finding = f"{finding}, which may be chance{doubts and ' ' + doubts}."
-        return f"{finding} {as_sentence(ADVICE[verdict])}"
-    return f"{finding}: {ADVICE[verdict]}."
+        return f"{finding} {as_sentence(advice)}"
+    return f"{finding}: {advice}."
 
 
-def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
+def directions_sentence(verdicts: Mapping[str, Verdict], *, gains_again: bool | None = None) -> str:
     """The joint verdict of several directions in a sentence, with what to do.
+
+    `gains_again` is that of `advice_on`, for all of them together.
 
     Example:
         >>> directions_sentence({"text_to_image": "compatible", "image_to_text": "undecided"})
@@ -81,7 +123,7 @@ def directions_sentence(verdicts: Mapping[str, Verdict]) -> str:
         return "No direction between two modalities was measured."
     joint = joint_verdict(verdicts.values())
     where = ", ".join(from_to(name) for name, verdict in verdicts.items() if verdict == joint)
-    advice = as_sentence(ADVICE[joint])
+    advice = as_sentence(advice_on(joint, gains_again=gains_again))
     return {
         "compatible": f"On the stored gallery new queries do better than old ones {where}.",
         "not compatible": f"On the stored gallery new queries do worse than old ones {where}. "

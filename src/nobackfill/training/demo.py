@@ -18,7 +18,7 @@ from nobackfill.data.loader import Batch, Batches
 from nobackfill.data.registry import make_collection
 from nobackfill.evaluation.evaluate import Evaluation, evaluate
 from nobackfill.evaluation.metrics import retrieval
-from nobackfill.evaluation.verdict import ADVICE
+from nobackfill.evaluation.verdict import advice_on, as_sentence
 from nobackfill.training.embed import validation_vectors
 from nobackfill.training.loop import Epoch
 from nobackfill.training.pipeline import train_run
@@ -197,8 +197,9 @@ def advise(today: float, ceiling: float, upgrades: Mapping[str, float]) -> list[
             first += f", {share:.0f} % of the gain of re-embedding with an unconstrained model"
         first += "."
     else:
+        advice = as_sentence(advice_on("not compatible", gains_again=ceiling > today))
         first = (
-            f"{ADVICE['not compatible'].capitalize()}: the best new model ({best}) reaches "
+            f"{advice} The best new model ({best}) reaches "
             f"{100 * upgrades[best]:.1f} mAP on the stored vectors; the old model has "
             f"{100 * today:.1f}."
         )

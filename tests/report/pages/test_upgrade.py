@@ -149,6 +149,17 @@ def test_that_the_first_answers_get_worse_is_said_where_they_do(findings, pages)
     assert not any("first answers" in said for said in pages["compatible"].summary)
 
 
+def test_embedding_again_is_advised_only_where_new_new_is_better(findings, pages):
+    for verdict in VERDICTS:
+        change = findings[verdict].evaluation.differences["new_new - old_old"]
+        is_advised = verdict == "not compatible" and change.low > 0
+        assert ("or embed the gallery again" in pages[verdict].summary[0]) is is_advised
+    labels = LABELS.repeat(2)[:COUNT]
+    better, worse = (vectors(seed, noise, labels=labels) for seed, noise in ((1, 0.6), (2, 3.0)))
+    told = upgrade_page(look(better, worse)).summary[0]
+    assert told.endswith("embedding the gallery again is not known to help either.")
+
+
 # Images and texts
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.verdict import (
     Verdict,
+    again_gains,
     between,
     changes_sentence,
     from_to,
@@ -66,7 +67,8 @@ def first_sentence(
     """The gain in each direction that counts, and what to do."""
     directions = directions or {}
     counted = between(directions)
-    change = evaluation.differences[CHANGE].summary()
+    summary = evaluation.summary()
+    change = summary["differences"][CHANGE]
     where = doubts = ""
     if evaluation.modalities is not None:
         own = "_to_".join(evaluation.modalities)
@@ -85,10 +87,11 @@ def first_sentence(
     verdict = verdict_of(evaluation, directions)
     # other metrics explain what mAP does not
     falls = change["high"] is not None and change["high"] < 0
-    others = "" if falls or directions else changes_sentence(evaluation.summary()["changes"])
+    others = "" if falls or directions else changes_sentence(summary["changes"])
     return verdict_sentence(
         verdict,
         in_points(change),
+        gains_again=again_gains(counted.values() or [summary]),
         where=where,
         doubts=doubts,
         unchanged=change["low"] == change["high"] == 0,
