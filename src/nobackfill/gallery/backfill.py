@@ -157,13 +157,19 @@ def check_plan(
         raise none_of(store, len(order), "plan")
     if plan is None:
         return ()
+    notes = _check_old(store, plan.old_sketch)
     _check_new(source, plan.new_sketch)
-    if plan.old_sketch is None:
+    return notes
+
+
+def _check_old(store: Store, sketch: Sketch | None) -> tuple[str, ...]:
+    """Refuses a plan made from other old vectors than those of the gallery; returns notes."""
+    if sketch is None:
         return (
             "an earlier version made the plan, without digests of old vectors: nobody checked that "
             "it is of this gallery",
         )
-    agreeing, compared = compare(store, plan.old_sketch)
+    agreeing, compared = compare(store, sketch)
     if is_other(agreeing, compared):
         raise GalleryError(
             f"The plan was made from vectors of another gallery than {store.shown}: of {compared} "
