@@ -126,6 +126,22 @@ def test_copies_of_classes_under_other_labels_prove_nothing():
     )
 
 
+def test_copies_among_the_test_queries_are_resampled_together():
+    old, new = world("better")
+    *_, tested = divide(torch.from_numpy(old.labels), None, seed=0)
+    first, *others = tested.tolist()
+    copy = next(row for row in others if old.labels[row] != old.labels[first])
+    spoiled = []
+    for side in (old, new):
+        vectors = side.vectors.clone()
+        vectors[copy] = vectors[first]
+        spoiled.append(nb.Vectors(side.ids, vectors, side.labels))
+    verdict = nb.assess(*spoiled, epochs=0)
+    assert verdict.notes[0].startswith("16 of 96 queries are near-duplicates of queries of other")
+    assert (verdict.counts["test_classes"], verdict.counts["test_queries"]) == (12, 96)
+    assert verdict.candidates[0].gain.groups == 11
+
+
 def by_class(seed):
     """The old vectors of 300 classes, ten items each, one class after the other."""
     generator = torch.Generator().manual_seed(seed)
