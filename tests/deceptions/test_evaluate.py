@@ -558,8 +558,7 @@ def training_items_of_the_same_classes(world):
 
 @deception(
     "undecided",
-    says="the head was fitted on all 96 queries",
-    fooled="only searched items are compared",
+    says="the head was fitted on all 192 queries",
 )
 def training_items_that_are_copies(world):
     """The head was fitted on copies of every query, under other labels and ids."""

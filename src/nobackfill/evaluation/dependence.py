@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -127,6 +127,23 @@ def near_duplicates(sides: tuple[Float[Tensor, "query _"], ...], groups: Groups)
         left, right = other.nonzero().numpy().T
         if len(left):
             yield left + first, right + first
+
+
+def have_copies(
+    queries: Sequence[Float[Tensor, "query _"]], others: Sequence[Float[Tensor, "item _"]]
+) -> Bool[np.ndarray, " query"]:
+    """Marks the queries that are near-duplicates of some other item by every model.
+
+    Vectors of both sides are those of the same models, in the same order.
+    """
+    marks = np.zeros(len(queries[0]), dtype=bool)
+    units = [[F.normalize(side.float(), dim=1) for side in sides] for sides in (queries, others)]
+    rows = max(1, BLOCK_BYTES // (4 * max(1, len(others[0]))))
+    for first in range(0, len(marks), rows):
+        block = slice(first, first + rows)
+        cosines = [query[block] @ other.T for query, other in zip(*units, strict=True)]
+        marks[block] = (torch.stack(cosines).amin(dim=0) >= COPY).any(dim=1).cpu().numpy()
+    return marks
 
 
 def sessions_of(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
+from nobackfill.evaluation.dependence import have_copies
+from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
@@ -59,7 +61,8 @@ def seen_queries(
 ) -> SeenQueries:
     """Marks the queries whose group has an item that a head was fitted on.
 
-    The item need not be searched: it may be a training item of the same class.
+    The item need not be searched: it may be a training item of the same class, or a near-duplicate
+    of a query.
 
     Args:
         old: Old vectors, whose labels come before those of new files.
@@ -70,8 +73,11 @@ def seen_queries(
     """
     fitted = np.concatenate([plan.query_ids[:0], *map(fitted_ids, files)])
     is_query, is_gallery = is_in(plan.query_ids, fitted), is_in(plan.gallery_ids, fitted)
+    others = fitted[~is_in(fitted, plan.query_ids) & ~is_in(fitted, plan.gallery_ids)]
     if plan.query_labels is not None:
         is_query |= is_of_fitted_class((old, *files), plan.query_ids, fitted)
+    if len(others):
+        is_query |= is_copy_of_fitted(old, files[0], plan.query_ids, others)
     groups = np.concatenate([query_groups[is_query], gallery_groups[is_gallery]])
     return SeenQueries(np.isin(query_groups, groups), int(is_gallery.sum()), len(plan.gallery_ids))
 
@@ -95,3 +101,14 @@ def is_of_fitted_class(
     assert file.labels is not None
     labels = file.labels[rows_of_ids(queries, file.ids)]
     return is_in(labels, np.unique(file.labels[is_in(file.ids, fitted)]))
+
+
+def is_copy_of_fitted(
+    old: Vectors, new: Vectors, queries: Ids, fitted: Ids
+) -> Bool[np.ndarray, " query"]:
+    """Marks the queries that are near-duplicates of fitted items by both models."""
+    shared = np.unique(fitted[is_in(fitted, old.ids) & is_in(fitted, new.ids)])
+    query_sides, fitted_sides = (
+        [rows_of(old, ids), rows_of(new, ids)[:, : new.compatible_dim]] for ids in (queries, shared)
+    )
+    return have_copies(query_sides, fitted_sides)
