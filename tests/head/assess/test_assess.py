@@ -239,6 +239,27 @@ def test_backfill_strategies_are_those_of_strategies():
         torch.testing.assert_close(ways[name](part)(rows), scores(rows))
 
 
+def test_a_share_of_a_backfill_is_one_of_the_gallery():
+    """Of the ten items that are searched, five are embedded again, whoever else queries."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(40, 6, generator=generator)
+    roles = {"is_query": torch.arange(40) < 30, "is_gallery": torch.arange(40) >= 30}
+    part = strategies.make_part(vectors, vectors, torch.arange(40) % 8, most=100, **roles)
+
+    def opposite(new):
+        return -new
+
+    half = backfill_strategies(opposite, part, k=7, seed=5)["50 % backfilled"]
+    is_new = torch.zeros(40, dtype=torch.bool)
+    is_new[30:] = random_share(10, 0.5, seed=5)
+    scales = (
+        strategies.scale_of(part, strategies.on_old(part, -part.new)),
+        strategies.scale_of(part, strategies.on_new(part)),
+    )
+    expected = strategies.half_done(part, -part.new, is_new, scales)
+    torch.testing.assert_close(half(part)(part.queries), expected(part.queries))
+
+
 def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_test_classes():
     old, new = world("worse")
     told = []
