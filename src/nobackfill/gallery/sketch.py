@@ -49,7 +49,7 @@ class Sketch:
         """
         stored = ~np.isnan(rows.vectors).any(axis=1)
         ids = list(self.digests)
-        places = [ids.index(id) for id, counts in zip(rows.ids, stored, strict=True) if counts]
+        places = [ids.index(rows.ids[row]) for row in np.flatnonzero(stored)]
         if rows.vectors.shape[1] != self.dim or not places:
             return 0, len(places)
         packed = np.frombuffer(bytes.fromhex("".join(self.digests.values())), np.uint8)
