@@ -167,7 +167,7 @@ def by_class(seed):
 )  # fmt: skip
 def test_vectors_of_other_items_prove_nothing(deceive, says):
     ids, old, labels, turn = by_class(0)
-    new = deceive(old, turn, torch.from_numpy(labels))
+    new = F.pad(deceive(old, turn, torch.from_numpy(labels)), (0, 8))  # of another length
     verdict = nb.assess(nb.Vectors(ids, old, labels), nb.Vectors(ids, new, labels), epochs=0)
     assert verdict.verdict == "inconclusive"
     assert says in verdict.reason

@@ -256,7 +256,7 @@ def doubts_on_items(
     before, after = part.old[queries], mapped[queries]
     return [
         *(shifted(old, ids[queries.numpy()], after) or exchanged(before, after)),
-        *repeated(before, part.new[queries]),
+        *repeated(before, after),
     ]
 
 
