@@ -197,9 +197,7 @@ def a_gallery_of_duplicates(world):
     return w.upgrade(old, w.view(spread=0.3), is_query=is_query, is_gallery=~is_query)
 
 
-@deception(
-    "undecided", "not compatible", fooled="items of equal score are ranked in the order of the file"
-)
+@deception("undecided", says="old rankings are in the order of the file")
 def noise_that_breaks_ties(world):
     """Old vectors are rounded to signs, and the file lists what nobody looks for first."""
     w = world(classes=48, items=8, dim=6)

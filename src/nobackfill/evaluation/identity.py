@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.evaluation.file_columns import rows_of
@@ -50,6 +50,7 @@ def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
         *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
         *(foreign or shifted(old, ids, queries["new"]) or exchanged(every["old"], every["new"])),
         *repeated(every["old"], every["new"]),
+        *tied(gallery, plan.gallery_labels),
     ]
 
 
@@ -144,16 +145,56 @@ def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -
 
     Vectors that were made from labels are such: one for each class.
     """
-    # equal vectors are neighbours in the order of any projection
-    direction = torch.linspace(1, 2, new.shape[1], dtype=torch.float64)
-    order = (new.double() @ direction).argsort(stable=True)
-    is_same = [(side[order[1:]] - side[order[:-1]]).norm(dim=1) < SAME for side in (old, new)]
-    number = int((~is_same[0] & is_same[1]).sum())
+    pairs = neighbours(new)
+    number = int((are_equal(new, pairs) & ~are_equal(old, pairs)).sum())
     if 2 * number > len(new) >= FEWEST:
         yield (
             "most new queries have the vector of another query, and their old vectors differ: "
             "they may be made from the labels"
         )
+
+
+def tied(
+    gallery: Float[Tensor, "gallery dim"], labels: Int[Tensor, " gallery"] | None
+) -> Iterator[str]:
+    """A doubt if most gallery items have the old vector of another item, of another class if known.
+
+    A ranking lists them in the order of the file, which any noise in new queries changes.
+    """
+    pairs = neighbours(gallery)
+    own = torch.arange(len(gallery)) if labels is None else labels
+    # number the distinct vectors, and compare the labels of the items that have each of them
+    order = torch.cat([pairs[:1, 0], pairs[:, 1]])
+    vector = torch.cat([order[:1] * 0, (~are_equal(gallery, pairs)).cumsum(0)])
+    lowest, highest = (
+        torch.zeros_like(own).scatter_reduce(0, vector, own[order], reduce, include_self=False)
+        for reduce in ("amin", "amax")
+    )
+    is_tied = (lowest != highest)[vector]
+    if 2 * int(is_tied.sum()) > len(gallery) >= FEWEST:
+        yield (
+            "most gallery items have the old vector of another item, so old rankings are in the "
+            "order of the file"
+        )
+
+
+def neighbours(rows: Float[Tensor, "rows dim"]) -> Int[Tensor, "pairs 2"]:
+    """Adjacent rows in the order of a projection: rows of equal direction are among them."""
+    direction = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0))
+    places = torch.cat([unit(block) @ direction for block in rows.split(BLOCK)])
+    order = places.argsort(stable=True)
+    return torch.stack([order[:-1], order[1:]], dim=1)
+
+
+def are_equal(
+    rows: Float[Tensor, "rows dim"], pairs: Int[Tensor, "pairs 2"]
+) -> Bool[Tensor, " pairs"]:
+    """Marks the pairs of rows of equal direction, up to rounding."""
+    distances = (
+        (unit(rows[block[:, 0]]) - unit(rows[block[:, 1]])).norm(dim=1)
+        for block in pairs.split(BLOCK)
+    )
+    return torch.cat([*distances]) < SAME
 
 
 def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> list[str]:
