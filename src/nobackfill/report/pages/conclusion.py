@@ -87,7 +87,8 @@ def first_sentence(
     verdict = verdict_of(evaluation, directions)
     # other metrics explain what mAP does not
     falls = change["high"] is not None and change["high"] < 0
-    others = "" if falls or directions else changes_sentence(summary["changes"])
+    is_explained = verdict == "not compatible" and falls
+    others = "" if is_explained or directions else changes_sentence(summary["changes"])
     return verdict_sentence(
         verdict,
         in_points(change),
