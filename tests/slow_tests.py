@@ -10,7 +10,7 @@ ENGINES = "faiss|lancedb|milvus|qdrant|usearch"
 SLOW = {
     # training
     r"training/test_distributed\.py::(?!.*\[images\])": "two processes train images",
-    r"training/test_uncovered_items\.py::test_(two_)?processes": "test_distributed, images",
+    r"training/test_uncovered_items\.py::test_\S*process": "test_distributed, images",
     r"training/test_run\.py::test_a_resumed_run_equals\S*\[1-": "the later kill",
     r"training/test_run\.py::test_a_resumed\S*\[3-(?!ndpp|odpp|janus|advbct|rm\]|sspl\])": (
         "six methods, whose states differ"
@@ -35,6 +35,10 @@ SLOW = {
     r"gallery/test_backfill\.py::test_kills_at_random_moments\S*\[pgvector\]": "files",
     r"gallery/stores/test_killed\.py": "test_backfill.py kills, too",
     r"gallery/stores/test_full_disk\.py::test_a_disk_that_is_full_from_the_start": "a later fault",
+    r"gallery/stores/test_milvus\.py::test_(nothing_is_left|pages_are|a_file_that|ids_with)": (
+        "the congruence of all engines"
+    ),
+    r"cli/gallery/test_going_live\.py\S*\[lancedb": "files",
     r"gallery/stores/test_(sidecar|lancedb|pgvector_faults)\.py::test_two_writers": "congruence",
     r"gallery/stores/test_sidecar\.py::test_(a_full_disk|a_kill|a_search_sees)": (
         "test_full_disk, flat, and kills of backfills"
