@@ -27,7 +27,7 @@ device, the later result is shown; all results are in [speed.jsonl](speed.jsonl)
 GPU figures of NDPP, ODPP and the loss are of an earlier state with twelve Triton kernels; two are
 left. [kernels.jsonl](kernels.jsonl) compares whole jobs on an H200: an epoch with ResNet-18 at
 224 px takes 1.01 times as long as with twelve, a step with 1,000,000 classes 1.00 times, an epoch
-of 24,393 classes at 40 px 1.08 times (NDPP) and 1.16 times (ODPP), and with TF32 up to 1.3 times."""
+of 24,393 classes at 40 px 1.08 times (NDPP) and 1.16 times (ODPP), with TF32 up to 1.3 times."""
 
 
 def render_page(folder: Path) -> Path:
