@@ -55,8 +55,8 @@ def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
 
 
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """The rows at unit length."""
-    return F.normalize(rows.float(), dim=1)
+    """The rows at unit length, on the CPU wherever the vectors are."""
+    return F.normalize(rows.float().cpu(), dim=1)
 
 
 def swapped(old: Vectors, new: Vectors) -> Iterator[str]:

@@ -201,14 +201,9 @@ class CompatibleHead:
         # Hold out a part of the classes.
         stored = new_rows
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
+        share, seed = self.held_out, self.seed
         parts = split_items(
-            new_rows,
-            old_rows,
-            classes,
-            source,
-            share=self.held_out,
-            seed=self.seed,
-            modality=numbers,
+            new_rows, old_rows, classes, source, share=share, seed=seed, modality=numbers
         )
         check_fitted(names, parts.fitted.modality, extra=self.extra)
         # Fit the network.

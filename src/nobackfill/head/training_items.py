@@ -16,14 +16,13 @@ from torch import Tensor
 
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.evaluation.file_columns import file_with
 from nobackfill.head.inputs import Rows, common_ids, drop_pairs
 from nobackfill.head.split import FEWEST_CLASSES, repeated_classes
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.split_column import is_training
-
-FEWEST_TESTED = 8  # classes; an evaluation of fewer decides nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +87,8 @@ def keep_for_evaluation(
     if share == 0 or classes is None:
         return none
     repeated = repeated_classes(classes)
-    number = max(round(share * len(repeated)), FEWEST_TESTED)
-    if len(repeated) - number < max(FEWEST_CLASSES, 2 * FEWEST_TESTED):
+    number = max(round(share * len(repeated)), FEWEST_GROUPS)
+    if len(repeated) - number < max(FEWEST_CLASSES, 2 * FEWEST_GROUPS):
         return none
     kept, _ = draw_parts(repeated, [number], seed=seed)
     return torch.isin(classes, kept)
