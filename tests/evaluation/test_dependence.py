@@ -95,10 +95,11 @@ def test_items_of_a_session_are_a_group():
 
 
 @pytest.mark.parametrize("block_bytes", [1, 400, 2**20])
-def test_near_duplicates_are_found_by_comparing_all(monkeypatch, block_bytes):
+@pytest.mark.parametrize(("dim", "noise"), [(16, 0.05), (80, 0.068)])
+def test_near_duplicates_are_found_by_comparing_all(monkeypatch, block_bytes, dim, noise):
     monkeypatch.setattr("nobackfill.evaluation.dependence.BLOCK_BYTES", block_bytes)
-    old, new = (random_rows(30, seed).repeat(2, 1) for seed in (0, 1))
-    old, new = (side + 0.05 * random_rows(60, seed) for side, seed in ((old, 2), (new, 3)))
+    old, new = (random_rows(30, seed, dim).repeat(2, 1) for seed in (0, 1))
+    old, new = (side + noise * random_rows(60, seed, dim) for side, seed in ((old, 2), (new, 3)))
     groups = np.arange(60) // 2
     expected = {
         (i, j)

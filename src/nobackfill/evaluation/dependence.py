@@ -24,6 +24,8 @@ from nobackfill.vectors.ids import rows_of_ids
 
 COPY = 0.995  # smallest cosine of near-duplicates, in the old space and in the new one
 BLOCK_BYTES = 64 * 2**20  # of cosines in a block
+PROJECTED = 32  # dimensions in which pairs are compared first
+ROUNDING = 1e-5  # error of a float32 cosine
 
 Groups = Int[np.ndarray, " _"]
 Edges = tuple[Groups, Groups]  # first and second item of each pair of dependent items
@@ -113,20 +115,48 @@ def near_duplicates(sides: tuple[Float[Tensor, "query _"], ...], groups: Groups)
     .. math::
         \min_m \cos(q^m_i, q^m_j) \ge `COPY`
 
-    It compares all queries with each other, in blocks.
+    It compares all queries with each other, in blocks: first a projection of them, then whole
+    vectors of the queries that the projection leaves.
     """
-    number = torch.from_numpy(groups)
+    number = torch.from_numpy(groups).to(sides[0].device, torch.int32)
     units = [F.normalize(side.float(), dim=1) for side in sides]
+    left_sides, right_sides = projected(units[0])
     rows = max(1, BLOCK_BYTES // (4 * len(groups)))
     for first in range(0, len(groups), rows):
-        block = slice(first, first + rows)
         # later queries only: each pair once
-        other = number[block, None] != number[None, first:]
+        later = slice(first, None)
+        left_over = left_sides[first : first + rows] @ right_sides[later].T
+        left_over.fill_diagonal_(-1)
+        block = first + (left_over.amax(dim=1) >= 0).nonzero().squeeze(1)
+        is_copy = number[block, None] != number[None, later]
         for unit in units:
-            other &= (unit[block] @ unit[first:].T).cpu() >= COPY
-        left, right = other.nonzero().numpy().T
+            is_copy &= unit[block] @ unit[later].T >= COPY
+        left, right = is_copy.nonzero().cpu().numpy().T
         if len(left):
-            yield left + first, right + first
+            yield block.cpu().numpy()[left], right + first
+
+
+def projected(
+    unit: Float[Tensor, "query dim"],
+) -> tuple[Float[Tensor, "query _"], Float[Tensor, "query _"]]:
+    r"""Two factors whose product is at least 0 for each pair of near-duplicates.
+
+    A projection :math:`P` with orthonormal columns lengthens no vector, so near-duplicates have
+
+    .. math::
+        \lVert u_i P - u_j P \rVert^2 \le 2 - 2\,`COPY`,
+
+    and half of what is left over is the inner product of
+    :math:`(u_i P,\; -\tfrac12 \lVert u_i P \rVert^2,\; 1)` and
+    :math:`(u_j P,\; 1,\; 1 - `COPY` - \tfrac12 \lVert u_j P \rVert^2)`.
+    """
+    dim = unit.shape[1]
+    noise = torch.randn(dim, min(dim, PROJECTED), generator=torch.Generator().manual_seed(0))
+    rows = unit @ torch.linalg.qr(noise).Q.to(unit.device)
+    half = rows.square().sum(dim=1, keepdim=True) / 2
+    one = torch.ones_like(half)
+    slack = 1 - COPY + ROUNDING
+    return torch.cat([rows, -half, one], dim=1), torch.cat([rows, one, slack - half], dim=1)
 
 
 def have_copies(

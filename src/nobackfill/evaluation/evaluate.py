@@ -78,7 +78,9 @@ def evaluate(
             old, queries_for_old, new, rules, intersect=intersect, ground_truth=ground_truth
         )
 
-    plan, groups, seen, copies = independent_queries(plan, old, queries_for_old, new, sessions)
+    plan, groups, seen, copies = independent_queries(
+        plan, old, queries_for_old, new, sessions, device
+    )
 
     # search every pair that the files have
     files: dict[str, tuple[Vectors, Vectors, int | None]] = {
@@ -94,7 +96,7 @@ def evaluate(
     results = search_pairs(plan, rules, vectors, progress=progress)
 
     # collect what a reader should know
-    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries_for_old, plan)]
+    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries_for_old, plan, device)]
     notes = (
         *plan.notes,
         *([] if has_queries else ["new/new is not measured: the new file lacks queries"]),
@@ -131,7 +133,12 @@ def evaluate(
 
 
 def independent_queries(
-    plan: SearchPlan, old: Vectors, queries: Vectors, new: Vectors, sessions: str | None
+    plan: SearchPlan,
+    old: Vectors,
+    queries: Vectors,
+    new: Vectors,
+    sessions: str | None,
+    device: torch.device | str,
 ) -> tuple[SearchPlan, Groups, SeenQueries, list[str]]:
     """The search without queries that a head has seen, and the group of each query left.
 
@@ -142,7 +149,9 @@ def independent_queries(
         session_of, plan = sessions_of(sessions, plan, (old, queries))
     ids, dim = plan.query_ids, queries.compatible_dim
     groups, gallery_groups, copies = dependent_items(
-        plan, lambda: (rows_of(old, ids), rows_of(queries, ids)[:, :dim]), session_of
+        plan,
+        lambda: (rows_of(old, ids).to(device), rows_of(queries, ids)[:, :dim].to(device)),
+        session_of,
     )
     seen = seen_queries(old, (queries, new), plan, groups, gallery_groups)
     notes = copies_note(copies, len(ids))

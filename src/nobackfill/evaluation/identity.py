@@ -14,8 +14,9 @@ from torch import Tensor
 
 from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.ops.nearest import nearest
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
 SAMPLE = 1_000  # number of queries that are checked
 BLOCK = 65_536  # rows of the gallery at a time
@@ -27,24 +28,29 @@ CERTAIN = 6.0  # standard errors of a finding
 CONSTANT = 1e-6  # largest spread of vectors that are all the same
 
 
-def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
+def identity_doubts(
+    old: Vectors, new: Vectors, plan: SearchPlan, device: torch.device | str = "cpu"
+) -> list[str]:
     """Reasons to doubt that the rows of two files belong to their items, as sentences.
 
     Args:
         old: Vectors of the old model.
         new: Queries of the new model for the old gallery.
         plan: Queries and gallery of the search.
+        device: Device of the comparisons.
     """
     every = {
-        "old": rows_of(old, plan.query_ids),
-        "new": rows_of(new, plan.query_ids)[:, : old.dim],
+        "old": rows_of(old, plan.query_ids).to(device),
+        "new": rows_of(new, plan.query_ids)[:, : old.dim].to(device),
     }
     step = max(1, len(plan.query_ids) // SAMPLE)
     ids = plan.query_ids[::step][:SAMPLE]
     queries = {name: unit(rows[::step][:SAMPLE]) for name, rows in every.items()}
-    gallery = rows_of(old, plan.gallery_ids)
+    gallery = rows_of(old, plan.gallery_ids).to(device)
     some = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
-    foreign = [*foreign_vectors(queries["old"], queries["new"], gallery, ids, plan.gallery_ids)]
+    row = nearest_rows(queries["new"], gallery)
+    found = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
+    foreign = [*foreign_vectors(queries["old"], queries["new"], ids, *found)]
     return [
         *swapped(old, new),
         *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
@@ -55,8 +61,8 @@ def identity_doubts(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
 
 
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """The rows at unit length, on the CPU wherever the vectors are."""
-    return F.normalize(rows.float().cpu(), dim=1)
+    """The rows at unit length, in float32."""
+    return F.normalize(rows.float(), dim=1)
 
 
 def swapped(old: Vectors, new: Vectors) -> Iterator[str]:
@@ -82,24 +88,29 @@ def constant(vectors: dict[str, Float[Tensor, "rows dim"]]) -> Iterator[str]:
 def foreign_vectors(
     old: Float[Tensor, "query dim"],
     new: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "gallery dim"],
-    query_ids: Int[np.ndarray, " query"] | np.ndarray,
-    gallery_ids: Int[np.ndarray, " gallery"] | np.ndarray,
+    query_ids: Ids,
+    found: Float[Tensor, "query dim"],
+    found_ids: Ids,
 ) -> Iterator[str]:
     """A doubt if new queries are the old vectors of other items than their own.
 
     Such a query finds its own vector under another id.
+
+    Args:
+        old: Old vector of each query.
+        new: New vector of each query.
+        query_ids: Id of each query.
+        found: Vector of the gallery item that is nearest to the new vector.
+        found_ids: Id of that item.
     """
     is_own = (new - old).norm(dim=1) < SAME
-    row = nearest_rows(new, gallery)
-    nearest = gallery_ids[row.numpy()]
-    is_foreign = ((new - unit(gallery[row])).norm(dim=1) < SAME) & ~is_own
-    is_foreign &= torch.from_numpy(nearest != query_ids)
+    is_foreign = ((new - found).norm(dim=1) < SAME) & ~is_own
+    is_foreign &= torch.from_numpy(found_ids != query_ids).to(is_foreign.device)
     if (number := int(is_foreign.sum())) > FOREIGN * len(new):
         first = int(is_foreign.nonzero()[0])
         yield (
             f"{number:,} of {len(new):,} new queries are the old vectors of other items: "
-            f"{query_ids[first].item()!r} has the vector of {nearest[first].item()!r}. Rows are "
+            f"{query_ids[first].item()!r} has the vector of {found_ids[first].item()!r}. Rows are "
             f"shifted, or ids are mixed up"
         )
 
@@ -107,14 +118,8 @@ def foreign_vectors(
 def nearest_rows(
     queries: Float[Tensor, "query dim"], gallery: Float[Tensor, "gallery dim"]
 ) -> Int[Tensor, " query"]:
-    """The row of the nearest gallery item of each query, a block of the gallery at a time."""
-    score = torch.full((len(queries),), -2.0)
-    row = torch.zeros(len(queries), dtype=torch.int64)
-    for first in range(0, len(gallery), BLOCK):
-        best = (queries @ unit(gallery[first : first + BLOCK]).T).max(dim=1)
-        row = torch.where(best.values > score, best.indices + first, row)
-        score = torch.maximum(score, best.values)
-    return row
+    """The row of the gallery item with the highest cosine to each query."""
+    return nearest(unit(queries), unit(gallery), k=1)[0].squeeze(1)
 
 
 def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> list[str]:
@@ -128,10 +133,11 @@ def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) 
 
     and if they say something, these are mostly their own old vectors.
     """
-    rows = torch.arange(0, len(new), max(1, len(new) // SAMPLE))[:SAMPLE]
-    nearest = nearest_rows(unit(new[rows]), old)
-    is_mutual = nearest_rows(unit(old[nearest]), new) == rows
-    number = int((is_mutual & (nearest != rows)).sum())
+    step = max(1, len(new) // SAMPLE)
+    rows = torch.arange(0, len(new), step, device=new.device)[:SAMPLE]
+    other = nearest_rows(new[rows], old)
+    is_mutual = nearest_rows(old[other], new) == rows
+    number = int((is_mutual & (other != rows)).sum())
     if number <= len(rows) / 2 + CERTAIN * len(rows) ** 0.5 / 2:
         return []
     return [
@@ -163,6 +169,7 @@ def tied(
     """
     pairs = neighbours(gallery)
     own = torch.arange(len(gallery)) if labels is None else labels
+    own = own.to(gallery.device)
     # number the distinct vectors, and compare the labels of the items that have each of them
     order = torch.cat([pairs[:1, 0], pairs[:, 1]])
     vector = torch.cat([order[:1] * 0, (~are_equal(gallery, pairs)).cumsum(0)])
@@ -181,6 +188,7 @@ def tied(
 def neighbours(rows: Float[Tensor, "rows dim"]) -> Int[Tensor, "pairs 2"]:
     """Adjacent rows in the order of a projection: rows of equal direction are among them."""
     direction = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0))
+    direction = direction.to(rows.device)
     places = torch.cat([unit(block) @ direction for block in rows.split(BLOCK)])
     order = places.argsort(stable=True)
     return torch.stack([order[:-1], order[1:]], dim=1)
@@ -203,15 +211,14 @@ def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> l
     A query is compared with the old vectors of its own row and of the next ones above and below.
     The best row must beat the second best by far more than its standard error.
     """
-    row_of = {item: row for row, item in enumerate(old.ids.tolist())}
-    rows = np.array([row_of[item] for item in ids.tolist()])
+    rows = rows_of_ids(ids, old.ids)
     inside = (rows >= SHIFT) & (rows < len(old) - SHIFT)
     if inside.sum() < FEWEST:
         return []
-    queries, own = new[torch.from_numpy(inside)], torch.from_numpy(rows[inside])
+    queries, own = new.cpu()[torch.from_numpy(inside)], torch.from_numpy(rows[inside])
     shifts = list(range(-SHIFT, SHIFT + 1))
     cosines = torch.stack(
-        [(queries * unit(old.vectors[own + shift])).sum(dim=1) for shift in shifts]
+        [(queries * unit(old.vectors[own + shift].cpu())).sum(dim=1) for shift in shifts]
     )
     best, second = cosines.mean(dim=1).topk(2).indices.tolist()
     gain = cosines[best] - cosines[second]
