@@ -17,10 +17,12 @@ from nobackfill.ops.matmul import (
     empty_products,
     half_products,
     inner_products,
+    masked_sums,
     matmul_precision,
     parts_for,
     products_with,
     sums_of_rows,
+    three_parts,
 )
 from nobackfill.ops.nearest import nearest, nearest_checked
 
@@ -300,3 +302,22 @@ def test_parts_do_not_change_a_product(monkeypatch, precision):
         inner_products(query, gallery, torch.full((7, 33), torch.nan), precision), whole
     )
     torch.testing.assert_close(sums_of_rows(weight, gallery, torch.ones(4, 5)), sums)
+
+
+@pytest.mark.parametrize("columns", [1, 100, 20_000])  # 20,000 are summed in three parts
+def test_masked_sums_are_those_of_float32_numbers(columns):
+    values = vectors(columns, 11, 0)
+    mask = (torch.rand(7, columns, generator=torch.Generator().manual_seed(1)) > 0.5).bfloat16()
+    found = masked_sums(mask, three_parts(values), torch.ones(7, 11))
+    torch.testing.assert_close(
+        found.double(), 1 + mask.double() @ values.double(), atol=1e-4, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_products_with_the_rows_from_a_first_one_on(monkeypatch, six):
+    query, gallery = vectors(7, 5, 0), vectors(33, 5, 1)
+    monkeypatch.setattr("nobackfill.ops.matmul.is_worthwhile", lambda rows, gallery: six)
+    products = products_with(gallery, 7, 7)
+    torch.testing.assert_close(products(query, 20), query @ gallery[20:].T)
+    torch.testing.assert_close(products(query), query @ gallery.T)

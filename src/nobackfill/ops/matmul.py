@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import BFloat16, Float
 from torch import Tensor
 
 from nobackfill.errors import ConfigError
@@ -16,12 +16,14 @@ from nobackfill.ops.bf16x3 import (
     is_worthwhile,
     six_parts,
     sums_in_float32,
+    thirds,
     torch_rounds,
 )
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ALIGNED = 16  # numbers: 64 bytes of float32, a cache line
 WIDE = 1024  # numbers; longer rows are padded to a multiple of `ALIGNED`
+SUMMED = 8192  # rows that tensor cores add up at once; each sum loses bits with every addition
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def products_with(
     precision: str = "float32",
     *,
     unit: bool = False,
-) -> Callable[[Tensor], Tensor]:
+) -> Callable[..., Float[Tensor, "query gallery"]]:
     """Prepares a gallery once for inner products with blocks of queries.
 
     On a GPU, float32 products run on tensor cores, see `nobackfill.ops.bf16x3`; rows of zeros pad
@@ -109,8 +111,9 @@ def products_with(
         unit: Whether all vectors, including the queries, have unit length.
 
     Returns:
-        A function from at most `block` queries to their products. All calls share one buffer: the
-        products are valid until the next call.
+        A function from at most `block` queries to their products with all rows of the gallery, or
+        with those from row `first`. All calls share one buffer: the products are valid until the
+        next call.
     """
     number = len(gallery)
     block = min(block, rows)
@@ -127,12 +130,14 @@ def products_with(
         side = six_parts(gallery, GALLERY, -number % ALIGNED)
     else:
         buffer = empty_products(gallery, block, number)
-        return lambda query: inner_products(query, gallery, buffer[: len(query)], precision)
+        return lambda query, first=0: inner_products(
+            query, gallery[first:], buffer[: len(query), first:], precision
+        )
     out = gallery.new_empty(block, len(side))
 
-    def products(query: Tensor) -> Tensor:
+    def products(query: Tensor, first: int = 0) -> Tensor:
         factors = six_parts(query, QUERY) if half is None else query.to(half)
-        return half_products(factors, side, out[: len(query)])[:, :number]
+        return half_products(factors, side[first:], out[: len(query), first:])[:, : number - first]
 
     return products
 
@@ -149,6 +154,31 @@ def sums_of_rows(
     for part in parts:
         out.addmm_(weight[:, part], values[part])
     return out
+
+
+def masked_sums(
+    mask: BFloat16[Tensor, "rows columns"],
+    values: BFloat16[Tensor, "columns parts_and_dim"],
+    out: Float[Tensor, "rows dim"],
+) -> Float[Tensor, "rows dim"]:
+    r"""Adds :math:`\sum_j m_{ij} v_j` to `out` on tensor cores, and returns it.
+
+    The mask consists of ones and zeros, which bfloat16 holds exactly. The values are those of
+    `three_parts`, so the sums are those of float32 numbers.
+    """
+    dim = out.shape[1]
+    for some, part in zip(mask.split(SUMMED, dim=1), values.split(SUMMED), strict=True):
+        if sums_in_float32(mask):
+            sums = torch.mm(some, part, out_dtype=torch.float32)
+        else:
+            sums = some.float() @ part.float()
+        out += sums.unflatten(1, (3, -1)).sum(dim=1)[:, :dim]
+    return out
+
+
+def three_parts(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows parts_and_dim"]:
+    """Each row as three bfloat16 rows that sum to it, side by side, padded for tensor cores."""
+    return torch.cat([F.pad(part, (0, -x.shape[1] % ALIGNED)) for part in thirds(x)], dim=1)
 
 
 def parts_for(gallery: Float[Tensor, "gallery dim"]) -> list[slice]:

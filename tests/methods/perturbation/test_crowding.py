@@ -2,6 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from nobackfill.methods.perturbation import crowding
 from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
 from nobackfill.ops.softmax_contrast import before_normalizing
 
@@ -61,3 +62,26 @@ def test_gradient_in_the_direction_alone():
     (expected,) = torch.autograd.grad((F.normalize(x, dim=-1) * weight).sum(), x)
     x = x.detach()
     same(before_normalizing(weight, x, F.normalize(x, dim=-1)), expected)
+
+
+@pytest.mark.parametrize(("classes", "block", "threshold"), [(127, 50, 0.05), (16, 7, -0.31)])
+@pytest.mark.parametrize("among", [True, False])
+def test_masks_in_halves_give_the_gradient_of_double_precision(
+    monkeypatch, classes, block, threshold, among
+):
+    x, others = (F.normalize(random(classes, 21, seed=seed), dim=1).float() for seed in range(2))
+    double, other_double = x.double(), others.double()
+    expected = crowding_gradient(double, double if among else other_double, threshold, block=block)
+    monkeypatch.setattr(crowding, "masks_in_halves", lambda x: True)
+    found = crowding_gradient(x, x if among else others, threshold, block=block)
+    torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-6)
+
+
+def test_masks_in_halves_are_for_many_classes_in_single_precision(monkeypatch):
+    x = random(9, 3, seed=0).float()
+    assert not crowding.masks_in_halves(x)  # a CPU
+    monkeypatch.setattr(crowding, "sums_in_float32", lambda x: True)
+    assert not crowding.masks_in_halves(x)  # few classes
+    monkeypatch.setattr(crowding, "LEAST_PRODUCTS", 9 * 9 * 3)
+    assert crowding.masks_in_halves(x)
+    assert not crowding.masks_in_halves(x.double())
