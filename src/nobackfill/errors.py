@@ -9,6 +9,12 @@ class ConfigError(NobackfillError):
     """Settings are invalid or contradict each other. Raised before any work starts."""
 
 
+class UnknownName(ConfigError, KeyError):
+    """A table has no entry of a name, such as `METHODS`."""
+
+    __str__ = Exception.__str__  # that of KeyError adds quotation marks
+
+
 class DataError(NobackfillError):
     """Files, images, labels or vectors are missing or invalid."""
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nobackfill.methods as methods
 from nobackfill.core.config import resolve_options
-from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.old_space import MEANING, OldSpace
 
@@ -469,3 +469,11 @@ def test_vectors_of_single_items_are_not_saved(name):
     saved = method.state_dict()
     assert not {"embeddings", "independent"} & saved.keys()
     assert all(value.ndim < 2 or len(value) != ITEMS for value in saved.values())
+
+
+def test_a_misspelt_name_gets_a_suggestion():
+    with pytest.raises(ConfigError, match="^unknown method `ndp`. Did you mean `ndpp`") as caught:
+        METHODS["ndp"]
+    assert isinstance(caught.value, KeyError)
+    assert METHODS.get("ndp") is None
+    assert "ndp" not in METHODS

@@ -1,5 +1,7 @@
 """Table of all methods by name. A new method is a class, a line here, a test and a recipe."""
 
+from nobackfill.core.config.parse import suggest
+from nobackfill.errors import UnknownName
 from nobackfill.methods.advbct import AdvBCT
 from nobackfill.methods.base import ClassifyingMethod, Method, Sides
 from nobackfill.methods.bct import BCT
@@ -23,35 +25,45 @@ from nobackfill.methods.sspl import SSPL, SSPLCE
 from nobackfill.methods.unibct import UniBCT
 from nobackfill.methods.unibct_spr import UniBCTSPR
 
-METHODS: dict[str, type[Method]] = {
-    # without an old model
-    "independent": Independent,
-    "independent_contrastive": IndependentContrastive,
-    "cores": CoReS,
-    # Zhou et al. 2025
-    "prototype_alignment": PrototypeAlignment,
-    "ndpp_old": NDPPOld,
-    "ndpp": NDPP,
-    "odpp_old": ODPPOld,
-    "odpp": ODPP,
-    # methods of other papers
-    "bct": BCT,
-    "lwf": LwF,
-    "unibct": UniBCT,
-    "unibct_spr": UniBCTSPR,
-    "ract": RACT,
-    "advbct": AdvBCT,
-    "dual_tuning": DualTuning,
-    "sspl": SSPL,
-    "sspl_ce": SSPLCE,
-    "bt2": BT2,
-    "rm": RM,
-    "rbcl": RBCL,
-    # ours
-    "mimic": Mimic,
-    "prototype_mimic": PrototypeMimic,
-    "cross_supcon": CrossSupCon,
-    "janus": Janus,
-}
+
+class MethodTable(dict[str, type[Method]]):
+    """Methods by name; an unknown name raises an error with a suggestion."""
+
+    def __missing__(self, name: str) -> type[Method]:
+        raise UnknownName(f"unknown method `{name}`. {suggest(str(name), self)}")
+
+
+METHODS = MethodTable(
+    {
+        # without an old model
+        "independent": Independent,
+        "independent_contrastive": IndependentContrastive,
+        "cores": CoReS,
+        # Zhou et al. 2025
+        "prototype_alignment": PrototypeAlignment,
+        "ndpp_old": NDPPOld,
+        "ndpp": NDPP,
+        "odpp_old": ODPPOld,
+        "odpp": ODPP,
+        # methods of other papers
+        "bct": BCT,
+        "lwf": LwF,
+        "unibct": UniBCT,
+        "unibct_spr": UniBCTSPR,
+        "ract": RACT,
+        "advbct": AdvBCT,
+        "dual_tuning": DualTuning,
+        "sspl": SSPL,
+        "sspl_ce": SSPLCE,
+        "bt2": BT2,
+        "rm": RM,
+        "rbcl": RBCL,
+        # ours
+        "mimic": Mimic,
+        "prototype_mimic": PrototypeMimic,
+        "cross_supcon": CrossSupCon,
+        "janus": Janus,
+    }
+)
 
 __all__ = ["METHODS", "ClassifyingMethod", "Method", "Sides"]
