@@ -5,8 +5,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: torch does the same, slower")
 
+from nobackfill.methods.perturbation import crowding
 from nobackfill.ops import softmax_contrast
-from nobackfill.ops.kernels import ranks, run_on, usable
+from nobackfill.ops.kernels import ranks, run_on, threshold_mask, usable
 from nobackfill.ops.kernels import softmax_terms as exponents
 from nobackfill.ops.ranking import ranks_by_sorting, row_starts, sort_within_rows
 from nobackfill.ops.softmax_contrast import class_sums, weights_by_torch
@@ -223,3 +224,29 @@ def test_the_kernel_of_the_contrast_is_for_single_precision_alone(monkeypatch):
     e = torch.eye(2, dtype=torch.float64)
     sums, _ = class_sums(e, torch.tensor([0, 1]), e, 1.0)
     torch.testing.assert_close(sums, torch.full((2,), -1.0, dtype=torch.float64).exp())
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "own", "later_only"),
+    [(5, 127, 0, True), (5, 127, 100, False), (2, 9000, 8000, True), (2, 9000, 4500, False)],
+)
+def test_masks_by_the_kernel_are_those_of_torch(monkeypatch, rows, columns, own, later_only):
+    product = scores(rows, columns + 5)[:, :columns]
+    product[0, 3] = 0.25  # not above
+    expected = crowding.above(product, 0.25, own=own, later_only=later_only, halves=True)
+    column, mine = torch.arange(columns, device=DEVICE), own + torch.arange(rows, device=DEVICE)
+    other = column > mine[:, None] if later_only else column != mine[:, None]
+    assert expected.float().equal(((product > 0.25) & other).float())
+    monkeypatch.setattr(crowding, "usable", lambda x: True)
+    monkeypatch.setattr(torch, "gt", None)  # is not called
+    found = crowding.above(product, 0.25, own=own, later_only=later_only, halves=True)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    assert found.equal(expected)
+    assert found.stride() == expected.stride() == (columns + -columns % 16, 1)
+
+
+def test_masks_in_the_precision_of_the_products_need_no_kernel(monkeypatch):
+    monkeypatch.setattr(crowding, "usable", lambda x: True)
+    monkeypatch.setattr(threshold_mask, "above", None)  # is not called
+    mask = crowding.above(torch.eye(2), -1.0, own=0, later_only=True)
+    assert mask.tolist() == [[0.0, 1.0], [0.0, 0.0]]

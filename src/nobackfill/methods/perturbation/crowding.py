@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.ops.bf16x3 import LEAST_PRODUCTS, sums_in_float32
+from nobackfill.ops.kernels import usable
 from nobackfill.ops.matmul import (
     ALIGNED,
     masked_sums,
@@ -85,6 +86,10 @@ def above(
         halves: Whether the mask is in bfloat16, with rows as long as those of `product` in memory.
     """
     mask = product
+    if halves and usable(product):
+        from nobackfill.ops.kernels import threshold_mask
+
+        return threshold_mask.above(product, threshold, own=own, later_only=later_only)
     if halves:
         rows, columns = product.shape
         mask = product.new_empty(rows, columns + -columns % ALIGNED, dtype=torch.bfloat16)
