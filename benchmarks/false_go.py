@@ -17,6 +17,8 @@ noise. Writes a JSON line for each row of both tables to false_go.jsonl, and pri
 import argparse
 import json
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from math import comb
 from pathlib import Path
 
@@ -43,58 +45,62 @@ def main():
     parser.add_argument("--upgrades", type=int, default=400, help="null upgrades of each design")
     parser.add_argument("--honest", type=int, default=20, help="honest upgrades of each gain")
     parser.add_argument("--kinds", nargs="*", default=("null", "honest"), help="others are kept")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
     options = parser.parse_args()
     kept = options.output.read_text().splitlines() if options.output.exists() else []
     lines = [line for line in map(json.loads, kept) if line["kind"] not in options.kinds]
-    if "null" in options.kinds:
-        lines = [*null_lines(options.upgrades // len(CLASSES)), *lines]
-    if "honest" in options.kinds:
-        lines += honest_lines(options.honest)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        if "null" in options.kinds:
+            number = options.upgrades // len(CLASSES)
+            cells = [pool.submit(null_lines, *cell, number) for cell in product(DESIGNS, CLASSES)]
+            lines = [line for cell in cells for line in cell.result()] + lines
+        if "honest" in options.kinds:
+            sizes = [(classes, less) for classes, row in LESS_NOISE.items() for less in row]
+            cells = [pool.submit(honest_line, *size, options.honest) for size in sizes]
+            lines += [cell.result() for cell in cells]
     options.output.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     print_tables(lines)
 
 
-def null_lines(upgrades):
-    """Verdicts on null upgrades, for each design, judge and number of classes."""
-    for design in DESIGNS:
-        for classes in CLASSES:
-            verdicts = {judge: Counter() for judge in JUDGES}
-            for seed in range(upgrades):
-                world = World(classes, ITEMS, seed)
-                sides = null_upgrade(design, world)
-                for judge in JUDGES:
-                    verdicts[judge][verdict_by(judge, world, *sides)] += 1
-            for judge, counts in verdicts.items():
-                yield {
-                    "kind": "null",
-                    "design": design,
-                    "judge": judge,
-                    "classes": classes,
-                    "upgrades": upgrades,
-                    "verdicts": dict(counts),
-                }
+def null_lines(design, classes, upgrades):
+    """Verdicts on null upgrades of a design with so many classes, for each judge."""
+    verdicts = {judge: Counter() for judge in JUDGES}
+    for seed in range(upgrades):
+        world = World(classes, ITEMS, seed)
+        sides = null_upgrade(design, world)
+        for judge in JUDGES:
+            verdicts[judge][verdict_by(judge, world, *sides)] += 1
+    return [
+        {
+            "kind": "null",
+            "design": design,
+            "judge": judge,
+            "classes": classes,
+            "upgrades": upgrades,
+            "verdicts": dict(counts),
+        }
+        for judge, counts in verdicts.items()
+    ]
 
 
-def honest_lines(upgrades):
-    """Verdicts on honest upgrades, for each number of classes and each share less noise."""
-    for classes, shares in LESS_NOISE.items():
-        for less in shares:
-            verdicts, gains = Counter(), []
-            for seed in range(upgrades):
-                world = World(classes, 4, 10_000 + seed)
-                old, new = (world.files(world.view(scale=scale)) for scale in (1, 1 - less))
-                result = nb.evaluate(old, new)
-                verdicts[result.verdict] += 1
-                gains.append(result.differences["new_old - old_old"].mean)
-            yield {
-                "kind": "honest",
-                "classes": classes,
-                "less_noise": less,
-                "gain": sum(gains) / len(gains),
-                "upgrades": upgrades,
-                "verdicts": dict(verdicts),
-            }
+def honest_line(classes, less, upgrades):
+    """Verdicts on honest upgrades with so many classes and a share less noise."""
+    verdicts, gains = Counter(), []
+    for seed in range(upgrades):
+        world = World(classes, 4, 10_000 + seed)
+        old, new = (world.files(world.view(scale=scale)) for scale in (1, 1 - less))
+        result = nb.evaluate(old, new)
+        verdicts[result.verdict] += 1
+        gains.append(result.differences["new_old - old_old"].mean)
+    return {
+        "kind": "honest",
+        "classes": classes,
+        "less_noise": less,
+        "gain": sum(gains) / len(gains),
+        "upgrades": upgrades,
+        "verdicts": dict(verdicts),
+    }
 
 
 class World:

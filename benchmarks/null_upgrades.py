@@ -1,6 +1,6 @@
 """How often `assess` says "upgrade" where there is nothing to gain.
 
-    python benchmarks/null_upgrades.py --upgrades 200
+    OMP_NUM_THREADS=1 python benchmarks/null_upgrades.py --jobs 2
 
 Simulated worlds of 60 classes, each with an old and a new model's vectors:
 
@@ -19,7 +19,9 @@ Appends a JSON line for each kind to null_upgrades.jsonl.
 import argparse
 import json
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,32 +36,38 @@ EVEN = 0.715  # of the noise; found with other seeds
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--upgrades", type=int, default=200)
+    parser.add_argument("--upgrades", type=int, default=400, help="number for each kind")
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--epochs", type=int, default=8, help="of each head")
     parser.add_argument("--even", type=float, default=EVEN, help="share of noise in `even`")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
     options = parser.parse_args()
-    for kind in options.kinds:
-        verdicts, gains = Counter(), []
-        for seed in range(options.first_seed, options.first_seed + options.upgrades):
-            old, new = world(kind, seed, options.even)
-            verdict = nb.assess(old, new, seed=seed, epochs=options.epochs)
-            verdicts[verdict.verdict] += 1
-            gains += [one.gain.mean for one in verdict.candidates if one.name == verdict.chosen]
-        line = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "kind": kind,
-            "upgrades": options.upgrades,
-            "epochs": options.epochs,
-            "verdicts": dict(verdicts),
-            "mean_gain": sum(gains) / len(gains),
-            "even": options.even if kind == "even" else None,
-        }
-        print(json.dumps(line), flush=True)
-        with options.output.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    seeds = range(options.first_seed, options.first_seed + options.upgrades)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for kind in options.kinds:
+            judge = partial(assess_upgrade, kind, options.even, options.epochs)
+            verdicts, gains = zip(*pool.map(judge, seeds, chunksize=10), strict=True)
+            line = {
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "kind": kind,
+                "upgrades": options.upgrades,
+                "epochs": options.epochs,
+                "verdicts": dict(Counter(verdicts)),
+                "mean_gain": sum(gains) / len(gains),
+                "even": options.even if kind == "even" else None,
+            }
+            print(json.dumps(line), flush=True)
+            with options.output.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def assess_upgrade(kind, even, epochs, seed):
+    """The verdict on an upgrade, and the gain of the head that `assess` chose."""
+    verdict = nb.assess(*world(kind, seed, even), seed=seed, epochs=epochs)
+    gain = next(way.gain.mean for way in verdict.candidates if way.name == verdict.chosen)
+    return verdict.verdict, gain
 
 
 def world(kind, seed, even):
