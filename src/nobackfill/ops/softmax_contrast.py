@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nobackfill.ops.bf16x3 import torch_rounds
 from nobackfill.ops.kernels import usable
 from nobackfill.ops.matmul import empty_products, inner_products, sums_of_rows
 
@@ -124,6 +125,13 @@ def class_sums(
     block: int | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch dim"] | None]:
     r"""Returns :math:`z_i` and :math:`\sum_{c \ne y_i} w_{ic}\, p_c` of `ContrastWithAll`."""
+    if torch_rounds() and usable(e):
+        from nobackfill.ops.kernels import softmax_stream
+
+        if softmax_stream.fits(e, classes):
+            return softmax_stream.streamed_class_sums(
+                e, labels, classes, temperature, gradient=gradient
+            )
     most = BLOCK_BYTES.get(e.device.type, 2**26)
     block = block or max(1, most // (len(e) * e.element_size()))
     z = e.new_zeros(len(e))
