@@ -99,8 +99,8 @@ gallery-check-refused: gallery check flat://oldv.parquet --model demo/independen
 gallery-shadow: gallery shadow flat://oldv.parquet --old-queries oldv.parquet --queries ndpp.parquet
 gallery-plan: gallery plan flat://oldv.parquet --old oldv.parquet --new ndpp.parquet -o plan.parquet --report plan.html
 gallery-plan-json: gallery plan flat://oldv.parquet --old oldv.parquet --new ndpp.parquet -o plan2.parquet --json
-gallery-backfill: gallery backfill flat://oldv.parquet --plan plan.parquet --vectors ndpp.parquet --share 0.5
-gallery-backfill-again: gallery backfill flat://oldv.parquet --plan plan.parquet --vectors ndpp.parquet --json
+gallery-backfill: gallery backfill flat://oldv.parquet --plan plan.parquet --new ndpp.parquet --share 0.5
+gallery-backfill-again: gallery backfill flat://oldv.parquet --plan plan.parquet --new ndpp.parquet --json
 gallery-status-full: gallery status flat://oldv.parquet
 gallery-search: gallery search flat://oldv.parquet --queries ndpp.parquet -k 3 --json
 gallery-switch: gallery switch flat://oldv.parquet --model demo/ndpp

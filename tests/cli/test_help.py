@@ -19,7 +19,8 @@ COMMANDS = dict(commands_below(typer.main.get_command(app)))
 
 def written(command):
     """What a command and its options are explained by, as a reader should see it."""
-    texts = [command.help, *(getattr(option, "help", None) for option in command.params)]
+    shown = [option for option in command.params if not getattr(option, "hidden", False)]
+    texts = [command.help, *(getattr(option, "help", None) for option in shown)]
     return [text.replace("\\[", "[") for text in texts if text]
 
 
@@ -37,6 +38,39 @@ def test_the_words_in_brackets_are_shown(nobackfill, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     assert "a recipe or run folder, whose [data] is used" in nobackfill("embed", "--help")[1]
     assert "run whose [data] has the items" in nobackfill("gallery", "backfill", "--help")[1]
+
+
+FORMER = {  # an alias, and the name that every command has first
+    "--ground-truth": "--pairs",
+    "--group": "--label",
+    "--group-leak": "--session",
+    "--vectors": "--new",
+    "-k": "--top",
+}
+
+
+def test_one_thing_has_one_name_in_every_command():
+    options = [option.opts for command in COMMANDS.values() for option in command.params]
+    for alias, name in FORMER.items():
+        having = [names for names in options if alias in names]
+        assert having, alias
+        # `fit --group` is hidden, and its kind of supervision is "groups"
+        assert {names[0] for names in having if names != ["--group"]} == {name}
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["evalute"], "'evaluate'"),
+        (["gallery", "stats"], "'status'"),
+        (["evaluate", "--pair", "x"], "--pairs"),
+        (["assess", "--lable", "x"], "--label"),
+    ],
+)
+def test_a_typo_gets_a_suggestion(nobackfill, words, meant):
+    code, _, err = nobackfill(*words)
+    assert code == 2
+    assert meant in err
 
 
 def test_what_is_looked_for():

@@ -214,7 +214,7 @@ def test_what_counts_as_found_may_come_from_a_file(command, files, tmp_path):
     truth = tmp_path / "truth.jsonl"
     lines = [{"query": i, "relevant": [(i + 12) % NUMBER]} for i in range(NUMBER)]
     truth.write_text("\n".join(json.dumps(line) for line in lines))
-    found = json.loads(command(*THREE, "--json", "--ground-truth", truth)[1])
+    found = json.loads(command(*THREE, "--json", "--pairs", truth)[1])
     labelled = json.loads(command(*THREE, "--json")[1])
     assert found["map"][0][0] < labelled["map"][0][0]  # one to find, where there were nine
     code, _, err = command(*THREE, "--ground-truth", truth, "--level", "easy")
@@ -239,7 +239,7 @@ def test_what_counts_as_found_may_come_from_a_file(command, files, tmp_path):
         ([*THREE, "--independent", "new=nowhere.npz"], "nowhere.npz"),
         ([*THREE, "nowhere.parquet"], "nowhere.parquet"),
         ([*THREE, "--protocol", "market"], "Did you mean `market1501`"),
-        ([*THREE, "--level", "hard"], "Pass it by --ground-truth"),
+        ([*THREE, "--level", "hard"], "Pass it by --pairs"),
     ],
 )
 def test_what_cannot_be_done_is_two(command, arguments, says):

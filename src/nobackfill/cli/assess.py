@@ -6,20 +6,20 @@ from typing import Annotated
 import typer
 
 from nobackfill.cli.exit_codes import code_of_assessment
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed
 
 
 def assess(
     old: OldFile,
     new: NewFile,
-    group: Annotated[
-        str, typer.Option("--group", "--label", help="Column of the classes.")
-    ] = "label",
+    label: Label = "label",
     pairs: Pairs = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
     ] = None,
-    top: Annotated[int, typer.Option(help="Number of hits that a second stage reranks.")] = 100,
+    top: Annotated[
+        int, typer.Option("--top", "-k", help="Number of results that a second stage reranks.")
+    ] = 100,
     epochs: Annotated[int, typer.Option(help="Largest number of epochs of each head.")] = 30,
     report: Annotated[
         Path | None, typer.Option(help="Write a report here (.html), and .md and .json next to it.")
@@ -41,7 +41,7 @@ def assess(
 
     if report is not None:
         check_page(report)  # before anything is done
-    data = read_for_fit(old, new, label=group, pairs=pairs, only_training=False)
+    data = read_for_fit(old, new, label=label, pairs=pairs, only_training=False)
     with doing() as watch:
         verdict = run(
             data.old,

@@ -17,15 +17,15 @@ def fit(
     old: OldFile,
     new: NewFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the head.")],
-    label: Annotated[str, typer.Option(help="Column of the class labels.")] = "label",
+    label: Annotated[str, typer.Option(help="Column of the classes.")] = "label",
     pairs: Pairs = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Column of the group of each item, used in place of labels."),
+        typer.Option(help="Column of the group of each item, in place of --label.", hidden=True),
     ] = None,
     modality: Modality = "modality",
     method: Annotated[str, typer.Option(help="Training objective.")] = "cross_supcon",
-    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 30,
+    epochs: Annotated[int, typer.Option(help="Largest number of epochs.")] = 30,
     hidden: Annotated[
         int, typer.Option(help="Hidden width of the correction to the linear map.")
     ] = 1024,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, GroundTruth, Json, Level, Protocol, read_truth
+from nobackfill.cli.options import Device, Intersect, Json, Level, Pairs, Protocol, read_truth
 from nobackfill.cli.output import print_page
 from nobackfill.errors import ConfigError
 
@@ -31,11 +31,9 @@ def matrix(
         ),
     ] = None,
     protocol: Protocol = None,
-    ground_truth: GroundTruth = None,
+    pairs: Pairs = None,
     level: Level = None,
-    intersect: Annotated[
-        bool, typer.Option("--intersect", help="Leave out items that are not in every file.")
-    ] = False,
+    intersect: Intersect = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -45,7 +43,7 @@ def matrix(
     from nobackfill.report.pages.matrix import matrix_page
     from nobackfill.vectors import load_vectors
 
-    truth = read_truth(ground_truth, level)
+    truth = read_truth(pairs, level)
     called = split_names(names, len(files)) if names is not None else name_files(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read

@@ -36,18 +36,24 @@ Protocol = Annotated[
         "inshop, rstpreid, flickr8k, text_to_image or image_to_text."
     ),
 ]
-GroundTruth = Annotated[
-    Path | None,
-    typer.Option(
-        help="Relevant items of each query: lines of JSON, a table of pairs, or an official "
-        "gnd_….pkl."
-    ),
-]
+Label = Annotated[str, typer.Option("--label", "--group", help="Column of the classes.")]
 Pairs = Annotated[
     Path | None,
     typer.Option(
-        help='Relevant items of each query: lines of {"query": …, "relevant": […]}, or a table '
-        "with the columns query and relevant (.csv, .tsv, .parquet)."
+        "--pairs",
+        "--ground-truth",
+        help='Relevant items of each query: lines of {"query": …, "relevant": […]}, a table with '
+        "the columns query and relevant (.csv, .tsv, .parquet), or an official gnd_….pkl.",
+    ),
+]
+Top = Annotated[int, typer.Option("--top", "-k", help="Number of results of each query.")]
+Intersect = Annotated[
+    bool, typer.Option("--intersect", help="Leave out items that are not in every file.")
+]
+MappedQueries = Annotated[
+    Path | None,
+    typer.Option(
+        "--query-for-old", help="New queries, mapped for the old gallery (`embed --side`)."
     ),
 ]
 Level = Annotated[
@@ -61,7 +67,7 @@ Modality = Annotated[
 
 
 def read_truth(path: Path | None, level: str | None) -> "Truth | None":
-    """Reads the ground truth of `--ground-truth` and `--level`; None without either."""
+    """Reads the ground truth of `--pairs` and `--level`; None without either."""
     if path is None and level is None:
         return None
     from nobackfill.data.ground_truth import check_level, read_ground_truth

@@ -189,6 +189,6 @@ def _labels(plan: SearchPlan) -> tuple[Int[Tensor, " query"], Int[Tensor, " gall
     if plan.query_labels is None or plan.gallery_labels is None:
         raise DataError(
             "confused classes need labels, but the relevant items come from lists. Evaluate with a "
-            "column `label`, and without --ground-truth."
+            "column `label`, and without --pairs."
         )
     return plan.query_labels, plan.gallery_labels

@@ -263,9 +263,9 @@ def _labels(files: Mapping[str, Vectors]) -> Values:
     if file is None:
         raise DataError(
             "labels decide which items are relevant, but no file has a column `label`. Add one to "
-            "any file, or name another column (`evaluate --group`). A .npy file has no columns: "
+            "any file, or name another column (`evaluate --label`). A .npy file has no columns: "
             "write .npz or .parquet, or list the relevant items in a separate file "
-            "(--ground-truth)."
+            "(--pairs)."
         )
     check_agreement("label", files)
     return file.ids, np.asarray(file.labels)

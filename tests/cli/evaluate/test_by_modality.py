@@ -154,7 +154,7 @@ def test_a_page_of_one_modality_has_no_gap(command, tmp_path):
         ["--flips", "0"],
         ["--false-accept", "0.0"],
         ["--save-queries", "queries.parquet"],
-        ["--ground-truth", "truth.jsonl"],
+        ["--pairs", "truth.jsonl"],
     ],
 )
 def test_what_is_of_one_search_cannot_be_asked_of_several(command, files, option):

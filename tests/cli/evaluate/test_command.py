@@ -152,7 +152,7 @@ def test_queries_that_count_are_told_of_those_that_asked(asked, tmp_path):
     pairs.write_text("\n".join(["query,relevant", *(f"{i},{i + 24}" for i in range(60))]))
     out = asked("--ground-truth", pairs)[1]
     assert "(60 of 240 queries, 240 gallery items)" in out
-    found = json.loads(asked("--ground-truth", pairs, "--json")[1])
+    found = json.loads(asked("--pairs", pairs, "--json")[1])
     assert (found["num_queries"], found["num_asked"]) == (60, 240)
     assert "(240 queries, 240 gallery items)" in asked()[1]
 
@@ -190,16 +190,16 @@ def test_groups_may_stand_in_the_file_of_mapped_queries(asked, files, scenes, tm
     old = nb.load_vectors(files / "old.parquet")
     nb.Vectors(old.ids, old.vectors).save(tmp_path / "bare.npz")
     bare, mapped = ["--old", tmp_path / "bare.npz"], ["--query-for-old", scenes["--new"]]
-    found = json.loads(asked(*bare, *mapped, "--group", "scene", "--json")[1])
+    found = json.loads(asked(*bare, *mapped, "--label", "scene", "--json")[1])
     assert found["new_old"] == json.loads(asked("--json")[1])["new_old"]
 
 
 def test_groups_and_listed_answers_are_two_accounts(asked, tmp_path):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("query,relevant\n0,24\n")
-    code, out, err = asked("--ground-truth", pairs, "--group", "light")
+    code, out, err = asked("--pairs", pairs, "--label", "light")
     assert (code, out) == (2, "")
-    assert "--ground-truth and --group both define" in err
+    assert "--pairs and --label both define" in err
 
 
 def test_a_plain_evaluation_loads_neither_training_nor_plotting(files):

@@ -373,7 +373,7 @@ def test_every_option_of_a_plan_is_heard(place, uri):
     bare = load_vectors(new)
     Vectors(bare.ids, bare.vectors, space=NEW).save(place / "bare.parquet")
     files = {"old": place / "columns.parquet", "new": place / "bare.parquet"}
-    by_group = plan("--group", "album", "--traffic", "views", **files)
+    by_group = plan("--label", "album", "--traffic", "views", **files)
     assert by_group["curves"]["random"]["values"] == random
     assert any("`views` weighs the order" in note for note in by_group["notes"])
     bare.select(np.arange(60) < 48).save(place / "some.parquet")

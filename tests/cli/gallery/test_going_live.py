@@ -84,7 +84,7 @@ class Place:
 
     def backfill(self, *options, plan=None, vectors=None):
         """The command, without running it."""
-        files = ("--plan", plan or self.path("plan"), "--vectors", vectors or self.path("new"))
+        files = ("--plan", plan or self.path("plan"), "--new", vectors or self.path("new"))
         return "backfill", self.uri, *files, *options
 
     @property

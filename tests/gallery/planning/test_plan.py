@@ -259,7 +259,7 @@ def test_items_that_are_alone_in_their_class_are_noted():
 def test_without_labels_a_column_of_groups_is_asked_for():
     old, new = world(album=lambda labels: labels.numpy())
     bare = [nb.Vectors(one.ids, one.vectors, columns=one.columns) for one in (old, new)]
-    with pytest.raises(DataError, match="--group"):
+    with pytest.raises(DataError, match="--label"):
         plan_backfill(*bare, compatible=True)
     with pytest.raises(DataError, match="the files have album"):
         plan_backfill(*bare, compatible=True, group="shelf")

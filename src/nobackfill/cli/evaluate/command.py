@@ -11,11 +11,14 @@ import typer
 from nobackfill.cli.exit_codes import code_of_verdict
 from nobackfill.cli.options import (
     Device,
-    GroundTruth,
+    Intersect,
     Json,
+    Label,
     Level,
+    MappedQueries,
     NewFile,
     OldFile,
+    Pairs,
     Protocol,
     Seed,
     read_truth,
@@ -36,15 +39,10 @@ def evaluate(
     independent: Annotated[
         Path | None, typer.Option(help="Vectors of a new model trained without constraint.")
     ] = None,
-    query_for_old: Annotated[
-        Path | None,
-        typer.Option(help="New queries, mapped for the old gallery (`embed --side`)."),
-    ] = None,
+    query_for_old: MappedQueries = None,
     protocol: Protocol = None,
-    group: Annotated[
-        str, typer.Option("--group", "--label", help="Column of the classes.")
-    ] = "label",
-    ground_truth: GroundTruth = None,
+    label: Label = "label",
+    pairs: Pairs = None,
     level: Level = None,
     by_modality: Annotated[
         bool,
@@ -71,9 +69,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Write a report here (.html), and .md, .json and .parquet next to it."),
     ] = None,
-    intersect: Annotated[
-        bool, typer.Option("--intersect", help="Leave out items that are in one file only.")
-    ] = False,
+    intersect: Intersect = False,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,11 +84,13 @@ def evaluate(
         float | None,
         typer.Option(help="Largest share of queries that may lose their first hit."),
     ] = None,
-    group_leak: Annotated[
+    session: Annotated[
         str | None,
         typer.Option(
+            "--session",
+            "--group-leak",
             help="Column of the photograph or session of each item: items of one session do not "
-            "find each other."
+            "find each other.",
         ),
     ] = None,
     require_compatible: Annotated[
@@ -119,16 +117,16 @@ def evaluate(
     from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import load_vectors
 
-    check_one_kind(group, ground_truth)
+    check_one_kind(label, pairs)
     if by_modality:
-        check_alone(slices, flips, false_accept, save_queries, ground_truth, declare)
+        check_alone(slices, flips, false_accept, save_queries, pairs, declare)
     if report is not None:
         check_page(report)
-    truth = read_truth(ground_truth, level)
+    truth = read_truth(pairs, level)
     files = [load_vectors(old), load_vectors(new)]
     mapped = load_vectors(query_for_old) if query_for_old else None
-    if group != "label":
-        files, mapped = labelled_files(group, files, mapped)
+    if label != "label":
+        files, mapped = labelled_files(label, files, mapped)
     if declare is not None:
         from nobackfill.evaluation.declare import check_declarable
 
@@ -140,7 +138,7 @@ def evaluate(
             "independent": load_vectors(independent) if independent else None,
             "protocol": protocol,
             "gate": gate_of(metric, min_gain, max_negative_flips),
-            "sessions": group_leak,
+            "sessions": session,
             "seed": seed,
             "intersect": intersect,
             "device": choose_device(device),
@@ -297,14 +295,13 @@ def print_declared(
         )
 
 
-def check_one_kind(group: str, ground_truth: Path | None) -> None:
-    """Raises `ConfigError` if both --ground-truth and --group are set."""
+def check_one_kind(label: str, pairs: Path | None) -> None:
+    """Raises `ConfigError` if both --pairs and --label are set."""
     from nobackfill.errors import ConfigError
 
-    if ground_truth is not None and group != "label":
+    if pairs is not None and label != "label":
         raise ConfigError(
-            "--ground-truth and --group both define which items are relevant. Pass only one of "
-            "them."
+            "--pairs and --label both define which items are relevant. Pass only one of them."
         )
 
 
@@ -313,7 +310,7 @@ def check_alone(
     flips: int | None,
     false_accept: float | None,
     save_queries: Path | None,
-    ground_truth: Path | None,
+    pairs: Path | None,
     declare: Path | None,
 ) -> None:
     """Raises `ConfigError` for options that do not work with --by-modality."""
@@ -324,7 +321,7 @@ def check_alone(
         "--flips": flips,
         "--false-accept": false_accept,
         "--save-queries": save_queries,
-        "--ground-truth": ground_truth,
+        "--pairs": pairs,
         "--declare": declare,
     }
     if also := [name for name, value in options.items() if value not in (None, [])]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from nobackfill.cli import options as shared
 from nobackfill.cli.exit_codes import code_of_search_check
 from nobackfill.cli.gallery import options as opt
 from nobackfill.cli.gallery import output as show
@@ -16,6 +17,7 @@ from nobackfill.cli.progress import counting_progress, doing
 
 gallery = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Inspect a gallery in a vector database, backfill it, switch models, and roll back.",
 )
 
@@ -83,7 +85,7 @@ def check(
 def search(
     uri: Uri,
     queries: Annotated[Path, typer.Option(help="File of query vectors that declares its model.")],
-    k: opt.K = 10,
+    top: shared.Top = 10,
     name: NewName = None,
     assume_space: opt.Assume = None,
     json: Json = False,
@@ -96,7 +98,7 @@ def search(
     file = load_vectors(queries)
     with opened(uri, name) as (store, collection):
         check_model(store, collection, file.space or space_of(queries), assume_space)
-        found = store.search(collection, file.vectors.float().numpy(), k)
+        found = store.search(collection, file.vectors.float().numpy(), top)
     show.print_found([str(id) for id in file.ids.tolist()], found, as_json=json)
 
 
@@ -106,14 +108,14 @@ def plan(
     old: OldFile,
     new: NewFile,
     output: opt.PlanFile,
-    query_for_old: opt.MappedQueries = None,
-    group: opt.Group = None,
+    query_for_old: shared.MappedQueries = None,
+    label: opt.Label = None,
     traffic: opt.Traffic = None,
     order: opt.Order = "planned",
     rate: opt.Rate = None,
     cost: opt.Cost = None,
     compatible: opt.OneSpace = None,
-    intersect: opt.Intersect = False,
+    intersect: shared.Intersect = False,
     report: opt.PlanPage = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -135,7 +137,7 @@ def plan(
             old_vectors,
             load_vectors(new),
             query_for_old=load_vectors(query_for_old) if query_for_old else None,
-            group=group,
+            group=label,
             traffic=traffic,
             order=order,
             seconds_per_item=1 / rate if rate else None,
@@ -162,7 +164,7 @@ def plan(
 def backfill(
     uri: Uri,
     plan: Annotated[Path, typer.Option(help="Output of `gallery plan`.")],
-    vectors: Annotated[Path | None, typer.Option(help="File of new vectors of its items.")] = None,
+    new: opt.NewVectors = None,
     model: Annotated[
         Path | None, typer.Option(help="Run whose model embeds the items, in place of a file.")
     ] = None,
@@ -187,14 +189,14 @@ def backfill(
     from nobackfill.vectors import load_vectors
 
     source: Source
-    if vectors is not None and model is None:
-        source = FromFile(load_vectors(vectors))
-    elif vectors is None and model is not None:
+    if new is not None and model is None:
+        source = FromFile(load_vectors(new))
+    elif new is None and model is not None:
         source = FromModel(
             model, data or model, device=choose_device(device), decoding=choose_decoding(workers)
         )
     else:
-        raise typer.BadParameter("Pass new vectors from one place: --vectors or --model.")
+        raise typer.BadParameter("Pass new vectors from one place: --new or --model.")
     with opened(uri, name, read_only=dry_run) as (store, collection):
         whole = load_plan(plan)
         order = whole.first(share)
@@ -225,7 +227,7 @@ def shadow(
     uri: Uri,
     old_queries: Annotated[Path, typer.Option(help="Query vectors of the served model.")],
     queries: Annotated[Path, typer.Option(help="The same queries by the new model.")],
-    k: opt.K = 10,
+    top: shared.Top = 10,
     assume_space: opt.Assume = None,
     json: Json = False,
 ) -> None:
@@ -241,7 +243,7 @@ def shadow(
         for path, file in ((old_queries, old), (queries, new)):
             check_model(store, main, file.space or space_of(path), assume_space)
         old_rows, new_rows = (rows_of(file, old.ids).float().numpy() for file in (old, new))
-        comparison = compare_queries(store, main, old_rows, new_rows, k)
+        comparison = compare_queries(store, main, old_rows, new_rows, top)
     show.print_shadow(comparison, as_json=json)
 
 

@@ -46,18 +46,18 @@ Partial = Annotated[
     ),
 ]
 
-K = Annotated[int, typer.Option("-k", help="Number of results of each query.")]
+# of `gallery backfill`
+NewVectors = Annotated[
+    Path | None,
+    typer.Option("--new", "--vectors", help="File of new vectors of the items of the plan."),
+]
 
 # of `gallery plan`
 PlanFile = Annotated[Path, typer.Option("-o", "--output", help="Output: a .parquet file.")]
 PlanPage = Annotated[
     Path | None, typer.Option(help="Write a page with the curves here, also as .md and .json.")
 ]
-MappedQueries = Annotated[
-    Path | None,
-    typer.Option(help="New queries, mapped for the old gallery (`embed --side`)."),
-]
-Group = Annotated[str | None, typer.Option(help="Column of classes, in place of labels.")]
+Label = Annotated[str | None, typer.Option("--label", "--group", help="Column of the classes.")]
 Traffic = Annotated[str | None, typer.Option(help="Column with the traffic of each item.")]
 Order = Annotated[
     str,
@@ -70,9 +70,6 @@ OneSpace = Annotated[
     typer.Option(
         help="Whether old and new vectors are of one space; by default as the files declare."
     ),
-]
-Intersect = Annotated[
-    bool, typer.Option("--intersect", help="Leave out items that only one file has.")
 ]
 
 

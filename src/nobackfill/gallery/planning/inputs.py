@@ -104,7 +104,7 @@ def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vecto
         if all(each.labels is None for each in files):
             raise DataError(
                 "Neither file has a column `label` of classes. Add it, or name a column of groups, "
-                "such as products or albums (`--group`)."
+                "such as products or albums (`--label`)."
             )
         return file
     if not any(group in each.columns for each in files):
