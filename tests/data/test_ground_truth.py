@@ -4,6 +4,7 @@ import pickle
 import pytest
 
 from nobackfill.data.ground_truth import read_ground_truth
+from nobackfill.data.listing import Judgement
 from nobackfill.errors import ConfigError, DataError
 
 OFFICIAL = {
@@ -72,3 +73,33 @@ def test_what_cannot_be_used(tmp_path):
     (tmp_path / "gnd.pkl").write_bytes(pickle.dumps(OFFICIAL))
     with pytest.raises(ConfigError, match="unknown level `eazy`. Did you mean `easy`"):
         read_ground_truth(tmp_path / "gnd.pkl", level="eazy")
+
+
+JUDGED = {"query": 7, "relevant": [2], "before": [1, 2], "after": [2, 3], "preferred": "after"}
+
+
+def test_judgements_of_a_page_are_read_with_their_pairs(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps(JUDGED))
+    truth = read_ground_truth(path)
+    assert truth.relevant == {"7": ["2"]}
+    assert truth.judgements == {"7": Judgement(["1", "2"], ["2", "3"], "after")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"preferred": "left"}, {"relevant": [9]}, {"before": "1"}, {"score": 1}],
+    ids=["preferred", "unseen", "no list", "unknown key"],
+)
+def test_a_line_that_no_page_writes_is_an_error(tmp_path, change):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps(JUDGED | change))
+    with pytest.raises(DataError, match="line 1 is"):
+        read_ground_truth(path)
+
+
+def test_judgements_and_other_pairs_do_not_mix(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps(JUDGED) + '\n{"query": 8, "relevant": [1]}')
+    with pytest.raises(DataError, match="1 lines have judgements and 1 have none.*'8'"):
+        read_ground_truth(path)

@@ -1,19 +1,23 @@
 """Files of relevant items: JSON lines, tables of pairs, or the official lists of ROxford, RParis.
 
-A line of JSON is `{"query": id, "relevant": [ids], "ignored": [ids]}`; "ignored" is optional. Pairs
-are the rows of a table with the columns `query` and `relevant`.
+A line of JSON is `{"query": id, "relevant": [ids], "ignored": [ids]}`; "ignored" is optional. A
+judging page adds "before", "after" and "preferred" (see docs/without-labels.md). Pairs are the rows
+of a table with the columns `query` and `relevant`.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from nobackfill.core.config import suggest
-from nobackfill.data.listing import GroundTruth, invalid, read_text
+from nobackfill.data.listing import GroundTruth, Judgement, invalid, read_text
 from nobackfill.data.readers.roxford_rparis import PROTOCOLS, read_official, select_truth
 from nobackfill.data.tables import TABLES, as_text, read_columns, require_filled
 from nobackfill.errors import ConfigError
 
 COLUMNS = ("query", "relevant")  # of a table of pairs
+JUDGED = {"before", "after", "preferred"}  # keys of a judgement in a line of JSON
 
 
 def read_ground_truth(path: Path, *, level: str | None = None) -> GroundTruth:
@@ -44,10 +48,11 @@ def _read_lines(path: Path) -> GroundTruth:
     """Reads lines of JSON."""
     relevant: dict[str, list[str]] = {}
     ignored: dict[str, list[str]] = {}
+    judgements: dict[str, Judgement] = {}
     for number, line in enumerate(read_text(path, "the ground truth").splitlines(), start=1):
         if not line.strip():
             continue
-        query, *lists = _read_line(line, number, path)
+        query, lists, judgement = _read_line(line, number, path)
         if query in relevant:
             raise invalid(
                 path,
@@ -55,27 +60,55 @@ def _read_lines(path: Path) -> GroundTruth:
                 "Put all its relevant items into one line.",
             )
         relevant[query], ignored[query] = lists
+        if judgement is not None:
+            judgements[query] = judgement
     if not relevant:
         raise invalid(path, "it has no queries", "Write it again.")
-    return GroundTruth(relevant, ignored)
+    if judgements and (others := relevant.keys() - judgements.keys()):
+        raise invalid(
+            path,
+            f"{len(judgements)} lines have judgements and {len(others)} have none, such as that of "
+            f"{min(others)!r}",
+            "Keep judgements and other relevant items in two files.",
+        )
+    return GroundTruth(relevant, ignored, judgements)
 
 
-def _read_line(line: str, number: int, path: Path) -> tuple[str, list[str], list[str]]:
-    """Reads the query, relevant and ignored ids of a line; numbers become text."""
+def _read_line(line: str, number: int, path: Path) -> tuple[str, list[list[str]], Judgement | None]:
+    """Reads the query, its relevant and ignored ids, and its judgement; numbers become text."""
     try:
         table = json.loads(line)
-        lists = [table["relevant"], table.get("ignored", [])]
-        unknown = table.keys() - {"query", "relevant", "ignored"}
-        if unknown or not all(isinstance(ids, list) for ids in lists):
+        unknown = table.keys() - {"query", "relevant", "ignored", *JUDGED}
+        if unknown:
             raise TypeError
-        relevant, ignored = ([str(item) for item in ids] for ids in lists)
-        return str(table["query"]), relevant, ignored
+        lists = [_texts(table["relevant"]), _texts(table.get("ignored", []))]
+        judgement = _judgement(table, lists[0])
+        return str(table["query"]), lists, judgement
     except (ValueError, KeyError, TypeError, AttributeError):
         raise invalid(
             path,
             f"line {number} is {line[:80]!r}",
             'Write lines such as {"query": id, "relevant": [ids], "ignored": [ids]}.',
         ) from None
+
+
+def _judgement(line: Mapping[str, Any], relevant: list[str]) -> Judgement | None:
+    """The judgement of a line, if it has one; raises if it is not one that a page writes."""
+    if not JUDGED & line.keys():
+        return None
+    judgement = Judgement(_texts(line["before"]), _texts(line["after"]), line["preferred"])
+    if judgement.preferred not in ("before", "after", "equal"):
+        raise ValueError
+    if set(relevant) - {*judgement.before, *judgement.after}:
+        raise ValueError
+    return judgement
+
+
+def _texts(ids: Any) -> list[str]:
+    """A list of ids as text."""
+    if not isinstance(ids, list):
+        raise TypeError
+    return [str(item) for item in ids]
 
 
 def read_pairs(path: Path) -> dict[str, list[str]]:
@@ -102,6 +135,6 @@ def check_level(level: str | None, path: Path | None) -> None:
     """Raises if there is a level but no file that it applies to."""
     if level is not None and path is None:
         raise ConfigError(
-            f"The level `{level}` requires a file of official lists. Pass it by --ground-truth, or "
+            f"The level `{level}` requires a file of official lists. Pass it by --pairs, or "
             f"leave out the level."
         )

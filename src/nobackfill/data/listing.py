@@ -15,16 +15,33 @@ LAYOUT = "Unpack the collection as its authors lay it out (`nobackfill datasets`
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What a person who saw the results of a query by two models prefers.
+
+    Attributes:
+        before: Ids of the results of the old query that the person saw, best first.
+        after: Ids of the results of the new query, likewise.
+        preferred: "before", "after" or "equal".
+    """
+
+    before: Sequence[str]
+    after: Sequence[str]
+    preferred: str
+
+
+@dataclass(frozen=True)
 class GroundTruth:
     """The relevant items of each query, for collections that list them instead of labels.
 
     Attributes:
         relevant: Ids of the relevant items, by the id of the query.
         ignored: Ids of the items that count neither as right nor as wrong, by the id of the query.
+        judgements: Judgement of each query, if a person judged results; only these were seen.
     """
 
     relevant: Mapping[str, Sequence[str]]
     ignored: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
