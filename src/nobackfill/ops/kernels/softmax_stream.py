@@ -41,7 +41,7 @@ def fits(e: Float[Tensor, "batch dim"], classes: Float[Tensor, "classes dim"]) -
 
 def width_of(dim: int) -> int:
     """Length of a padded row: a power of 2, at least 16 for tensor cores."""
-    return max(16, triton.next_power_of_2(dim))
+    return max(16, 1 << (dim - 1).bit_length())
 
 
 def streamed_class_sums(
