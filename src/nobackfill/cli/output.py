@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from nobackfill.cli.exit_codes import COULD_NOT_RUN
-from nobackfill.report import terminal
+from nobackfill.core import terminal
 from nobackfill.report.page import Page, Table
 
 console = Console(highlight=False)

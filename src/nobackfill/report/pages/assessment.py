@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from nobackfill.core.numbers import interval_in_points, percent
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.gate import WEIGHED
 from nobackfill.evaluation.verdict import METRIC_NAMES
 from nobackfill.head.assess.assess import Verdict
 from nobackfill.head.assess.candidates import Candidate
 from nobackfill.report.charts import intervals
-from nobackfill.report.numbers import interval_in_points, percent
 from nobackfill.report.page import Figure, Page, Section, Table
 
 

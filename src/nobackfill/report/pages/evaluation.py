@@ -5,19 +5,19 @@ from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
+from nobackfill.core.numbers import count, maybe, out_of, percent
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
-from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
-from nobackfill.evaluation.result import Evaluation
-from nobackfill.evaluation.verdict import METRIC_NAMES, criterion_sentence
-from nobackfill.report.numbers import count, maybe, out_of, percent
-from nobackfill.report.page import Page, Section, Table
-from nobackfill.report.pages.conclusion import (
+from nobackfill.evaluation.conclusion import (
     falling,
     first_sentence,
     flips_sentence,
     recovered_sentence,
     scores_sentence,
 )
+from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
+from nobackfill.evaluation.result import Evaluation
+from nobackfill.evaluation.verdict import METRIC_NAMES, criterion_sentence
+from nobackfill.report.page import Page, Section, Table
 
 SHOWN = 25  # slices and queries; JSON has all
 METRICS = {

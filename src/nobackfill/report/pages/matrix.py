@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from nobackfill.core.numbers import maybe
 from nobackfill.evaluation.matrix import CompatibilityMatrix, Upgrade, UpgradeScores
 from nobackfill.report.charts import heat_map
-from nobackfill.report.numbers import maybe
 from nobackfill.report.page import Figure, Page, Section, Table
 
 CORNER = "query by ↓  gallery by →"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nobackfill.core.numbers import percent
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.findings import Findings
 from nobackfill.evaluation.query_changes import Flipped
-from nobackfill.report.numbers import percent
 from nobackfill.report.page import Section, Table
 from nobackfill.report.thumbnails import Show, as_cell, common_folder, short_id
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from nobackfill.core.numbers import count, maybe
 from nobackfill.evaluation.geometry import SimilarityHistogram
 from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
 from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
-from nobackfill.report.numbers import count, maybe
 from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.seeds import Outcome, Spread, check_same_search, comparison_of
 

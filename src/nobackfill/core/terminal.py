@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nobackfill.report.page import TONES, Cell, Page, Section, Table
+from nobackfill.core.page import TONES, Cell, Page, Section, Table
 
 STYLES = {"yes": "green", "no": "red", "open": "yellow"}
 # Last character of a cell; circles and triangles are those of a compatibility matrix.

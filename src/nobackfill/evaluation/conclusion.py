@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nobackfill.core.numbers import count, percent
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.verdict import (
     Verdict,
@@ -15,7 +16,6 @@ from nobackfill.evaluation.verdict import (
     verdict_sentence,
     what_falls,
 )
-from nobackfill.report.numbers import count, percent
 
 if TYPE_CHECKING:
     from nobackfill.evaluation.findings import Findings

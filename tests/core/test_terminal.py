@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from nobackfill.report.page import Figure, Page, Picture, Section, Table
-from nobackfill.report.terminal import print_page, print_table
+from nobackfill.core.page import Figure, Page, Picture, Section, Table
+from nobackfill.core.terminal import print_page, print_table
 
 
 def no_figure():

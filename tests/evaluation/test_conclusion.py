@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nobackfill.report.pages.conclusion import first_sentence
+from nobackfill.evaluation.conclusion import first_sentence
 
 RISE = {"mean": 0.07, "low": 0.05, "high": 0.09}
 FALL = {"mean": -0.07, "low": -0.09, "high": -0.05}

@@ -1,0 +1,126 @@
+"""The content of a result: sentences, tables and figures, described once.
+
+The terminal shows it by `core.terminal`; `report` writes it as HTML and Markdown.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nobackfill import __version__
+
+# Tone of a verdict, and of a cell that contains such a word: it decides the colour.
+TONES = {
+    "compatible": "yes", "upgrade with head": "yes", "two-stage": "yes", "yes": "yes",
+    "not compatible": "no", "keep the old model": "no", "backfill first": "no",
+    "full backfill": "no", "no": "no",
+    "undecided": "open", "inconclusive": "open", "mixed": "open",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small picture in a table.
+
+    Attributes:
+        source: A data URI.
+        says: Text that replaces the picture.
+        right: Whether the item is relevant; None if that does not apply.
+    """
+
+    source: str
+    says: str
+    right: bool | None = None
+
+
+Cell = str | tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: Headers.
+        rows: Cells: text, or a few pictures.
+        numbers: Headers of columns with numbers, which are aligned right.
+        strong: Row in bold, if any.
+        caption: Caption, if the section has several tables.
+        details: Headers of columns that the terminal leaves out.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numbers: frozenset[str] = frozenset()
+    strong: int | None = None
+    caption: str = ""
+    details: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with a description. It is drawn on first access: the terminal shows none.
+
+    Attributes:
+        draw: Function that returns an SVG element (`report.svg.to_svg`).
+        title: What it shows.
+        says: Description that replaces the figure.
+    """
+
+    draw: Callable[[], str] = field(compare=False)
+    title: str
+    says: str
+
+    @cached_property
+    def svg(self) -> str:
+        """SVG element."""
+        return self.draw()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a heading, a few sentences, then tables and figures.
+
+    Attributes:
+        title: What it shows.
+        text: How to read it.
+        tables: Numbers.
+        figures: Pictures of numbers.
+        in_terminal: Whether the terminal shows the section.
+    """
+
+    title: str
+    text: str = ""
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    in_terminal: bool = True
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report.
+
+    Attributes:
+        title: Title.
+        summary: Sentences with the conclusions.
+        verdict: "compatible", "not compatible" or "undecided"; empty for no verdict.
+        sections: Sections.
+        not_measured: Facts that the report lacks, each with the reason.
+        notes: Notes for the reader of the results, without a full stop.
+        made_of: Sources of the numbers: names, fingerprints, counts.
+        version: Version of the package.
+    """
+
+    title: str
+    summary: Sequence[str]
+    sections: Sequence[Section] = ()
+    verdict: str = ""
+    not_measured: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    made_of: Mapping[str, str] = field(default_factory=dict)
+    version: str = __version__
+
+    @property
+    def caveats(self) -> list[str]:
+        """What was not measured, and the notes."""
+        return [*self.not_measured, *self.notes]
