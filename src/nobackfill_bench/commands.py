@@ -8,7 +8,9 @@ import typer
 from nobackfill.cli.options import Device, Json
 
 bench = typer.Typer(
-    no_args_is_help=True, help="Benchmarks: retrieval quality of whole upgrades, and speed."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Benchmarks: retrieval quality of whole upgrades, and speed.",
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from nobackfill.cli.bench import MISSING, add_bench
+from nobackfill.cli import bench
 from nobackfill.cli.exit_codes import COULD_NOT_RUN, exit_code_of
 
 ROOT = Path(__file__).parents[2]
@@ -28,20 +28,18 @@ def run_without_bench(*arguments):
 @pytest.mark.parametrize("arguments", [[], ["quality"], ["speed", "--only", "ndpp"]])
 def test_without_the_package_bench_prints_how_to_get_it(monkeypatch, capsys, arguments):
     monkeypatch.setitem(sys.modules, "nobackfill_bench", None)
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    add_bench(app)
-    assert exit_code_of(lambda: app(["bench", *arguments])) == COULD_NOT_RUN == 2
+    command = typer.main.get_command(bench.bench_commands())
+    assert exit_code_of(lambda: command(arguments)) == COULD_NOT_RUN == 2
     output = capsys.readouterr()
-    assert output.err == f"nobackfill: {MISSING}\n"
+    assert output.err == f"nobackfill: {bench.MISSING}\n"
     assert output.out == ""
-    assert "pip install -e ." in MISSING
+    assert "pip install -e ." in bench.MISSING
 
 
 def test_without_the_package_the_whole_command_line_works():
     result = run_without_bench("bench", "quality")
     assert (result.returncode, result.stdout) == (2, "")
-    assert MISSING in result.stderr
+    assert bench.MISSING in result.stderr
     result = run_without_bench("--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert "bench" in result.stdout

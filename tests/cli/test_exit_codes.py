@@ -166,7 +166,7 @@ def test_who_stops_a_command_is_told_how_to_go_on(arguments, says, monkeypatch, 
 
 
 def test_commands_that_go_on_exist():
-    from nobackfill.cli.main import app
+    from nobackfill.cli.main import LazyCommand, app
 
     top = typer.main.get_command(app)
     for words in ending.GO_ON:
@@ -174,6 +174,7 @@ def test_commands_that_go_on_exist():
         for word in words:
             found = found.get_command(None, word)
             assert found is not None
+            found = found.load() if isinstance(found, LazyCommand) else found
 
 
 def test_ctrl_c_in_the_midst_of_a_training(tmp_path):

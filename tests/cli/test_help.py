@@ -1,20 +1,25 @@
 """What `--help` shows of every command is what was written: no word is taken for markup."""
 
+import subprocess
+import sys
+
 import pytest
 import typer
 from rich.text import Text
 
-from nobackfill.cli.main import app
+from nobackfill.cli.main import LazyCommand, app
 
 
 def commands_below(command, *words):
     """All commands, and by which words each is called."""
+    command = command.load() if isinstance(command, LazyCommand) else command
     yield words, command
     for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
         yield from commands_below(command.get_command(None, name), *words, name)
 
 
-COMMANDS = dict(commands_below(typer.main.get_command(app)))
+TOP = typer.main.get_command(app)
+COMMANDS = dict(commands_below(TOP))
 
 
 def written(command):
@@ -76,3 +81,34 @@ def test_a_typo_gets_a_suggestion(nobackfill, words, meant):
 def test_what_is_looked_for():
     assert Text.from_markup("whose [data] is taken").plain == "whose  is taken"
     assert len(COMMANDS) > 20
+
+
+@pytest.mark.parametrize("name", TOP.list_commands(None))
+def test_the_line_of_a_command_is_the_first_of_its_own_help(name):
+    assert TOP.get_command(None, name).help == COMMANDS[name,].help.splitlines()[0]
+
+
+def test_help_loads_no_command():
+    """A new process lists the commands without their files."""
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from nobackfill.cli.main import main\n"
+        "main()"
+    )
+    call = [sys.executable, "-c", script, "--help"]
+    process = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert all(f" {name} " in process.stdout for name in TOP.list_commands(None))
+    loaded = process.stderr.split()
+    assert {name for name in loaded if name.split(".")[0] == "nobackfill"} == {
+        "nobackfill", "nobackfill.errors", "nobackfill.cli", "nobackfill.cli.main",
+        "nobackfill.cli.exit_codes",
+    }  # fmt: skip
+    assert not {"torch", "numpy", "rich.markdown", "rich.traceback"} & set(loaded)
+
+
+def test_help_leaves_no_placeholder_behind(nobackfill):
+    nobackfill("--help")
+    from rich.markdown import Markdown
+
+    assert callable(Markdown)

@@ -1,30 +1,129 @@
 """The `nobackfill` command line.
 
-Commands import torch inside their functions, so that `--help` is fast.
+The file of a command is imported when that command is run or its own help is printed, and commands
+import torch inside their functions, so that `nobackfill --help` is fast.
 """
 
 import sys
-from typing import Annotated, NoReturn
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from nobackfill import __version__
-from nobackfill.cli.assess import assess
-from nobackfill.cli.bench import add_bench
-from nobackfill.cli.datasets import datasets
-from nobackfill.cli.demo import demo
-from nobackfill.cli.doctor import doctor
-from nobackfill.cli.embed import embed
-from nobackfill.cli.evaluate.command import evaluate
 from nobackfill.cli.exit_codes import exit_code_of
-from nobackfill.cli.fit import fit
-from nobackfill.cli.gallery.commands import gallery
-from nobackfill.cli.matrix import matrix
-from nobackfill.cli.methods import methods
-from nobackfill.cli.report import report
-from nobackfill.cli.train import train
+
+# Function or group below nobackfill.cli, and the line of `nobackfill --help`.
+COMMANDS = {
+    "demo": (
+        "demo:demo",
+        "Train six small models on built-in data and see what an upgrade without backfill gains.",
+    ),
+    "train": (
+        "train:train",
+        "Train a recipe: one model, after the old model that it names, or a sequence of models.",
+    ),
+    "assess": (
+        "assess:assess",
+        "Find out whether an upgrade is worth it, and how to make it, from two files of vectors.",
+    ),
+    "fit": (
+        "fit:fit",
+        "Fit a head that maps new vectors into the old space; requires only vectors.",
+    ),
+    "embed": (
+        "embed:embed",
+        "Embed a collection or texts with a model, or map vectors with a head, into a file.",
+    ),
+    "evaluate": (
+        "evaluate.command:evaluate",
+        "Compare old and new vectors of the same items: may the new model go live today?",
+    ),
+    "report": ("report:report", "Write a report on an upgrade, or a comparison of several."),
+    "matrix": (
+        "matrix:matrix",
+        "Search every model's gallery with every model's queries: mAP, AC, AM and P-scores.",
+    ),
+    "methods": ("methods:methods", "List the methods and what each needs of the old model."),
+    "datasets": (
+        "datasets:datasets",
+        "List the supported collections, or check a copy on disk (exit code 1 if it differs).",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Print the installed packages and the devices, and whether they work.",
+    ),
+    "gallery": (
+        "gallery.commands:gallery",
+        "Inspect a gallery in a vector database, backfill it, switch models, and roll back.",
+    ),
+    "bench": ("bench:bench", "Benchmarks: retrieval quality of whole upgrades, and speed."),
+}
+
+
+class LazyCommand(TyperCommand):
+    """Name and help of a command; its file is imported when the command is run.
+
+    Args:
+        name: Name on the command line.
+        place: Module below `nobackfill.cli` and name of the function or `typer.Typer` in it.
+        help: First line of its help.
+    """
+
+    def __init__(self, name: str, place: str, help: str):
+        super().__init__(name, help=help)
+        self.place = place
+
+    def load(self) -> Any:
+        """Imports the command or group."""
+        module, _, attribute = self.place.partition(":")
+        command = getattr(import_module(f"nobackfill.cli.{module}"), attribute)
+        if not isinstance(command, typer.Typer):
+            function, command = command, typer.Typer(add_completion=False)
+            command.command(self.name)(function)
+        return typer.main.get_command(command)
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Context of the imported command, which parses its own arguments."""
+        return self.load().make_context(*arguments, **settings)
+
+
+class Commands(TyperGroup):
+    """The commands of `COMMANDS`."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        for name, (place, help) in COMMANDS.items():
+            self.add_command(LazyCommand(name, place, help))
+
+    def format_help(self, *arguments: Any) -> None:
+        """Prints the commands and what each does."""
+        import_help_pages()
+        super().format_help(*arguments)
+
+
+def import_help_pages() -> None:
+    """Imports `typer.rich_utils` without two modules of rich, which take longer than all others.
+
+    They render Markdown and tracebacks, which `nobackfill --help` contains none of. If a version of
+    typer does not import this way, typer imports everything itself.
+    """
+    unused = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+    unused = {name: content for name, content in unused.items() if name not in sys.modules}
+    for name, content in unused.items():
+        sys.modules[name] = placeholder = ModuleType(name)
+        setattr(placeholder, content, None)
+    with suppress(Exception):
+        import_module("typer.rich_utils")
+    for name in unused:
+        del sys.modules[name]
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,13 +145,6 @@ def nobackfill(
     ] = False,
 ) -> None:
     """Upgrade an embedding model without re-embedding the gallery."""
-
-
-COMMANDS = (demo, train, assess, fit, embed, evaluate, report, matrix, methods, datasets, doctor)
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(gallery, name="gallery")
-add_bench(app)
 
 
 def main() -> NoReturn:

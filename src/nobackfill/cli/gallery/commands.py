@@ -15,11 +15,8 @@ from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed, Workers
 from nobackfill.cli.output import print_object
 from nobackfill.cli.progress import counting_progress, doing
 
-gallery = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Inspect a gallery in a vector database, backfill it, switch models, and roll back.",
-)
+HELP = "Inspect a gallery in a vector database, backfill it, switch models, and roll back."
+gallery = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
 
 @gallery.command()
