@@ -3,6 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/honest_upgrades.py glyphs --seeds 12
     OMP_NUM_THREADS=1 python benchmarks/honest_upgrades.py omniglot --seeds 3 --data DATA
 
+`DATA/omniglot` is the folder that `benchmarks/prepare.py` writes.
+
 Trains an old model and new ones with `janus` and `rbcl` on some classes, for each seed. Other
 classes are divided at random: a verdict comes from a few of them, and the truth from all the rest.
 An upgrade is honest if, on the rest, mAP rises and neither Recall@1 nor nDCG@10 falls.
@@ -25,7 +27,7 @@ import nobackfill as nb
 from nobackfill.core.config import build_recipe, change_tables
 from nobackfill.training.pipeline import train_run
 from nobackfill_bench.quality.features import OMNIGLOT
-from nobackfill_bench.quality.recipes import OLD_SEED, glyphs
+from nobackfill_bench.quality.recipes import glyphs
 
 METHODS = ("janus", "rbcl")
 
@@ -48,7 +50,7 @@ def omniglot(name, old_run, *, seed, data, changes):
             "step": 0 if is_old else 1,
             "epochs": 40 if is_old else 10,
             "batch_size": 64 if is_old else 256,
-            "seed": seed + (OLD_SEED if is_old else 0),
+            "seed": seed,
         },
     }
     return build_recipe(change_tables(tables, changes))

@@ -69,7 +69,7 @@ def one_model(task):
         "model.embedding_dim=128",
         "train.schedule=cosine",
         "train.milestones=[]",
-        f"train.seed={seed + (1000 if name == 'old' else 0)}",
+        f"train.seed={seed}",
         *SETTINGS[name],
         *changes,
     ]

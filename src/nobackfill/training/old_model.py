@@ -1,6 +1,8 @@
 """Prepares exactly what a method needs of the old model, and checks the recipe for it."""
 
+import json
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nobackfill.core.config import Recipe
+from nobackfill.core.config import OldConfig, Recipe
 from nobackfill.data.collection import Collection
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
@@ -65,19 +67,55 @@ def prepare_old_space(
 
 
 def make_lineage(recipe: Recipe, collection: Collection) -> Lineage:
-    """Collects the facts about the old model that a run keeps."""
-    method = METHODS[recipe.method.name]
-    fits = bool(method.needs) or method.same_kind
+    """Collects the facts about a run and its old model that later runs need."""
+    seed, fits = initial_seed(recipe, parent_seed(recipe.old)), fits_old(recipe)
     if recipe.old.run is not None:
         old = Run.open(Path(recipe.old.run))
         dim = old.dim
         space = old.space(collection.seen_as(old.recipe.images), None, dim=dim)
-        return Lineage(dim, space.fingerprint if fits else None)
+        return Lineage(dim, space.fingerprint if fits else None, seed)
     if recipe.old.vectors is None:
-        return Lineage()
+        return Lineage(weights_seed=seed)
     vectors = load_vectors(recipe.old.vectors)
     space_of_file = vectors.space if fits else None
-    return Lineage(vectors.dim, space_of_file.fingerprint if space_of_file else None)
+    return Lineage(vectors.dim, space_of_file.fingerprint if space_of_file else None, seed)
+
+
+def initial_seed(recipe: Recipe, parent: int | str | None) -> int:
+    """Returns the random seed of a model's initial weights.
+
+    By default it is a digest of `seed`, `step`, the seed of the old model and whether the method
+    uses the old model. So an old, an independent and a new model start from different weights, but
+    new models by different methods from the same.
+
+    Args:
+        recipe: Recipe of the model.
+        parent: What `parent_seed` returns for its old model.
+
+    Example:
+        >>> initial_seed(Recipe(), None), initial_seed(Recipe(), 5)
+        (3366006694, 1333147392)
+    """
+    config = recipe.train
+    if config.weights_seed is not None:
+        return config.weights_seed
+    identity = json.dumps([config.seed, config.step, parent, fits_old(recipe)])
+    return int.from_bytes(sha256(identity.encode()).digest()[:4], "big")
+
+
+def fits_old(recipe: Recipe) -> bool:
+    """Whether the method trains the new model to fit the old one."""
+    method = METHODS[recipe.method.name]
+    return bool(method.needs) or method.same_kind
+
+
+def parent_seed(old: OldConfig) -> int | str | None:
+    """Returns the seed of the old model's initial weights; "vectors" if only a file is known."""
+    if old.run is None:
+        return None if old.vectors is None else "vectors"
+    run = Run.open(Path(old.run))
+    seed = run.lineage().weights_seed
+    return run.recipe.train.seed if seed is None else seed
 
 
 def load_old_model(recipe: Recipe, device: torch.device) -> nn.Module | None:

@@ -32,8 +32,10 @@ from nobackfill.training.loop import Epoch, make_optimizer, train
 from nobackfill.training.new_prototypes import RunningMeans
 from nobackfill.training.old_model import (
     check_old_model,
+    initial_seed,
     load_old_model,
     make_lineage,
+    parent_seed,
     prepare_old_space,
 )
 from nobackfill.training.precision import scaler_for
@@ -109,11 +111,13 @@ def train_in_folder(
 
     # Build the model, the method and everything else that has a state.
     rows = collection.training_rows(config.step)
-    model = run.make_model(seed=config.seed).to(device)
+    weights_seed = initial_seed(recipe, parent_seed(recipe.old))
+    model = run.make_model(seed=weights_seed).to(device)
     forward_pass = ForwardPass(collection, rows)
     if isinstance(model, DualEncoder):
         forward_pass = ImageTextForwardPass.of(collection, rows, model, recipe.pairs)
-    method = make_method(run, old.to(device), int(collection.labels[rows].max()) + 1)
+    num_classes = int(collection.labels[rows].max()) + 1
+    method = make_method(run, old.to(device), num_classes, seed=weights_seed + 1)
     method.to(device)
     optimizer = make_optimizer(model, method, config)
     scaler = scaler_for(config.precision, device)
@@ -148,10 +152,10 @@ def train_in_folder(
     wait()
 
 
-def make_method(run: Run, old: OldSpace, num_classes: int) -> Method:
-    """Creates the method of a run, seeded by its recipe."""
+def make_method(run: Run, old: OldSpace, num_classes: int, *, seed: int) -> Method:
+    """Creates the method of a run."""
     recipe = run.recipe
-    with seeded(recipe.train.seed + 1):
+    with seeded(seed):
         method = METHODS[recipe.method.name](old, num_classes, **recipe.method.options)
     if isinstance(method, ClassifyingMethod):
         method.classifies = run.has_classifier

@@ -2,7 +2,7 @@
 
     config.toml         recipe with every default filled in
     environment.json    versions, device, date
-    lineage.json        dimension and fingerprint of the old model
+    lineage.json        seed of the initial weights, dimension and fingerprint of the old model
     metrics.jsonl       one line per epoch
     state.pt            state after the last finished epoch, to resume from
     model.safetensors   finished model and method; exists only when the training is done
@@ -43,10 +43,11 @@ PATH_OPTIONS = ("path", "tokenizer", "frozen")  # options that do not change how
 
 @dataclass(frozen=True)
 class Lineage:
-    """Facts about the old model that a run keeps."""
+    """Facts about a run and its old model that later runs need."""
 
     old_dim: int | None = None  # dimension of the old vectors; None without an old model
     parent: str | None = None  # fingerprint of the old space, if the new model was trained to fit
+    weights_seed: int | None = None  # of the initial weights; None for a run of an older version
 
 
 class Run:
@@ -117,7 +118,7 @@ class Run:
         return self.weights.exists()
 
     def lineage(self) -> Lineage:
-        """Reads the facts about the old model."""
+        """Reads the facts that later runs need."""
         path = self.folder / "lineage.json"
         return Lineage(**json.loads(path.read_text())) if path.exists() else Lineage()
 

@@ -12,9 +12,6 @@ from nobackfill.training.demo import demo_recipe
 from nobackfill_bench.quality.features import OMNIGLOT
 from nobackfill_bench.quality.suite import folder_of
 
-OLD_SEED = 1000  # added to the seed of old models: with equal initial weights, even independent
-# models would have related spaces
-
 
 def glyphs(
     name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
@@ -81,7 +78,7 @@ def omniglot_recipe(
             "batch_size": 64 if is_old else 256,
             "learning_rate": 0.1,
             "schedule": "cosine",
-            "seed": seed + (OLD_SEED if is_old else 0),
+            "seed": seed,
         },
     }
     return build_recipe(change_tables(tables, changes))
@@ -98,7 +95,7 @@ def from_recipes(folder: str, *own: str) -> Any:
         settings = [
             *own,
             f"data.seed={seed}",
-            f"train.seed={seed + (OLD_SEED if is_old else 0)}",
+            f"train.seed={seed}",
             *([] if is_old else [f"method.name={name}"]),
         ]
         found = read_recipe(path, [*settings, *changes])

@@ -138,7 +138,10 @@ class TrainConfig:
         optimizer: "sgd", "adam" or "adamw".
         momentum: Momentum of SGD.
         weight_decay: Weight decay of the optimizer.
-        seed: Random seed of the weights, the order of items and their augmentation.
+        seed: Random seed of the order of items and their augmentation, and of the initial weights.
+        weights_seed: Random seed of the initial weights of model and method. By default it follows
+            from `seed`, `step` and the old model's: two models never start from equal weights,
+            which would give even independent models related spaces.
         items_per_class: Number of items of each class in a batch; None for random order.
         warmup_steps: Number of steps over which the learning rate rises to its initial value.
         warmup_factor: Share of the learning rate at which the warmup starts.
@@ -166,6 +169,7 @@ class TrainConfig:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     seed: int = 0
+    weights_seed: int | None = None
     items_per_class: int | None = None
     warmup_steps: int = 0
     warmup_factor: float = 0.1
@@ -183,6 +187,11 @@ class TrainConfig:
                     f"`{name}` in [train] must be from {low} to {high}, not {getattr(self, name)}. "
                     f"Change it in the recipe, or by --set train.{name}=…"
                 )
+        if self.weights_seed is not None and not 0 <= self.weights_seed <= TRAIN_LIMITS["seed"][1]:
+            raise ConfigError(
+                f"`weights_seed` in [train] must be from 0 to {TRAIN_LIMITS['seed'][1]}, not "
+                f"{self.weights_seed}. Leave it out to derive it from `seed`."
+            )
         items = self.items_per_class
         if items is not None and not (2 <= items <= self.batch_size // 2):
             raise ConfigError(
