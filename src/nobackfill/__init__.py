@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nobackfill.methods.prototypes import class_means
     from nobackfill.ops.nearest import nearest
     from nobackfill.vectors import Vectors, load_vectors
+    from nobackfill.vectors.arrays import as_vectors
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _HOME = {
     "OptimizedPerturbation": "methods.perturbation",
     "Vectors": "vectors",
     "Verdict": "head.assess.assess",
+    "as_vectors": "vectors.arrays",
     "assess": "head.assess.assess",
     "class_means": "methods.prototypes",
     "compare": "evaluation.query_changes",
@@ -56,6 +58,7 @@ __all__ = [
     "Vectors",
     "Verdict",
     "__version__",
+    "as_vectors",
     "assess",
     "class_means",
     "compare",

@@ -1,11 +1,13 @@
 """Evaluates an upgrade: do new queries on the old gallery beat old queries?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from nobackfill.data.listing import GroundTruth
+from nobackfill.errors import ConfigError
 from nobackfill.evaluation.dependence import Groups, copies_note, dependent_items, sessions_of
 from nobackfill.evaluation.file_columns import columns_of, rows_of
 from nobackfill.evaluation.gate import Gate
@@ -19,20 +21,28 @@ from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.seen_queries import SeenQueries, seen_queries
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
+from nobackfill.vectors.matrix import Data
 
 __all__ = ["PROTOCOLS", "Evaluation", "Protocol", "compatibility", "evaluate", "p_scores"]
 
 
 def evaluate(
-    old: Vectors,
-    new: Vectors,
+    old: Data,
+    new: Data,
     *,
-    new_query: Vectors | None = None,
-    query_for_old: Vectors | None = None,
-    independent: Vectors | None = None,
+    ids: Any = None,
+    labels: Any = None,
+    pairs: Any = None,
+    groups: Any = None,
+    id: str | None = None,
+    vector: str | None = None,
+    label: str | None = None,
+    new_query: Data | None = None,
+    query_for_old: Data | None = None,
+    independent: Data | None = None,
     protocol: str | None = None,
     modalities: tuple[str, str] | None = None,
-    ground_truth: GroundTruth | None = None,
+    ground_truth: Any = None,
     intersect: bool = False,
     gate: Gate | None = None,
     sessions: str | None = None,
@@ -43,7 +53,9 @@ def evaluate(
 ) -> Evaluation:
     """Compares an old and a new model on the same items: can the new one be deployed today?
 
-    Items are matched by id. The columns `is_query` and `is_gallery` of the old file, or of the new
+    Vectors may be NumPy arrays, torch tensors, lists, tables (pandas, polars, pyarrow), paths or
+    `Vectors`; see `nobackfill.as_vectors`. Items are matched by id, or by position if a side has no
+    ids, which a note says. The columns `is_query` and `is_gallery` of the old file, or of the new
     one if the old has none, mark queries and gallery; without them every item queries all others.
     An item never finds itself. Labels come from the old file, or from the new one if the old has
     none.
@@ -52,6 +64,15 @@ def evaluate(
         old: Vectors of the model in service.
         new: Vectors of the model that may replace it. It must cover the queries; if it has none
             of the gallery, new/new is not measured.
+        ids: Id of each row of the sides that have none.
+        labels: Label of each item, in place of those of the data.
+        pairs: Relevant items of each query, in place of labels: a mapping, (query, relevant)
+            tuples, or a table of both columns.
+        groups: Group of each item, in place of labels: items of one group are relevant to each
+            other.
+        id: Column of ids, where it is not found by name.
+        vector: Column of vectors, likewise.
+        label: Column of labels, likewise.
         new_query: Query vectors of the new model, if they differ from its gallery vectors.
         query_for_old: Query vectors of the new model, mapped for the old gallery (the method
             `rm`). new/old uses them, new/new does not.
@@ -59,7 +80,7 @@ def evaluate(
         protocol: Name in `PROTOCOLS`; "plain" by default.
         modalities: Modality of the queries and of the gallery, in place of those of the protocol;
             values of the column `modality`.
-        ground_truth: Relevant items of each query, in place of labels.
+        ground_truth: Other name of `pairs`.
         intersect: Whether to leave out items that only one file has, instead of raising an error.
         gate: What new/old must reach for the verdict "compatible".
         sessions: Column of the photograph or session of each item. Items of one session do not
@@ -69,6 +90,21 @@ def evaluate(
         progress: Called with the number of searches done and the number of all searches.
         plan: Plan of the search, if it has been made already by `plan_upgrade`.
     """
+    sides, assumed = read_sides(
+        {
+            "old": old,
+            "new": new,
+            "new_query": new_query,
+            "query_for_old": query_for_old,
+            "independent": independent,
+        },
+        ids=ids,
+        labels=labels,
+        groups=groups,
+        columns=(id, vector, label),
+    )
+    old, new, new_query, query_for_old, independent = sides
+    ground_truth = read_pairs(pairs, ground_truth, labels=labels, groups=groups)
     name, rules = protocol_named(protocol)
     rules = replace(rules, modalities=modalities or rules.modalities)
     queries = new if new_query is None else new_query
@@ -78,7 +114,7 @@ def evaluate(
             old, queries_for_old, new, rules, intersect=intersect, ground_truth=ground_truth
         )
 
-    plan, groups, seen, copies = independent_queries(
+    plan, query_groups, seen, copies = independent_queries(
         plan, old, queries_for_old, new, sessions, device
     )
 
@@ -98,6 +134,7 @@ def evaluate(
     # collect what a reader should know
     doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries_for_old, plan, device)]
     notes = (
+        *assumed,
         *plan.notes,
         *([] if has_queries else ["new/new is not measured: the new file lacks queries"]),
         *doubts,
@@ -117,7 +154,7 @@ def evaluate(
         query_ids=plan.query_ids,
         num_gallery=len(plan.gallery_ids),
         protocol=name,
-        query_groups=groups,
+        query_groups=query_groups,
         query_columns=columns_of((old, queries_for_old, new), plan.query_ids),
         plan=plan,
         vectors=vectors,
@@ -130,6 +167,38 @@ def evaluate(
         gate=gate or Gate(),
         doubts=tuple(doubts),
     ).explained()
+
+
+def read_sides(
+    sides: Mapping[str, Data | None], *, columns: tuple[str | None, ...], **values: Any
+) -> tuple[list[Vectors | None], tuple[str, ...]]:
+    """Reads vectors of any form, in order, and what was assumed; see `as_sides`."""
+    passed = [value for value in (*columns, *values.values()) if value is not None]
+    if not passed and all(isinstance(side, Vectors | None) for side in sides.values()):
+        return list(sides.values()), ()
+    from nobackfill.vectors.arrays import Columns  # files of the command line need neither
+    from nobackfill.vectors.sides import as_sides
+
+    present = {
+        name: side for name, side in sides.items() if side is not None or name in ("old", "new")
+    }
+    read = as_sides(present, columns=Columns(*columns), **values)
+    return [read.vectors.get(name) for name in sides], read.notes
+
+
+def read_pairs(pairs: Any, ground_truth: Any, *, labels: Any, groups: Any) -> GroundTruth | None:
+    """Returns the relevant items of each query; raises if labels or groups define them too."""
+    if pairs is None and ground_truth is None:
+        return None
+    values = {"pairs": pairs, "ground_truth": ground_truth, "labels": labels, "groups": groups}
+    names = [name for name, value in values.items() if value is not None]
+    if len(names) > 1:
+        raise ConfigError(f"Pass one definition of the relevant items, not {' and '.join(names)}.")
+    if isinstance(ground_truth, GroundTruth):
+        return ground_truth
+    from nobackfill.data.pairs import as_ground_truth
+
+    return as_ground_truth(ground_truth if pairs is None else pairs)
 
 
 def independent_queries(

@@ -13,6 +13,8 @@ from nobackfill.errors import DataError
 
 BLOCK = 2**22  # numbers per block
 
+Data = Any  # Vectors, an array, a tensor, nested lists, a table or a path; see `as_vectors`
+
 
 def as_matrix(vectors: Tensor | NDArray[Any]) -> Float[Tensor, "rows dim"]:
     """Returns the vectors as a tensor with at least one row, without a copy if possible."""
