@@ -80,7 +80,7 @@ def test_people_get_a_table(command, files):
     code, out, _ = command(*THREE)
     assert code == 0
     matrix = nb.compatibility_matrix(loaded(files, *MODELS))
-    lines = [line.split() for line in out.splitlines()[1:]]  # without the title
+    lines = [line.split() for line in out.splitlines()[3:]]  # without conclusion and title
     assert lines[0] == ["query", "by", "↓", "gallery", "by", "→", "old", "middle", "new"]
     for i, name in enumerate(MODELS):
         row = lines[1 + i]
@@ -179,14 +179,15 @@ def test_what_cannot_be_measured_is_a_dash_and_no_average(monkeypatch):
 def test_many_models_stand_in_lines_of_their_own(monkeypatch, width):
     names = [f"model_of_a_long_[red]name_{number}" for number in range(6)]
     values = [[0.9 if i == j else 0.123 for j in range(6)] for i in range(6)]
-    lines = shown(monkeypatch, nb.CompatibilityMatrix(names, values), width=width).splitlines()[1:]
+    lines = shown(monkeypatch, nb.CompatibilityMatrix(names, values), width=width).splitlines()
+    lines = lines[lines.index("Who can search whose gallery") + 1 :]
     assert lines[0].split()[-6:] == list("123456")
     for number, name in enumerate(names):
         assert f"{number + 1} {name}" in lines[1 + number]  # what is a name is no colour
         assert lines[1 + number].count("12.30") == 5
     assert "…" not in "".join(lines[:7])
     few = nb.CompatibilityMatrix(["[red]a", "b"], [row[:2] for row in values[:2]])
-    assert shown(monkeypatch, few).splitlines()[1].split()[-2:] == ["[red]a", "b"]
+    assert shown(monkeypatch, few).splitlines()[3].split()[-2:] == ["[red]a", "b"]
 
 
 def test_options_are_passed_on(command, files):

@@ -15,7 +15,7 @@ PAGE = Page("T", ["Do this."], notes=["no space"])
 def test_people_read_the_page_and_where_its_report_is(capsys, report):
     print_page(PAGE, {"a": 1}, as_json=False, report=report)
     path = f"Report: {report}\n" if report else ""
-    assert capsys.readouterr().out == f"Note: no space.\nDo this.\n{path}"
+    assert capsys.readouterr().out == f"Do this.\nNote: no space.\n{path}"
 
 
 def test_programs_get_the_facts_alone(capsys):

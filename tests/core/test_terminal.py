@@ -1,6 +1,7 @@
-"""A page on the terminal has the tables and sentences of the page, and its conclusion last."""
+"""A page on the terminal has its conclusion first, then its tables, what is missing, and notes."""
 
 import io
+import textwrap
 
 import pytest
 from rich.console import Console
@@ -39,18 +40,25 @@ def printed(page, *, width=80, colors=None):
     return file.getvalue()
 
 
-def test_the_conclusion_comes_after_the_tables_and_the_notes():
+def test_the_verdict_comes_first_then_numbers_then_what_was_not_measured():
     page = Page(
-        "T", ["Do [this].", "And that."], [NUMBERS], "compatible", ["speed"], ["no [b] space"]
+        "T",
+        ["Do [this].", "And that."],
+        [NUMBERS],
+        "compatible",
+        ["speed: no time", "x"],
+        ["no [b] space"],
     )
     assert [line.rstrip() for line in printed(page).splitlines()] == [
+        "Compatible: Do [this]. And that.",
+        "",
         "A [b]caption",
         "pair [a]          mAP  compatible",
         "old              1.00  no",
         "a [red]new one  10.00  yes",
         "Percent of [red]everything[/].",
+        "Not measured: speed; x.",
         "Note: no [b] space.",
-        "Compatible: Do [this]. And that.",
     ]
 
 
@@ -82,6 +90,55 @@ def test_numbers_are_never_cut(width):
     assert "1,234 ▲" in out
     assert "…" not in out
     assert set("a long text of many words".split()) <= set(out.split())
+
+
+WAYS = Table(
+    ["way", "mAP", "Recall@1", "nDCG@10", "lose", "gain", "pays"],
+    [["photographs/2019/summer/000123.jpg", *["12.34"] * 5, "yes"], ["a short name", *["1"] * 6]],
+    frozenset({"mAP", "Recall@1", "nDCG@10", "lose", "gain"}),
+)
+
+
+@pytest.mark.parametrize(("width", "is_cut"), [(60, True), (80, False), (120, False)])
+def test_a_table_fits_the_terminal_and_says_what_it_cuts(width, is_cut):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_table(WAYS, console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1].split()[1:] == [*["12.34"] * 5, "yes"]
+    assert ("photographs/2019/summer/000123.jpg" in lines[1]) == (not is_cut)
+    assert ("…" in lines[1]) == is_cut
+    assert any("--json" in line for line in lines) == is_cut
+    if is_cut:
+        assert lines[1].startswith("photo")
+        assert "123.jpg " in lines[1]
+
+
+def test_a_file_has_no_width():
+    assert "photographs/2019/summer/000123.jpg" in printed(WAYS, width=20)
+
+
+def test_a_terminal_wraps_at_words_and_a_file_has_a_line_for_each_sentence():
+    page = Page("T", ["word " * 40], verdict="compatible", notes=["word " * 40])
+    console = Console(file=io.StringIO(), width=33, force_terminal=True, color_system=None)
+    print_page(page, console)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 33
+    assert text.count("word") == 80
+    assert len(printed(page, width=33).splitlines()) == 2
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_notes_that_would_make_a_page_long_are_counted(rows):
+    table = Table(["a"], [["x"]] * rows)
+    notes = [f"note {number} " + "long " * 20 for number in range(30)]
+    page = Page("T", ["S."], [Section("S", tables=[table])], "compatible", ["speed"], notes)
+    lines = printed(page).splitlines()
+    height = sum(len(textwrap.wrap(line, 80)) or 1 for line in lines)
+    assert height <= max(25, rows + 11)
+    shown = [line for line in lines if line.startswith("Note: note")]
+    assert shown
+    assert lines[-1] == f"Note: {30 - len(shown)} more under `notes` (--json)."
 
 
 def test_pictures_are_described():

@@ -97,6 +97,57 @@ class Section:
 
 
 @dataclass(frozen=True)
+class JudgedItem:
+    """An item that a person sees: a picture, a text, or else its id.
+
+    Attributes:
+        id: Its id.
+        label: A short form of the id.
+        picture: A data URI; empty for none.
+        text: A text; empty for none.
+    """
+
+    id: str
+    label: str
+    picture: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class JudgedQuery:
+    """A query with its results by both models, for a person to judge.
+
+    Attributes:
+        query: Number of the item that is the query.
+        before: Numbers of the items that the old query finds, best first.
+        after: Numbers of the items that the new query finds, best first.
+        is_swapped: Whether the new results are on the left.
+    """
+
+    query: int
+    before: Sequence[int]
+    after: Sequence[int]
+    is_swapped: bool
+
+
+@dataclass(frozen=True)
+class JudgingSheet:
+    """Changed queries for a person to judge, in HTML alone.
+
+    Attributes:
+        queries: Queries with their results.
+        items: Items that queries and results refer to by number.
+        changed: Number of changed queries that these were drawn from.
+        file_name: Name of the file of answers.
+    """
+
+    queries: Sequence[JudgedQuery]
+    items: Sequence[JudgedItem]
+    changed: int
+    file_name: str
+
+
+@dataclass(frozen=True)
 class Page:
     """A report.
 
@@ -108,6 +159,7 @@ class Page:
         not_measured: Facts that the report lacks, each with the reason.
         notes: Notes for the reader of the results, without a full stop.
         made_of: Sources of the numbers: names, fingerprints, counts.
+        judging: Queries for a person to judge, if any.
         version: Version of the package.
     """
 
@@ -118,9 +170,28 @@ class Page:
     not_measured: Sequence[str] = ()
     notes: Sequence[str] = ()
     made_of: Mapping[str, str] = field(default_factory=dict)
+    judging: JudgingSheet | None = None
     version: str = __version__
 
     @property
     def caveats(self) -> list[str]:
         """What was not measured, and the notes."""
         return [*self.not_measured, *self.notes]
+
+
+class Readable:
+    """A result that prints as its page, and shows it in a notebook."""
+
+    def page(self) -> Page:
+        """The verdict, the numbers, what was not measured, and notes."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        from nobackfill.core.terminal import page_text
+
+        return page_text(self.page())
+
+    def _repr_html_(self) -> str:
+        from nobackfill.core.notebook import page_html
+
+        return page_html(self.page())

@@ -1,5 +1,7 @@
-"""A page on the terminal: sections without figures, then notes; the conclusion comes last."""
+"""A page in a terminal: the verdict, the numbers, what was not measured, and notes."""
 
+import io
+import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -16,48 +18,102 @@ SIGNS = {
     "●": "bold", "▲": "green", "▼": "red", "△": "dim green", "▽": "dim red",
 }  # fmt: skip
 
+LINES = 25  # of a page that has room for its notes
+NOTE_LINES = 6  # of notes below a longer page
 LONGEST_NAME = 40  # cells of the first column are wrapped if one is longer
+SHORTEST_NAME = 12  # to which a terminal that is too narrow cuts them
+
+
+def page_text(page: Page) -> str:
+    """What `print_page` prints where the output is not a terminal."""
+    file = io.StringIO()
+    print_page(page, Console(file=file, width=80, highlight=False))
+    return file.getvalue().rstrip("\n")
 
 
 def print_page(page: Page, console: Console) -> None:
-    """Prints a page. Titles are printed only if there are several sections."""
+    """Prints a page. Titles are printed only if there are several sections.
+
+    A terminal wraps sentences at words; elsewhere each is a line. Notes that would make a page
+    longer than 25 lines are counted, not printed.
+    """
     sections = [section for section in page.sections if section.in_terminal]
+    print_conclusion(page, console)
     for number, section in enumerate(sections):
-        if number:
+        if number or page.verdict or page.summary:
             console.print()
         _print_section(section, console, with_title=len(sections) > 1)
-    print_notes(page.notes, console)
-    print_conclusion(page, console)
+    missing = [reason.partition(":")[0] for reason in page.not_measured]
+    if missing:
+        _print_text(f"Not measured: {'; '.join(missing)}.", console, "dim")
+    used = sum(_height(section, console) + 1 for section in sections)
+    used += sum(_lines(text, console) for text in (_conclusion(page).plain, "; ".join(missing)))
+    print_notes(page.notes, console, lines=max(NOTE_LINES, LINES - used))
 
 
 def print_conclusion(page: Page, console: Console) -> None:
     """Prints the verdict and the sentences of a page."""
+    if page.verdict or page.summary:
+        _print_text(_conclusion(page), console)
+
+
+def _conclusion(page: Page) -> Text:
+    """The verdict in its colour, and the sentences of a page."""
     conclusion = Text()
     if page.verdict:
         style = STYLES.get(TONES.get(page.verdict, ""), "")
         conclusion.append(f"{page.verdict.capitalize()}: ", style)
-    if page.verdict or page.summary:
-        console.print(conclusion.append(" ".join(page.summary)), soft_wrap=True)
+    return conclusion.append(" ".join(page.summary))
 
 
-def print_notes(notes: Sequence[str], console: Console) -> None:
-    """Prints a line for each note."""
-    for note in notes:
-        console.print(f"Note: {note}.", style="yellow", markup=False, soft_wrap=True)
+def print_notes(notes: Sequence[str], console: Console, *, lines: int | None = None) -> None:
+    """Prints each note, or those that fit into a number of lines and the number of others."""
+    for number, note in enumerate(notes):
+        text = f"Note: {note}."
+        if lines is not None:
+            lines -= _lines(text, console)
+            is_last = number == len(notes) - 1
+            if number and lines < (0 if is_last else 1):  # a line for the number of others
+                more = len(notes) - number
+                _print_text(f"Note: {more} more under `notes` (--json).", console, "yellow")
+                return
+        _print_text(text, console, "yellow")
 
 
 def print_table(table: Table, console: Console) -> None:
     """Prints a table. Words such as "yes" and signs such as "▲" have a colour.
 
-    Numbers are never wrapped or cut, nor are short names in the first column: a table that is too
-    wide leaves the terminal.
+    Numbers are never wrapped or cut. On a terminal that is too narrow, columns move together and
+    names in the first column lose their middle; a table that is still too wide leaves the terminal.
     """
+    grid, is_cut = _grid(table), False
+    if console.is_terminal and _narrowest(grid, console) > console.width:
+        grid = _grid(table, gap=1)
+        if (excess := _narrowest(grid, console) - console.width) > 0:
+            names = max(map(cell_len, (table.columns[0], *(_text(row[0]) for row in table.rows))))
+            longest = max(SHORTEST_NAME, names - excess)
+            grid, is_cut = _grid(table, gap=1, longest=longest), longest < names
+    narrowest = _narrowest(grid, console)
+    if narrowest > console.width:
+        grid.width = narrowest
+    console.print(grid, crop=False)
+    if is_cut:
+        _print_text("… stands for the middle of a long name; --json has all of it.", console, "dim")
+
+
+def _narrowest(grid: Grid, console: Console) -> int:
+    return console.measure(grid, options=console.options.update(max_width=10_000)).minimum
+
+
+def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
+    """A table with a gap between columns, and names of at most `longest` cells in the first."""
     shown = [place for place, name in enumerate(table.columns) if name not in table.details]
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for place in shown:
-        name = table.columns[place]
-        is_number = name in table.numbers
-        width = max(cell_len(text) for text in (name, *(_text(row[place]) for row in table.rows)))
+        name = table.columns[place] if place else _shortened(table.columns[0], longest)
+        is_number = table.columns[place] in table.numbers
+        cells = [name, *(_text(row[place]) for row in table.rows)]
+        width = max(cell_len(cell if place else _shortened(cell, longest)) for cell in cells)
         is_fixed = is_number or (place == 0 and width <= LONGEST_NAME)
         grid.add_column(
             Text(name),
@@ -69,24 +125,55 @@ def print_table(table: Table, console: Console) -> None:
     for number, row in enumerate(table.rows):
         first, *others = (row[place] for place in shown)
         style = "bold" if number == table.strong else ""
-        grid.add_row(Text(_text(first)), *map(_colored, others), style=style)
-    narrowest = console.measure(grid, options=console.options.update(max_width=10_000)).minimum
-    if narrowest > console.width:
-        grid.width = narrowest
-    console.print(grid, crop=False)
+        grid.add_row(Text(_shortened(_text(first), longest)), *map(_colored, others), style=style)
+    return grid
+
+
+def _shortened(text: str, longest: int | None) -> str:
+    """A text without its middle, if it has more than `longest` cells.
+
+    Example:
+        >>> _shortened("photographs/2019/000123.jpg", 16), _shortened("7", 16)
+        ('photogr…0123.jpg', '7')
+    """
+    if longest is None or cell_len(text) <= longest:
+        return text
+    kept = longest - 1
+    while True:  # wide characters have two cells
+        short = f"{text[: kept // 2]}…{text[len(text) - (kept + 1) // 2 :]}"
+        if cell_len(short) <= longest:
+            return short
+        kept -= 1
 
 
 def _print_section(section: Section, console: Console, *, with_title: bool) -> None:
     if with_title and section.title:
-        console.print(section.title, style="bold", markup=False, soft_wrap=True)
+        _print_text(section.title, console, "bold")
     for number, table in enumerate(section.tables):
         if number:
             console.print()
         if table.caption:
-            console.print(table.caption, markup=False, soft_wrap=True)
+            _print_text(table.caption, console)
         print_table(table, console)
     if section.text:
-        console.print(section.text, style="dim", markup=False, soft_wrap=True)
+        _print_text(section.text, console, "dim")
+
+
+def _print_text(text: str | Text, console: Console, style: str = "") -> None:
+    """Prints a text as it is, without markup; a terminal wraps it at words."""
+    text = text if isinstance(text, Text) else Text(text)
+    console.print(text, style=style, soft_wrap=not console.is_terminal)
+
+
+def _height(section: Section, console: Console) -> int:
+    """Number of lines of a section."""
+    rows = sum(len(table.rows) + 1 + bool(table.caption) for table in section.tables)
+    return rows + _lines(section.text, console)
+
+
+def _lines(text: str, console: Console) -> int:
+    """Number of lines of a text in the terminal."""
+    return sum(len(textwrap.wrap(line, console.width)) for line in text.splitlines())
 
 
 def _text(cell: Cell) -> str:

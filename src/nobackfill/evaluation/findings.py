@@ -15,6 +15,7 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
 from nobackfill.evaluation.geometry import cosine_spread, uniformity
+from nobackfill.evaluation.overview import not_measured
 from nobackfill.evaluation.query_changes import Flipped, Slice, compare
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.thresholds import Similarities, similarities
@@ -90,7 +91,7 @@ def findings_of(evaluation: Evaluation, *, columns: Sequence[str] | None = None)
     By default, queries are sliced by `label` and all columns with few enough values.
     """
     comparison = compare(evaluation)
-    missing = _missing(evaluation)
+    missing = not_measured(evaluation)
     # classes and spaces
     confused: Sequence[ConfusedPair] = ()
     spaces: Mapping[str, SpaceFacts] = {}
@@ -130,22 +131,6 @@ def findings_of(evaluation: Evaluation, *, columns: Sequence[str] | None = None)
         map=plane,
         not_measured=tuple(missing),
     )
-
-
-def _missing(evaluation: Evaluation) -> list[str]:
-    """What was not measured."""
-    missing = []
-    if evaluation.new_new is None:
-        missing.append("new/new: there are no new vectors of the gallery, or not of the queries")
-    if evaluation.independent is None:
-        missing.append(
-            "P-scores and the share of the possible gain: no vectors of an independent model"
-        )
-    return [
-        *missing,
-        "live traffic: these are labelled queries, which may differ from those of users",
-        "an approximate index: all searches here are exact",
-    ]
 
 
 def _sliceable(evaluation: Evaluation) -> list[str]:

@@ -25,7 +25,7 @@ from nobackfill.ops.ranking import send_to_cpu, sorted_ranks
 AREAS = ("step", "trapezoid")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Retrieval:
     """The results of a search. All tensors are on the CPU.
 
@@ -43,6 +43,12 @@ class Retrieval:
     num_relevant: Int[Tensor, " query"]
     ranks: Int[Tensor, " hits"]
     num_ranked: Int[Tensor, " query"]
+
+    def __repr__(self) -> str:
+        return (
+            f"Retrieval({len(self.num_relevant):,} queries, {len(self.ranks):,} relevant items, "
+            f"mAP {100 * self.mean_average_precision:.2f})"
+        )
 
     @property
     def offsets(self) -> Int[Tensor, " query_and_one"]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from nobackfill.evaluation.bootstrap import Interval, paired_interval
 from nobackfill.evaluation.metrics import unit
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.ops.nearest import best_by_partition, comparable, rows_per_block
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BLOCK = 2**24  # cosines held at a time
 PAIRS = 50_000_000  # most pairs whose cosines are compared; queries are sampled above it
@@ -66,6 +69,12 @@ class Comparison:
     """Compares old and new results query by query."""
 
     evaluation: Evaluation
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of one row per query, as in `save_queries`. Requires pandas."""
+        from nobackfill.core.notebook import data_frame
+
+        return data_frame(self._columns())
 
     def flipped(self, k: int = 1, *, top: int = 5, limit: int | None = None) -> list[Flipped]:
         """Queries that lose their hit in the top `k`, the worst first."""
@@ -170,15 +179,18 @@ class Comparison:
 
     def save_queries(self, path: Path | str) -> None:
         """Writes a Parquet file of one row per query: its results in every pair and its columns."""
+        with replacing(path) as unfinished:
+            pq.write_table(pa.table(self._columns()), unfinished)
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """Results of each query in every pair, and its columns."""
         evaluation = self.evaluation
         columns: dict[str, NDArray[Any]] = {"id": evaluation.query_ids}
         for name, pair in evaluation.pairs.items():
             columns[f"average_precision_{name}"] = pair.average_precision.numpy()
             columns[f"first_hit_{name}"] = pair.first_hit.numpy()
         columns["num_relevant"] = evaluation.old_old.num_relevant.numpy()
-        columns |= {k: v for k, v in evaluation.query_columns.items() if k not in columns}
-        with replacing(path) as unfinished:
-            pq.write_table(pa.table(columns), unfinished)
+        return columns | {k: v for k, v in evaluation.query_columns.items() if k not in columns}
 
     def _unit(self, pair: str) -> tuple[Tensor, Tensor]:
         """Query and gallery vectors of unit length."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.evaluation.bootstrap import (
     FEWEST_EFFECTIVE,
     FEWEST_GROUPS,
@@ -42,9 +43,9 @@ class Flips:
     positive: float  # share of queries with a hit by the new model and none by the old one
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The result of an evaluation. Pairs are named query/gallery.
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Readable):
+    """The result of an evaluation; `print` shows its numbers. Pairs are named query/gallery.
 
     Attributes:
         old_old: The service before the upgrade.
@@ -87,6 +88,22 @@ class Evaluation:
     num_seen: int = 0
     gate: Gate = Gate()
     doubts: tuple[str, ...] = ()
+
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill evaluate` show."""
+        from nobackfill.evaluation.overview import evaluation_page
+
+        return evaluation_page(self)
+
+    def __repr__(self) -> str:
+        means = (
+            f"{name.replace('_', '/')} {100 * pair.mean_average_precision:.2f}"
+            for name, pair in self.pairs.items()
+        )
+        return (
+            f"Evaluation({self.verdict!r}, mAP {', '.join(means)}, {len(self.query_ids):,} "
+            f"queries, {self.num_gallery:,} gallery items)"
+        )
 
     @property
     def compatible(self) -> bool:

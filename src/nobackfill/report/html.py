@@ -1,13 +1,16 @@
 """A report as one page of HTML that needs nothing but itself."""
 
+import json
 from base64 import b64encode
+from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from nobackfill.core.page import JudgingSheet
 from nobackfill.report.page import PAIRS, TONES, Figure, Page
 
 
@@ -23,18 +26,19 @@ def render_html(page: Page) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    script = _source("page.js")
-    environment.filters["drawn"] = _drawn
+    environment.filters |= {"drawn": _drawn, "hash": _hash, "as_data": _as_data}
     environment.globals.update(
         pairs=PAIRS,
         tones=TONES,
-        style=Markup(_source("page.css")),
-        script=Markup(script),
-        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        source=lambda name: Markup(_source(name)),
     )
-    return environment.from_string(_source("page.html.jinja"))
+    return environment.get_template("page.html.jinja")
 
 
 def _source(name: str) -> str:
@@ -48,3 +52,14 @@ def _drawn(figure: Figure) -> Markup:
     return Markup('<svg role="img" aria-label="{}"{}><title>{}</title>{}').format(
         figure.says or figure.title, Markup(attributes), figure.title, Markup(drawing)
     )
+
+
+def _hash(script: str) -> str:
+    """The hash by which a page allows a script."""
+    return "sha256-" + b64encode(sha256(script.encode()).digest()).decode()
+
+
+def _as_data(sheet: JudgingSheet) -> Markup:
+    """A judging sheet as JSON in a script element, which no text of it can close."""
+    text = json.dumps(asdict(sheet)).replace("<", "\\u003c")
+    return Markup(text)

@@ -52,8 +52,13 @@ def show_collection(collection: Collection) -> Show:
     return show
 
 
-def show_files(files: Sequence[Vectors]) -> Show:
-    """Shows items by the columns `path` (an image file, if it exists) and `text` of the files."""
+def show_files(files: Sequence[Vectors], *, side: int = SIDE) -> Show:
+    """Shows items by the columns `path` (an image file, if it exists) and `text` of the files.
+
+    Args:
+        files: Files with these columns, or without.
+        side: Longest side of a picture in pixels.
+    """
 
     def show(ids: Sequence[Any]) -> dict[Any, str]:
         shown: dict[Any, str] = {}
@@ -65,25 +70,25 @@ def show_files(files: Sequence[Vectors]) -> Show:
                 if text:
                     shown.setdefault(item, str(text))
             for item, path in zip(here.tolist(), columns.get("path", ()), strict=False):
-                if picture := _picture(str(path)):
+                if picture := _picture(str(path), side):
                     shown[item] = picture
         return shown
 
     return show
 
 
-def _picture(path: str) -> str | None:
+def _picture(path: str, side: int) -> str | None:
     """A thumbnail of an image file; None if the file cannot be read."""
     try:
-        return thumbnail(open_image(find_path(path, "image")))
+        return thumbnail(open_image(find_path(path, "image")), side)
     except DataError:
         return None
 
 
-def thumbnail(image: Image.Image) -> str:
+def thumbnail(image: Image.Image, side: int = SIDE) -> str:
     """A small JPEG of a picture, as a data URI."""
     small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
+    small.thumbnail((side, side))
     out = io.BytesIO()
     small.save(out, "JPEG", quality=82)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
@@ -141,7 +146,7 @@ def short_id(item: Any, folder: str = "") -> str:
     return f"{name[: LONGEST_ID - end - 1]}…{name[-end:]}"
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, longest: int = LONGEST) -> str:
     r"""A text in one line; a long text is cut at its end.
 
     Example:
@@ -149,4 +154,4 @@ def shorten(text: str) -> str:
         ('a b', 80)
     """
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -79,7 +79,7 @@ def test_the_exit_code_is_the_verdict_only_if_asked_for(
     assert (found, json.loads(out)["compatible"]) == (code, compatible)
     found, out, _ = command(*arguments)
     assert found == 0
-    assert out.splitlines()[-1].startswith(says)
+    assert out.startswith(says)
 
 
 def test_people_read_a_row_for_each_direction(command, files):
@@ -110,7 +110,8 @@ def test_a_pair_that_is_not_measured_is_a_dash(command, files, tmp_path):
     new.save(tmp_path / "texts.parquet")
     code, out, _ = command(*by_modality(files)[:4], tmp_path / "texts.parquet", "--by-modality")
     assert code == 0
-    assert out.splitlines()[3].split()[-2:] == ["–", "–"]
+    lines = out.splitlines()
+    assert lines[lines.index("mAP") + 2].split()[-2:] == ["–", "–"]
 
 
 def test_a_report_has_the_same_tables_and_lies_beside_its_json(command, files, tmp_path):

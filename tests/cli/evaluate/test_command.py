@@ -115,7 +115,7 @@ def first_answers(folder, worse):
 def test_the_verdict_says_where_first_answers_get_worse(asked, tmp_path):
     sides = first_answers(tmp_path, worse=True)
     code, out, _ = asked(*sides, "--require-compatible")
-    verdict = out.splitlines()[-1]
+    verdict = out.splitlines()[0]
     assert code == 3
     assert verdict.startswith("Mixed: ")
     found = nb.evaluate(*(nb.load_vectors(path) for path in sides[1::2]))

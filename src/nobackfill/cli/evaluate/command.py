@@ -240,8 +240,8 @@ def run_upgrade(
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing, searching_progress
     from nobackfill.evaluation.evaluate import evaluate as run
+    from nobackfill.evaluation.overview import evaluation_page
     from nobackfill.evaluation.query_changes import compare
-    from nobackfill.report.pages.evaluation import evaluation_page
 
     # search, and compute everything that may fail before anything is written
     with searching_progress() as progress:

@@ -8,10 +8,10 @@ from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.conclusion import CHANGE, falling
 from nobackfill.evaluation.modality_gap import Gap
+from nobackfill.evaluation.overview import pair_name
 from nobackfill.evaluation.verdict import between
 from nobackfill.report.charts import intervals
 from nobackfill.report.page import Figure, Page, Section, Table
-from nobackfill.report.pages.evaluation import pair_name
 
 PAIRS = ("old_old", "new_old", "old_new", "new_new", "independent")
 METRICS = {

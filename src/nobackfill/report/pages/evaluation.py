@@ -1,32 +1,17 @@
-"""The numbers of an evaluation: what `nobackfill evaluate` prints, and parts of reports."""
+"""What `nobackfill evaluate` prints on request: slices, queries that change, and thresholds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
-from nobackfill.core.numbers import count, maybe, out_of, percent
+from nobackfill.core.numbers import count, percent
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
-from nobackfill.evaluation.conclusion import (
-    falling,
-    first_sentence,
-    flips_sentence,
-    recovered_sentence,
-    scores_sentence,
-)
+from nobackfill.evaluation.overview import pair_name
 from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
-from nobackfill.evaluation.result import Evaluation
-from nobackfill.evaluation.verdict import METRIC_NAMES, criterion_sentence
-from nobackfill.report.page import Page, Section, Table
+from nobackfill.report.page import Section, Table
 
 SHOWN = 25  # slices and queries; JSON has all
-METRICS = {
-    **METRIC_NAMES,
-    "recall_at_5": "@5",
-    "recall_at_10": "@10",
-    "map_at_100": "mAP@100",
-    "in_order": "in order",
-}
 
 
 @dataclass(frozen=True)
@@ -76,62 +61,6 @@ class Details:
         if self.false_accept is not None:
             sections.append(thresholds_section(comparison.thresholds(self.false_accept)))
         return sections
-
-
-def evaluation_page(evaluation: Evaluation, *, sections: Sequence[Section] = ()) -> Page:
-    """The means, their differences and the verdict, after other sections."""
-    summary = evaluation.summary()
-    lines = [
-        *(f"{name}: {change} mAP" for name, change in differences(summary, level=True).items()),
-        *scores_sentence(summary),
-        *recovered_sentence(summary),
-        flips_sentence(summary),
-        criterion_sentence(summary),
-    ]
-    queries = out_of(summary["num_queries"], summary["num_asked"])
-    return Page(
-        "May the new model go live on the stored vectors?",
-        summary=[
-            first_sentence(evaluation),
-            *([] if evaluation.doubts else falling({"": summary})),
-            f"({queries} queries, {summary['num_gallery']:,} gallery items)",
-        ],
-        verdict=evaluation.verdict,
-        sections=[*sections, Section("The numbers", "\n".join(lines), [metrics_table(summary)])],
-        notes=evaluation.notes,
-    )
-
-
-def metrics_table(summary: Mapping[str, Any]) -> Table:
-    """All metrics of each pair of models, in percent."""
-    columns = ["query/gallery", *METRICS.values()]
-    rows = [
-        [pair_name(pair), *(maybe(metrics[key], digits=2) for key in METRICS)]
-        for pair, metrics in summary["metrics"].items()
-    ]
-    details = frozenset({"mAP@100", "in order"})
-    return Table(columns, rows, frozenset(columns[1:]), details=details)
-
-
-def differences(summary: Mapping[str, Any], *, level: bool = False) -> dict[str, str]:
-    """Differences of mAP with their intervals, by name; `level` adds the confidence level."""
-    texts = {}
-    for pair, interval in summary["differences"].items():
-        text = in_points(interval)
-        if level and interval["low"] is not None:
-            text = f"{text[:-1]}, {100 * interval['confidence']:.0f} %)"
-        texts[" − ".join(pair_name(name) for name in pair.split(" - "))] = text
-    return texts
-
-
-def pair_name(pair: str) -> str:
-    """A pair of models as people read it.
-
-    Example:
-        >>> pair_name("new_old"), pair_name("independent")
-        ('new/old', 'independent')
-    """
-    return pair.replace("_", "/")
 
 
 def slice_section(column: str, slices: Sequence[Slice]) -> Section:
