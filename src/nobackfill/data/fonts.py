@@ -7,6 +7,7 @@ and regional forms of one family are near-duplicates.
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from nobackfill.data.collection import Collection, Pixels
+from nobackfill.data.collection import Collection, Pixels, Rows
 from nobackfill.data.distortions import distort
 from nobackfill.data.font_drawing import (
     Drawings,
@@ -60,6 +61,7 @@ def han(
     validation_classes: int = 1500,
     test_classes: int = 1500,
     searched: str = "test",
+    distortion: float | int = 1.0,
     side: int = 40,
     seed: int = 0,
 ) -> Collection:
@@ -75,6 +77,8 @@ def han(
         validation_classes: Number of characters on which options may be chosen.
         test_classes: Number of characters that tables report.
         searched: Characters in queries and gallery: "test" or "validation".
+        distortion: Strength of the distortions, of training drawings anew in each epoch, of
+            searched ones once; 0 for none.
         side: Height and width of an image in pixels, a multiple of 8.
         seed: Random seed of the training characters. Validation and test characters are the same
             for all seeds.
@@ -86,6 +90,7 @@ def han(
         images_per_class=images_per_class,
         parts={"test": test_classes, "validation": validation_classes},
         searched=searched,
+        distortion=distortion,
         seed=seed,
     )
 
@@ -102,6 +107,7 @@ def fonts(
     validation_classes: int = 5,
     test_classes: int = 10,
     searched: str = "test",
+    distortion: float | int = 1.0,
     side: int = 40,
     seed: int = 0,
 ) -> Collection:
@@ -118,6 +124,7 @@ def fonts(
         validation_classes: See `han`.
         test_classes: See `han`.
         searched: See `han`.
+        distortion: See `han`.
         side: See `han`.
         seed: See `han`.
     """
@@ -134,6 +141,7 @@ def fonts(
         images_per_class=images_per_class,
         parts={"test": test_classes, "validation": validation_classes},
         searched=searched,
+        distortion=distortion,
         seed=seed,
     )
 
@@ -165,7 +173,8 @@ def code_points(ranges: Sequence[str]) -> list[int]:
             points += range(int(first, 16), int(last or first, 16) + 1)
         except ValueError:
             raise ConfigError(
-                f"`characters` in [data] must be hexadecimal ranges such as 4E00-9FA5, not {text!r}."
+                f"`characters` in [data] must be hexadecimal ranges such as 4E00-9FA5, "
+                f"not {text!r}."
             ) from None
     return points
 
@@ -222,6 +231,7 @@ def collect(
     images_per_class: int,
     parts: dict[str, int],
     searched: str,
+    distortion: float,
     seed: int,
 ) -> Collection:
     """Divides drawn characters into training classes and searched ones.
@@ -265,6 +275,19 @@ def collect(
     families = np.array([face.family for face in drawings.drawn_by])
     faces, codes = drawings.faces[rows], drawings.characters[rows]
     bits = torch.from_numpy(drawings.bits[rows]).unsqueeze(1)
+    first = int((~is_searched[rows]).sum())  # training drawings come first
+    pixels = distorted_once(bits[first:], distortion)
+
+    def load(wanted: Rows, generator: torch.Generator | None) -> Pixels:
+        if not len(wanted) or int(wanted.max()) < first:
+            return bits[wanted]
+        if int(wanted.min()) >= first:
+            return pixels[wanted - first]
+        whole = unpack(bits[wanted]).mul(255).to(torch.uint8)
+        is_late = wanted >= first
+        whole[is_late] = pixels[wanted[is_late] - first]
+        return whole
+
     return Collection(
         ids=[f"U+{code:04X}-{name}" for code, name in zip(codes, names[faces], strict=True)],
         labels=torch.from_numpy(labels[rows]),
@@ -276,11 +299,28 @@ def collect(
             "family": families[faces],
         },
         class_counts=tuple(counts),
-        load=lambda wanted, generator: bits[wanted],
-        prepare=unpack,
-        augment=distort,
+        load=load,
+        prepare=lambda pixels: as_floats(pixels, drawings.side),
+        augment=partial(distort, strength=float(distortion)),
         preprocessing=f"characters of {drawings.side} px, drawings {drawings.digest}",
     )
+
+
+def as_floats(pixels: Pixels, side: int) -> Float[Tensor, "batch 1 side side"]:
+    """Returns images as floats, 1 for ink, from 8 pixels or one pixel per byte."""
+    return pixels.float() / 255 if pixels.shape[-1] == side else unpack(pixels)
+
+
+def distorted_once(
+    bits: UInt8[Tensor, "drawings 1 side _"], strength: float
+) -> UInt8[Tensor, "drawings 1 side side"]:
+    """Distorts each drawing once, in blocks, and returns one pixel per byte."""
+    generator = torch.Generator().manual_seed(PART_SEED)
+    blocks = [
+        distort(unpack(block), generator, strength) if strength else unpack(block)
+        for block in bits.split(2048)
+    ]
+    return torch.cat([block.clamp_(0, 1).mul_(255).to(torch.uint8) for block in blocks])
 
 
 def unpack(pixels: Pixels) -> Float[Tensor, "batch 1 side side"]:
