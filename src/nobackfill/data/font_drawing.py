@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Int32, UInt8
@@ -95,16 +96,16 @@ class Drawings:
 def load_drawings(path: Path) -> Drawings:
     """Reads a file that `Drawings.save` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             faces = tuple(Face(**face) for face in json.loads(str(file["drawn_by"])))
-            drawings = Drawings(file["bits"], file["characters"], file["faces"], faces)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+            bits, characters, drawn = (file[name] for name in ("bits", "characters", "faces"))
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise DataError(
             f"{path} is not a file of drawings ({error}). Remove it, and it is drawn again."
         ) from error
-    if not len(drawings.bits) == len(drawings.characters) == len(drawings.faces):
+    if not len(bits) == len(characters) == len(drawn):
         raise DataError(f"{path} is incomplete. Remove it, and it is drawn again.")
-    return drawings
+    return Drawings(bits, characters, drawn, faces)
 
 
 def draw_faces(

@@ -231,7 +231,7 @@ def collect(
     images_per_class: int,
     parts: dict[str, int],
     searched: str,
-    distortion: float,
+    distortion: float | int,
     seed: int,
 ) -> Collection:
     """Divides drawn characters into training classes and searched ones.
@@ -276,7 +276,7 @@ def collect(
     faces, codes = drawings.faces[rows], drawings.characters[rows]
     bits = torch.from_numpy(drawings.bits[rows]).unsqueeze(1)
     first = int((~is_searched[rows]).sum())  # training drawings come first
-    pixels = distorted_once(bits[first:], distortion)
+    pixels = distorted_once(bits[first:], float(distortion))
 
     def load(wanted: Rows, generator: torch.Generator | None) -> Pixels:
         if not len(wanted) or int(wanted.max()) < first:
@@ -323,7 +323,7 @@ def distorted_once(
     return torch.cat([block.clamp_(0, 1).mul_(255).to(torch.uint8) for block in blocks])
 
 
-def unpack(pixels: Pixels) -> Float[Tensor, "batch 1 side side"]:
+def unpack(pixels: Pixels) -> Float[Tensor, "batch 1 height width"]:
     """Unpacks 8 pixels per byte to floats, 1 for ink.
 
     Example:

@@ -68,12 +68,13 @@ def residual(
         >>> residual(width=8)(torch.zeros(2, 1, 40, 40)).shape
         torch.Size([2, 400])
     """
+    padding = (stem - stride + 1) // 2
     layers: list[nn.Module] = [
-        nn.Conv2d(channels, width, stem, stride, padding=(stem - stride + 1) // 2, bias=False),
+        nn.Conv2d(channels, width, stem, stride, padding=padding, bias=False),
         nn.BatchNorm2d(width),
         nn.ReLU(inplace=True),
     ]
-    inputs, places = width, -(-side // stride)
+    inputs, places = width, (side + 2 * padding - stem) // stride + 1
     for stage in range(stages):
         outputs = width * 2**stage
         for block in range(depth):
