@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nobackfill.core.config import Choice
-from nobackfill.data.fonts import HAN, HAN_FACES, code_points, fonts, han, unpack
+from nobackfill.data.fonts import code_points, fonts, unpack
+from nobackfill.data.han import HAN, HAN_FACES, han
 from nobackfill.data.registry import make_collection, resolve_collection
 from nobackfill.errors import ConfigError, DataError
 

@@ -1,8 +1,7 @@
-"""Collections of characters: a class per character, an image per typeface.
+"""Collections of characters drawn by font files: a class per character, an image per typeface.
 
-`han` draws the Han characters of Unicode with free fonts; `fonts` draws any characters with any
-font files. Queries and gallery of searched characters come from different families, since weights
-and regional forms of one family are near-duplicates.
+Queries and gallery of searched characters come from different families, since weights and regional
+forms of one family are near-duplicates. `han.py` draws Han characters by free fonts.
 """
 
 import os
@@ -28,71 +27,9 @@ from nobackfill.data.font_drawing import (
 )
 from nobackfill.errors import ConfigError, DataError
 
-HAN = ("4E00-9FA5", "3400-4DB5")  # the 27,484 unified ideographs of most fonts
-HAN_FACES = (
-    Face("NotoSansCJK-Regular.ttc", 0, "noto-sans", package="fonts-noto-cjk"),
-    Face("NotoSansCJK-Black.ttc", 2, "noto-sans", package="fonts-noto-cjk-extra"),
-    Face("NotoSerifCJK-Regular.ttc", 0, "noto-serif", package="fonts-noto-cjk"),
-    Face("NotoSerifCJK-Black.ttc", 2, "noto-serif", package="fonts-noto-cjk-extra"),
-    Face("HanaMinA.ttf", 0, "hanazono", package="fonts-hanazono"),
-    Face("TW-Kai-98_1.ttf", 0, "cns-kai", package="fonts-cns11643-kai"),
-    Face("TW-Sung-98_1.ttf", 0, "cns-sung", package="fonts-cns11643-sung"),
-    Face("DroidSansFallbackFull.ttf", 0, "droid", package="fonts-droid-fallback"),
-    Face("wqy-microhei.ttc", 0, "droid", package="fonts-wqy-microhei"),
-    Face("BabelStoneHan.ttf", 0, "arphic-ming", package="fonts-babelstone-han"),
-    Face("uming.ttc", 0, "arphic-ming", package="fonts-arphic-uming"),
-    Face("ukai.ttc", 0, "arphic-kai", package="fonts-arphic-ukai"),
-    Face("wqy-zenhei.ttc", 0, "zenhei", True, package="fonts-wqy-zenhei"),
-    Face("ipamjm.ttf", 0, "ipamj", True, package="fonts-ipamj-mincho"),
-    Face("LXGWWenKai-Regular.ttf", 0, "wenkai", True, package="fonts-lxgw-wenkai"),
-    Face("LXGWWenKai-Bold.ttf", 0, "wenkai", True, package="fonts-lxgw-wenkai"),
-)
 PARTS = ("test", "validation")  # parts of the characters that are searched, not trained on
 PART_SEED = 0  # of the division into parts: the same for all seeds of a collection
 UNPACKED = torch.tensor([[byte >> bit & 1 for bit in range(7, -1, -1)] for byte in range(256)])
-
-
-def han(
-    *,
-    path: str = "",
-    folder: str = "",
-    counts: Sequence[int] = (1199, 3997),
-    images_per_class: int = 0,
-    validation_classes: int = 1500,
-    test_classes: int = 1500,
-    searched: str = "test",
-    distortion: float | int = 1.0,
-    side: int = 40,
-    seed: int = 0,
-) -> Collection:
-    """Draws 27,484 Han characters by up to 16 typefaces of free fonts.
-
-    `nobackfill datasets check han` lists the fonts and their Debian packages.
-
-    Args:
-        path: File that keeps the drawings; by default in the user's cache.
-        folder: Folder of the font files; by default those of the system.
-        counts: Number of training characters that each step of the upgrade knows.
-        images_per_class: Largest number of drawings of a training character; 0 for all.
-        validation_classes: Number of characters on which options may be chosen.
-        test_classes: Number of characters that tables report.
-        searched: Characters in queries and gallery: "test" or "validation".
-        distortion: Strength of the distortions, of training drawings anew in each epoch, of
-            searched ones once; 0 for none.
-        side: Height and width of an image in pixels, a multiple of 8.
-        seed: Random seed of the training characters. Validation and test characters are the same
-            for all seeds.
-    """
-    drawings = kept_drawings(path or f"han-{side}.npz", folder, HAN_FACES, HAN, side=side)
-    return collect(
-        drawings,
-        counts=counts,
-        images_per_class=images_per_class,
-        parts={"test": test_classes, "validation": validation_classes},
-        searched=searched,
-        distortion=distortion,
-        seed=seed,
-    )
 
 
 def fonts(
@@ -117,16 +54,19 @@ def fonts(
         files: Names of font files whose drawings are the gallery; "NAME.ttc#2" is the third face.
         query_files: Names of font files of other designs, whose drawings are the queries.
         characters: Ranges of code points, such as "4E00-9FA5".
-        path: See `han`; by default nothing is kept.
-        folder: See `han`.
-        counts: See `han`.
-        images_per_class: See `han`.
-        validation_classes: See `han`.
-        test_classes: See `han`.
-        searched: See `han`.
-        distortion: See `han`.
-        side: See `han`.
-        seed: See `han`.
+        path: File that keeps the drawings, in the user's cache if it is relative; by default
+            nothing is kept.
+        folder: Folder of the font files; by default those of the system.
+        counts: Number of training characters that each step of the upgrade knows.
+        images_per_class: Largest number of drawings of a training character; 0 for all.
+        validation_classes: Number of characters on which options may be chosen.
+        test_classes: Number of characters that tables report.
+        searched: Characters in queries and gallery: "test" or "validation".
+        distortion: Strength of the distortions, of training drawings anew in each epoch, of
+            searched ones once; 0 for none.
+        side: Height and width of an image in pixels, a multiple of 8.
+        seed: Random seed of the training characters. Validation and test characters are the same
+            for all seeds.
     """
     if not files or not query_files:
         raise ConfigError(
@@ -323,7 +263,7 @@ def distorted_once(
     return torch.cat([block.clamp_(0, 1).mul_(255).to(torch.uint8) for block in blocks])
 
 
-def unpack(pixels: Pixels) -> Float[Tensor, "batch 1 height width"]:
+def unpack(pixels: Pixels) -> Float[Tensor, "batch 1 height columns"]:
     """Unpacks 8 pixels per byte to floats, 1 for ink.
 
     Example:

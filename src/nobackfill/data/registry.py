@@ -11,9 +11,10 @@ from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_opt
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.file_collection import collect_files
-from nobackfill.data.fonts import fonts, han
+from nobackfill.data.fonts import fonts
 from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
+from nobackfill.data.han import han
 from nobackfill.data.listing import Dataset
 from nobackfill.data.readers.cars196 import CARS196
 from nobackfill.data.readers.cub200 import CUB200
