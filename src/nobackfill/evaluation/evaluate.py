@@ -105,6 +105,11 @@ def evaluate(
     )
     old, new, new_query, query_for_old, independent = sides
     ground_truth = read_pairs(pairs, ground_truth, labels=labels, groups=groups)
+    if ground_truth is not None and ground_truth.judgements:
+        raise ConfigError(
+            "These pairs are judgements of a person, who saw only a few results of each query. "
+            "Pass them to `nobackfill.judge(old, new, pairs)`."
+        )
     name, rules = protocol_named(protocol)
     rules = replace(rules, modalities=modalities or rules.modalities)
     queries = new if new_query is None else new_query

@@ -112,7 +112,9 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
+    from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
+    from nobackfill.evaluation.file_columns import have_labels
     from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import load_vectors
@@ -147,7 +149,25 @@ def evaluate(
         report=report,
         as_json=json,
     )
-    if by_modality:
+    if (truth is None and not have_labels(files)) or (truth is not None and truth.judgements):
+        check_unlabelled(
+            {
+                "--independent": independent,
+                "--by-modality": by_modality,
+                "--slice": slices,
+                "--flips": flips,
+                "--false-accept": false_accept,
+                "--save-queries": save_queries,
+                "--metric": metric if truth is None else None,
+                "--min-gain": min_gain,
+                "--max-negative-flips": max_negative_flips,
+                "--declare": declare,
+            },
+            truth,
+        )
+        verdict = run_unlabelled(search) if truth is None else run_judged(search, truth)
+        require_compatible |= truth is None  # nothing was measured, which is no success
+    elif by_modality:
         verdict = run_directions(search)
     else:
         verdict = run_upgrade(
