@@ -81,7 +81,7 @@ def overlap_sentence(agreement: "Agreement") -> str:
 def remedy(agreement: "Agreement", judging: JudgingSheet | None, report: Path | None) -> str:
     """What gives a verdict: labels, pairs, or a person who judges."""
     if judging is not None:
-        return "For a verdict, judge the queries below."
+        return "For a verdict, judge the changed queries of the HTML page."
     is_changed = "new_old" in agreement.rankings and agreement.is_changed.any()
     if is_changed and report is not None:
         return f"For a verdict, judge the queries of {report}, and pass its answers by --pairs."
@@ -113,7 +113,7 @@ def rankings_section(agreement: "Agreement") -> Section:
         )
     text = (
         "top k: first results in common; score: median cosine of the best result; below: queries "
-        "that a threshold refuses which refuses 5 % today."
+        "that a threshold refuses if it refuses 5 % today."
     )
     if "two_stage" in agreement.rankings:
         text += f" The second stage ranks the first {agreement.reranked} again by new vectors."

@@ -58,7 +58,7 @@ def evaluate(
     ids, which a note says. The columns `is_query` and `is_gallery` of the old file, or of the new
     one if the old has none, mark queries and gallery; without them every item queries all others.
     An item never finds itself. Labels come from the old file, or from the new one if the old has
-    none.
+    none. Without labels, pairs and groups, use `compare_rankings`.
 
     Args:
         old: Vectors of the model in service.

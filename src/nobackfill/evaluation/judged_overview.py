@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nobackfill.core.numbers import count
 from nobackfill.core.page import Page, Section, Table
 from nobackfill.evaluation.overview import metrics_table
+from nobackfill.evaluation.verdict import METRIC_NAMES, listed
 
 if TYPE_CHECKING:
     from nobackfill.evaluation.judgements import Judged
@@ -23,7 +24,9 @@ def judged_page(
     """
     summary, preference = judged.summary(), judged.preference
     rows = [[name, f"{getattr(preference, name):,}"] for name in ("better", "worse", "equal")]
-    tables = [Table(["new results", "queries"], rows, frozenset({"queries"}))]
+    tables = [
+        Table(["new results", "independent queries"], rows, frozenset({"independent queries"}))
+    ]
     if judged.results:
         tables.append(metrics_table(summary))
     return Page(
@@ -41,11 +44,12 @@ def preference_sentence(preference: Mapping[str, Any]) -> str:
 
     Example:
         >>> preference_sentence({"better": 3, "worse": 1, "equal": 0, "low": None, "groups": 4})
-        'New results are better for 3 queries, worse for 1 and equal for 0.'
+        'New results are better for 3 independent queries, worse for 1 and equal for 0.'
     """
+    better = count(preference["better"], "independent query", "independent queries")
     sentence = (
-        f"New results are better for {count(preference['better'], 'query', 'queries')}, worse for "
-        f"{preference['worse']:,} and equal for {preference['equal']:,}"
+        f"New results are better for {better}, worse for {preference['worse']:,} and equal for "
+        f"{preference['equal']:,}"
     )
     if preference["low"] is None:
         return sentence + "."
@@ -64,8 +68,9 @@ def metric_sentence(judged: "Judged") -> list[str]:
     falls = [name for name, change in judged.changes.items() if change.high < 0]
     rises = [name for name, change in judged.changes.items() if change.low > 0]
     words = [
-        f"{', '.join(names)} surely {verb}"
-        for names, verb in ((rises, "rises"), (falls, "falls"))
+        f"{listed([METRIC_NAMES.get(name, name) for name in names])} surely {verb}"
+        f"{'s' if len(names) == 1 else ''}"
+        for names, verb in ((rises, "rise"), (falls, "fall"))
         if names
     ]
     change = " and ".join(words) if words else "no metric surely changes"

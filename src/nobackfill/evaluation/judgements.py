@@ -328,6 +328,11 @@ def limits(counts: Mapping[str, int], preference: Preference) -> list[str]:
         notes.append(
             f"{counts['stale']:,} judged queries have other results by these files and are left out"
         )
+    if preference.groups < counts["judged"]:
+        notes.append(
+            f"these {counts['judged']:,} queries count as {preference.groups:,} independent ones: "
+            f"near-duplicates, and queries that share a relevant item, count once"
+        )
     if not preference.is_enough:
         notes.append(
             f"no verdict: it needs judgements of at least {FEWEST_GROUPS} independent groups of "
