@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nobackfill.core.numbers import count
+from nobackfill.core.numbers import count, maybe
 from nobackfill.core.page import Page, Section, Table
-from nobackfill.evaluation.overview import metrics_table
+from nobackfill.evaluation.overview import pair_name
 from nobackfill.evaluation.verdict import METRIC_NAMES, listed
 
 if TYPE_CHECKING:
@@ -24,11 +24,10 @@ def judged_page(
     """
     summary, preference = judged.summary(), judged.preference
     rows = [[name, f"{getattr(preference, name):,}"] for name in ("better", "worse", "equal")]
-    tables = [
-        Table(["new results", "independent queries"], rows, frozenset({"independent queries"}))
-    ]
+    columns = ["new results", "independent queries"]
+    tables = [Table(columns, rows, frozenset(columns[1:]))]
     if judged.results:
-        tables.append(metrics_table(summary))
+        tables.append(metrics_table(judged))
     return Page(
         title,
         summary=[preference_sentence(summary["preference"]), *metric_sentence(judged)],
@@ -37,6 +36,17 @@ def judged_page(
         not_measured=["results further down than those that were shown"],
         notes=judged.notes,
     )
+
+
+def metrics_table(judged: "Judged") -> Table:
+    """The metrics that decide, over the marked results, by pair of models."""
+    metrics = judged.summary()["metrics"]
+    columns = ["query/gallery", *(METRIC_NAMES.get(name, name) for name in judged.changes)]
+    rows = [
+        [pair_name(pair), *(maybe(values.get(name), digits=2) for name in judged.changes)]
+        for pair, values in metrics.items()
+    ]
+    return Table(columns, rows, frozenset(columns[1:]))
 
 
 def preference_sentence(preference: Mapping[str, Any]) -> str:
@@ -55,8 +65,8 @@ def preference_sentence(preference: Mapping[str, Any]) -> str:
         return sentence + "."
     share, low, high = (f"{100 * preference[key]:.0f}" for key in ("share_better", "low", "high"))
     return (
-        f"{sentence}: of the unequal ones, {share} % are better (95 % interval {low} to {high}; "
-        f"it decides if it does not contain 50)."
+        f"{sentence}. Of the unequal ones, {share} % are better (95 % interval {low} to {high} %, "
+        f"which must exclude 50 %)."
     )
 
 

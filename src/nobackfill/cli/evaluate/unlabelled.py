@@ -38,7 +38,8 @@ def run_judged(search: "Search", truth: "GroundTruth") -> str:
     with doing() as show_step:
         show_step("searching")
         metrics = search.options["gate"].metrics
-        judged = judge(*search.files, truth, metrics=metrics, **accepted(search))
+        old, new = search.files
+        judged = judge(old, new, truth, metrics=metrics, **accepted(search))
     page = judged.page()
     if search.report is not None:
         from nobackfill.report.build import Report
