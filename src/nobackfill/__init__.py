@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nobackfill.evaluation.query_changes import compare
     from nobackfill.head import CompatibleHead
     from nobackfill.head.assess.assess import Verdict, assess
-    from nobackfill.head.assess.rankings import assess_rankings
+    from nobackfill.head.assess.without_labels import assess_rankings
     from nobackfill.methods import METHODS
     from nobackfill.methods.losses import prototype_loss
     from nobackfill.methods.old_space import OldSpace
@@ -39,7 +39,7 @@ _HOME = {
     "Verdict": "head.assess.assess",
     "as_vectors": "vectors.arrays",
     "assess": "head.assess.assess",
-    "assess_rankings": "head.assess.rankings",
+    "assess_rankings": "head.assess.without_labels",
     "class_means": "methods.prototypes",
     "compare": "evaluation.query_changes",
     "compare_rankings": "evaluation.agreement",

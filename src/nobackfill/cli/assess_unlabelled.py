@@ -45,7 +45,7 @@ class Unlabelled:
     def compare(self) -> int:
         """Compares rankings, prints how far they agree, returns the exit code."""
         from nobackfill.evaluation.agreement_overview import agreement_page
-        from nobackfill.head.assess.rankings import assess_rankings
+        from nobackfill.head.assess.without_labels import assess_rankings
 
         files = self.data.old, self.data.new
         with searching_progress() as progress:
@@ -71,7 +71,7 @@ class Unlabelled:
     def judge(self, truth: "GroundTruth") -> int:
         """Prints what the judgements of a person show, returns the exit code."""
         from nobackfill.evaluation.judged_overview import judged_page
-        from nobackfill.head.assess.rankings import judge_mapped
+        from nobackfill.head.assess.without_labels import judge_mapped
 
         with doing() as show_step:
             show_step("searching")

@@ -15,9 +15,9 @@ from nobackfill.evaluation.query_changes import compare
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
 from nobackfill.report.page import Page, check_page
-from nobackfill.report.pages.agreement import SIDE, judging_sheet, unlabelled_page
 from nobackfill.report.pages.backfill import backfill_section
 from nobackfill.report.pages.by_modality import modalities_page
+from nobackfill.report.pages.judging import SIDE, judging_sheet, unlabelled_page
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.thumbnails import show_files
 from nobackfill.vectors import Vectors

@@ -149,7 +149,8 @@ def evaluate(
         report=report,
         as_json=json,
     )
-    if (truth is None and not have_labels(files)) or (truth is not None and truth.judgements):
+    is_judged = truth is not None and bool(truth.judgements)
+    if is_judged or (truth is None and not have_labels([*files, mapped])):
         check_unlabelled(
             {
                 "--independent": independent,

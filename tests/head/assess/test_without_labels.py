@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
-from nobackfill.head.assess.rankings import map_without_labels
+from nobackfill.head.assess.without_labels import map_without_labels
 
 ITEMS = 120
 
