@@ -244,11 +244,12 @@ def test_each_key_is_shown_and_each_button_works_with_the_focus(open_page):
 
 def test_keys_for_the_browser_are_left_alone(open_page):
     browser = open_page("ids")
-    ActionChains(browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
-    press(browser, "q", "z", Keys.ARROW_DOWN)
+    press(browser, "q", "z", Keys.ARROW_DOWN, "s")
     assert count(browser) == "0 of 50 judged"
-    press(browser, "s")
     assert one(browser, ".judge-saved").text == "Nothing is judged yet."
+    press(browser, "=")
+    ActionChains(browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
+    assert count(browser) == "1 of 50 judged"
 
 
 def test_dark_where_the_system_is_dark(open_page):
