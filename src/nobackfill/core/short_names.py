@@ -21,7 +21,7 @@ def common_folder(ids: Sequence[Any]) -> str:
     return shared[: shared.rfind("/") + 1]
 
 
-def short_id(item: Any, folder: str = "") -> str:
+def short_id(item: Any, folder: str = "", longest: int = LONGEST_ID) -> str:
     """An id without the shared folder; a long id is cut in the middle.
 
     Example:
@@ -29,10 +29,10 @@ def short_id(item: Any, folder: str = "") -> str:
         ('owl/1.jpg', 40)
     """
     name = " ".join(str(item).removeprefix(folder).split())
-    if len(name) <= LONGEST_ID:
+    if len(name) <= longest:
         return name
-    end = LONGEST_ID // 2
-    return f"{name[: LONGEST_ID - end - 1]}…{name[-end:]}"
+    end = longest // 2
+    return f"{name[: longest - end - 1]}…{name[-end:]}"
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:

@@ -18,7 +18,7 @@ PAIRS = {
     "new_new": "new/new",
     "two_stage": "second stage",
 }
-TABLED = 3  # changed queries in a table
+TABLED, CELL = 3, 24  # changed queries in a table; characters of its cells
 
 
 def agreement_page(
@@ -129,7 +129,7 @@ def changes_section(agreement: "Agreement") -> Section:
     folder = common_folder([item for change in changes for item in change.items])
     rows = [
         [
-            short_id(change.query, folder),
+            short_id(change.query, folder, CELL - 4),
             *(cited(ids, folder) for ids in (change.before, change.after)),
         ]
         for change in changes
@@ -142,10 +142,13 @@ def changes_section(agreement: "Agreement") -> Section:
 
 
 def cited(ids: Sequence[Any], folder: str = "") -> str:
-    """The first results of a query, by id.
+    """The first results of a query by id, as many as fit into a cell.
 
     Example:
-        >>> cited([7, "b", 3, 4])
-        '7, b, 3 …'
+        >>> cited([7, "b", 3, 4]), cited(["a" * 15, "b" * 15])
+        ('7, b, 3 …', 'aaaaaaaaaaaaaaa …')
     """
-    return ", ".join(short_id(item, folder) for item in ids[:3]) + (" …" if len(ids) > 3 else "")
+    names = [short_id(item, folder, CELL) for item in ids[:3]]
+    while len(names) > 1 and len(", ".join(names)) > CELL:
+        names.pop()
+    return ", ".join(names) + (" …" if len(ids) > len(names) else "")

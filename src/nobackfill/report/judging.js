@@ -60,7 +60,7 @@ function shownItem(item) {
 function shownResult(number, key, isMarked, isOnBoth) {
   const words = element("span", "judge-item", ...shownItem(SHEET.items[number]));
   if (isOnBoth) {
-    words.append(element("span", "judge-both", "on both sides"));
+    words.append(element("span", "judge-both", "both sides"));
   }
   const button = element("button", "", element("kbd", "", key), words);
   button.type = "button";
