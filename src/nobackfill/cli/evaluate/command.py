@@ -120,8 +120,15 @@ def evaluate(
     from nobackfill.vectors import load_vectors
 
     check_one_kind(label, pairs)
+    details = {
+        "--slice": slices,
+        "--flips": flips,
+        "--false-accept": false_accept,
+        "--save-queries": save_queries,
+        "--declare": declare,
+    }
     if by_modality:
-        check_alone(slices, flips, false_accept, save_queries, pairs, declare)
+        check_alone({**details, "--pairs": pairs})
     if report is not None:
         check_page(report)
     truth = read_truth(pairs, level)
@@ -155,14 +162,10 @@ def evaluate(
             {
                 "--independent": independent,
                 "--by-modality": by_modality,
-                "--slice": slices,
-                "--flips": flips,
-                "--false-accept": false_accept,
-                "--save-queries": save_queries,
-                "--metric": metric if truth is None else None,
+                "--metric": None if is_judged else metric,
                 "--min-gain": min_gain,
                 "--max-negative-flips": max_negative_flips,
-                "--declare": declare,
+                **details,
             },
             truth,
         )
@@ -326,25 +329,10 @@ def check_one_kind(label: str, pairs: Path | None) -> None:
         )
 
 
-def check_alone(
-    slices: list[str] | None,
-    flips: int | None,
-    false_accept: float | None,
-    save_queries: Path | None,
-    pairs: Path | None,
-    declare: Path | None,
-) -> None:
+def check_alone(options: Mapping[str, Any]) -> None:
     """Raises `ConfigError` for options that do not work with --by-modality."""
     from nobackfill.errors import ConfigError
 
-    options = {
-        "--slice": slices,
-        "--flips": flips,
-        "--false-accept": false_accept,
-        "--save-queries": save_queries,
-        "--pairs": pairs,
-        "--declare": declare,
-    }
     if also := [name for name, value in options.items() if value not in (None, [])]:
         raise ConfigError(
             f"--by-modality searches in several directions, but {', '.join(also)} "
