@@ -58,7 +58,7 @@ def evaluate(
     ids, which a note says. The columns `is_query` and `is_gallery` of the old file, or of the new
     one if the old has none, mark queries and gallery; without them every item queries all others.
     An item never finds itself. Labels come from the old file, or from the new one if the old has
-    none.
+    none. Without labels, pairs and groups, use `compare_rankings`.
 
     Args:
         old: Vectors of the model in service.
@@ -105,6 +105,11 @@ def evaluate(
     )
     old, new, new_query, query_for_old, independent = sides
     ground_truth = read_pairs(pairs, ground_truth, labels=labels, groups=groups)
+    if ground_truth is not None and ground_truth.judgements:
+        raise ConfigError(
+            "These pairs are judgements of a person, who saw only a few results of each query. "
+            "Pass them to `nobackfill.judge(old, new, pairs)`."
+        )
     name, rules = protocol_named(protocol)
     rules = replace(rules, modalities=modalities or rules.modalities)
     queries = new if new_query is None else new_query

@@ -265,7 +265,7 @@ def _labels(files: Mapping[str, Vectors]) -> Values:
             "labels decide which items are relevant, but no file has a column `label`. Add one to "
             "any file, or name another column (`evaluate --label`). A .npy file has no columns: "
             "write .npz or .parquet, or list the relevant items in a separate file "
-            "(--pairs)."
+            "(--pairs). In Python, `nobackfill.compare_rankings` needs no labels."
         )
     check_agreement("label", files)
     return file.ids, np.asarray(file.labels)

@@ -112,14 +112,23 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
+    from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
+    from nobackfill.evaluation.file_columns import have_labels
     from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import load_vectors
 
     check_one_kind(label, pairs)
+    details = {
+        "--slice": slices,
+        "--flips": flips,
+        "--false-accept": false_accept,
+        "--save-queries": save_queries,
+        "--declare": declare,
+    }
     if by_modality:
-        check_alone(slices, flips, false_accept, save_queries, pairs, declare)
+        check_alone({**details, "--pairs": pairs})
     if report is not None:
         check_page(report)
     truth = read_truth(pairs, level)
@@ -147,7 +156,22 @@ def evaluate(
         report=report,
         as_json=json,
     )
-    if by_modality:
+    is_judged = truth is not None and bool(truth.judgements)
+    if is_judged or (truth is None and not have_labels([*files, mapped])):
+        check_unlabelled(
+            {
+                "--independent": independent,
+                "--by-modality": by_modality,
+                "--metric": None if is_judged else metric,
+                "--min-gain": min_gain,
+                "--max-negative-flips": max_negative_flips,
+                **details,
+            },
+            truth,
+        )
+        verdict = run_unlabelled(search) if truth is None else run_judged(search, truth)
+        require_compatible |= truth is None  # nothing was measured, which is no success
+    elif by_modality:
         verdict = run_directions(search)
     else:
         verdict = run_upgrade(
@@ -305,25 +329,10 @@ def check_one_kind(label: str, pairs: Path | None) -> None:
         )
 
 
-def check_alone(
-    slices: list[str] | None,
-    flips: int | None,
-    false_accept: float | None,
-    save_queries: Path | None,
-    pairs: Path | None,
-    declare: Path | None,
-) -> None:
+def check_alone(options: Mapping[str, Any]) -> None:
     """Raises `ConfigError` for options that do not work with --by-modality."""
     from nobackfill.errors import ConfigError
 
-    options = {
-        "--slice": slices,
-        "--flips": flips,
-        "--false-accept": false_accept,
-        "--save-queries": save_queries,
-        "--pairs": pairs,
-        "--declare": declare,
-    }
     if also := [name for name, value in options.items() if value not in (None, [])]:
         raise ConfigError(
             f"--by-modality searches in several directions, but {', '.join(also)} "

@@ -98,7 +98,7 @@ def items_of(
     if classes is None:
         raise DataError(
             f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
-            f"groups, or pass pairs."
+            f"groups, or pass pairs. `nobackfill.assess_rankings` needs none of them."
         )
     if kind != "pairs":
         names = np.asarray(file_labels if labels is None else labels)
