@@ -84,24 +84,16 @@ class AssessmentSplit(NamedTuple):
         }
 
 
-def items_of(
-    old: Vectors,
-    new: Vectors,
-    *,
-    labels: Sequence[Any] | NDArray[Any] | None = None,
-    pairs: Pairs | None = None,
-) -> Items:
-    """Returns the items of both files with their classes, without items that are in no pair."""
-    use_labels = labels is None and pairs is None
-    ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=use_labels)
-    classes, kind = resolve_classes(ids, file_labels, labels=labels, pairs=pairs, groups=None)
+def items_of(old: Vectors, new: Vectors, *, pairs: Pairs | None = None) -> Items:
+    """Returns the items of both sides with their classes, without items that are in no pair."""
+    ids, new_rows, old_rows, names = match_items(new, old, use_labels=pairs is None)
+    classes = resolve_classes(ids, names, pairs)
     if classes is None:
         raise DataError(
             f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
             f"groups, or pass pairs."
         )
-    if kind != "pairs":
-        names = np.asarray(file_labels if labels is None else labels)
+    if pairs is None:
         return Items(ids, new_rows.float(), old_rows.float(), classes, names)
     # leave out the items that are in no pair
     linked = classes >= 0
