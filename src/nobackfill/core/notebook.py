@@ -53,7 +53,6 @@ def data_frame(
         from pandas import DataFrame
     except ImportError:
         raise ConfigError(
-            "to_pandas() requires pandas, which is not installed. Run `pip install pandas`, or use "
-            "summary()."
+            "to_pandas() requires pandas, which is not installed. Run `pip install pandas`."
         ) from None
     return DataFrame(values)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import independent_queries
@@ -51,8 +52,8 @@ class Change(NamedTuple):
     scores_after: list[float]
 
 
-@dataclass(frozen=True, eq=False)
-class Agreement:
+@dataclass(frozen=True, eq=False, repr=False)
+class Agreement(Short):
     """How far the rankings of two models agree. It says nothing about their quality.
 
     Attributes:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.rank_metrics import (
     average_precision,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Retrieval:
+class Retrieval(Readable):
     """The results of a search. All tensors are on the CPU.
 
     Attributes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nobackfill.core.short import Short
 from nobackfill.data.pairs import as_ground_truth
 from nobackfill.errors import ConfigError
 from nobackfill.head.multimodal import Modality, with_modality
@@ -14,8 +15,8 @@ from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.sides import as_sides
 
 
-@dataclass(frozen=True, eq=False)
-class FitArguments:
+@dataclass(frozen=True, eq=False, repr=False)
+class FitArguments(Short):
     """Vectors of both models with ids, and the supervision of a fit.
 
     Labels and groups of the call are labels of the vectors; those of the data are gone then.

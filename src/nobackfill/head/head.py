@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.core.seeding import seeded
 from nobackfill.errors import ConfigError, NotFitted
 from nobackfill.head.arguments import read_arguments
@@ -17,6 +18,7 @@ from nobackfill.head.inputs import match_items, partner_notes, space_fingerprint
 from nobackfill.head.mapping import map_vectors
 from nobackfill.head.multimodal import Modality, check_fitted, modalities_of_items, widths_of
 from nobackfill.head.network import Network, make_network
+from nobackfill.head.overview import head_line, head_page
 from nobackfill.head.save_load import extract_modality, read_head, save_head
 from nobackfill.head.schedule import FitConfig, Progress, check_config
 from nobackfill.head.seen_items import Marks, fit_marks
@@ -33,7 +35,7 @@ from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.space import Space
 
 
-class CompatibleHead(Estimator):
+class CompatibleHead(Estimator, Readable):
     """Maps vectors of a new model into the old space, to search vectors of the old model.
 
     A fit needs vectors of both models for the same items. For more than a closed-form map it also
@@ -116,6 +118,13 @@ class CompatibleHead(Estimator):
         self.held_out, self.test_share = held_out, test_share
         self.together, self.extra = together, extra
         self.seconds, self.seed, self.device = seconds, seed, device
+
+    def page(self) -> Page:
+        """What the head maps, and its results on the held-out classes."""
+        return head_page(self)
+
+    def __repr__(self) -> str:
+        return head_line(self)
 
     def fit(
         self,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config import suggest
+from nobackfill.core.short import Short
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.file_columns import (
@@ -126,8 +127,8 @@ def check_order(new: Vectors, old: Vectors, name: str) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FitInputs:
+@dataclass(frozen=True, eq=False, repr=False)
+class FitInputs(Short):
     """Arguments of `CompatibleHead.fit`, read from files."""
 
     new: Vectors  # new vectors of the items to fit on

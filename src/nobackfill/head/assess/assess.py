@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
+from nobackfill.core.notebook import data_frame
+from nobackfill.core.page import Page, Readable
 from nobackfill.evaluation.identity import exchanged, repeated, shifted
 from nobackfill.evaluation.mixed_scores import (
     Metrics,
@@ -37,6 +39,7 @@ from nobackfill.head.assess.decision import (
     decide,
     two_stage_name,
 )
+from nobackfill.head.assess.overview import assessment_page
 from nobackfill.head.assess.split import (
     items_of,
     roles_of_items,
@@ -53,14 +56,17 @@ from nobackfill.vectors import Vectors
 from nobackfill.vectors.arrays import Columns
 from nobackfill.vectors.matrix import Data
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Map = Callable[[Tensor], Tensor]  # from new vectors to vectors of the old space
 Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
 SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Recommendation of an assessment, with its numbers.
+@dataclass(frozen=True, repr=False)
+class Verdict(Readable):
+    """Recommendation of an assessment; `print` shows its numbers.
 
     Attributes:
         verdict: One of six answers.
@@ -83,6 +89,20 @@ class Verdict:
     counts: Mapping[str, int]
     notes: Sequence[str] = ()
     doubts: Sequence[str] = ()
+
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill assess` show."""
+        return assessment_page(self)
+
+    def __repr__(self) -> str:
+        maps = {way.name: f"{way.name} {100 * way.test:.2f}" for way in self.candidates}
+        shown = ", ".join(maps[name] for name in (KEEP, self.chosen, FULL) if name in maps)
+        queries = f"{self.counts.get('test_queries', 0):,} test queries"
+        return f"Verdict({self.verdict!r}, mAP {shown}, {queries})"
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of one row per way, with fractions. Requires pandas."""
+        return data_frame([candidate.row() for candidate in self.candidates])
 
     @property
     def advice(self) -> str:

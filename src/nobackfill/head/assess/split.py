@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import file_with, roles_of
@@ -36,8 +37,8 @@ class Roles(NamedTuple):
         return Roles(self.is_query[rows], self.is_gallery[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class Items:
+@dataclass(frozen=True, eq=False, repr=False)
+class Items(Short):
     """Items of both models, with their classes."""
 
     ids: NDArray[Any]

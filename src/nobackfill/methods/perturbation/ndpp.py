@@ -3,10 +3,11 @@
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
+from nobackfill.methods.perturbation.described import Perturbation
 from nobackfill.ops.matmul import check_precision
 from nobackfill.ops.nearest import comparable, nearest_checked
 
@@ -55,7 +56,7 @@ def repulsion(
     return w.sum(dim=1, keepdim=True) * x - weighted_neighbors  # (classes, dim)
 
 
-class NeighborPerturbation(nn.Module):
+class NeighborPerturbation(Perturbation):
     r"""Old prototypes, pushed apart once by their old neighbours and every epoch by the new ones.
 
     .. math::

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
 from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
+from nobackfill.methods.perturbation.described import Perturbation
 from nobackfill.methods.perturbation.near_pairs import NearPairs
 from nobackfill.ops.matmul import matmul_precision
 from nobackfill.ops.softmax_contrast import before_normalizing
@@ -38,7 +39,7 @@ def adam_step(gradient: Classes, first: Classes, second: Classes, step: int) -> 
     return (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-class OptimizedPerturbation(nn.Module):
+class OptimizedPerturbation(Perturbation):
     r"""Old prototypes plus a perturbation, optimised until no two prototypes are too close.
 
     .. math::
