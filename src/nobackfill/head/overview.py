@@ -44,7 +44,7 @@ def head_line(head: "CompatibleHead") -> str:
     if not head.__sklearn_is_fitted__():
         return text
     network = head.fitted_network()
-    extra = f" and {head.space_.dim - network.old_dim} extra" if network.extra else ""
+    extra = f" and {network.extra.linear.out_features} extra" if network.extra else ""
     several = f" for each of {', '.join(head.modalities_)}" if len(head.modalities_) > 1 else ""
     supervised = "without labels" if head.supervision_ == "none" else f"by {head.supervision_}"
     return (

@@ -7,26 +7,20 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nobackfill.core.page import Readable
 
-
-class Perturbation(Readable, nn.Module):
-    """Old prototypes and their positions `moved`; prints in one line."""
-
-    old: Float[Tensor, "classes dim"]
-    moved: Float[Tensor, "classes dim"]
-
-    def extra_repr(self) -> str:
-        """The prototypes, the changed settings and the mean angle, for `repr`."""
-        classes, dim = self.old.shape
-        changed = [
-            f"{name}={getattr(self, name)!r}"
-            for name, argument in inspect.signature(type(self)).parameters.items()
-            if isinstance(argument.default, bool | int | float | str)
-            and getattr(self, name, argument.default) != argument.default
-        ]
-        angle = f"moved by {mean_angle(self.old, self.moved):.2f}° on average"
-        return ", ".join([f"{classes:,} prototypes of {dim} dimensions", *changed, angle])
+def described(
+    module: nn.Module, old: Float[Tensor, "classes dim"], moved: Float[Tensor, "classes dim"]
+) -> str:
+    """The number of prototypes, the settings that were changed, and the mean angle."""
+    classes, dim = old.shape
+    changed = [
+        f"{name}={getattr(module, name)!r}"
+        for name, argument in inspect.signature(type(module)).parameters.items()
+        if isinstance(argument.default, bool | int | float | str)
+        and getattr(module, name, argument.default) != argument.default
+    ]
+    angle = f"moved by {mean_angle(old, moved):.2f}° on average"
+    return ", ".join([f"{classes:,} prototypes of {dim} dimensions", *changed, angle])
 
 
 def mean_angle(old: Float[Tensor, "classes dim"], moved: Float[Tensor, "classes dim"]) -> float:
