@@ -2,7 +2,7 @@
 
 import re
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,8 +16,6 @@ from nobackfill.core.page import Page, Readable
 from nobackfill.core.terminal import page_text
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation.agreement import compare_rankings
-from nobackfill.evaluation.judgements import Judged, Preference
 from nobackfill.gallery.mixed import MixedGallery
 from nobackfill.gallery.planning.plan_file import BackfillPlan
 from nobackfill.gallery.stores.registry import open_store
@@ -69,7 +67,6 @@ def objects(upgrade, tmp_path_factory):
         "OldSpace": nb.OldSpace(prototypes, old.vectors),
         "SearchPlan": evaluation.plan,
         "GroundTruth": truth,
-        "Agreement": compare_rankings(replace(old, labels=None), new),
         "BackfillPlan": plan,
         "FitArguments": read_arguments(new, old, pairs=truth),
         "FlatStore": store,
@@ -80,7 +77,7 @@ def objects(upgrade, tmp_path_factory):
 KINDS = [
     "Vectors", "Evaluation", "Comparison", "Retrieval", "Verdict", "CompatibleHead",
     "CompatibleHead, not fitted", "CompatibilityMatrix", "NeighborPerturbation",
-    "OptimizedPerturbation", "OldSpace", "SearchPlan", "GroundTruth", "Agreement", "BackfillPlan",
+    "OptimizedPerturbation", "OldSpace", "SearchPlan", "GroundTruth", "BackfillPlan",
     "FitArguments", "FlatStore", "MixedGallery",
 ]  # fmt: skip
 EVERY = pytest.mark.parametrize("kind", KINDS)
@@ -186,10 +183,10 @@ def test_dataclasses_describe_what_they_hold(objects):
     for value in objects.values():
         if is_dataclass(value) and f"{fields(value)[0].name}=" in repr(value):
             assert all(f"{field.name}=" in repr(value) for field in fields(value))
-    judged = Judged(Preference(2, 1, 0), {}, {}, {"judged": 3}, notes=["a"] * 1000)
-    assert "counts={'judged': 3}" in repr(judged)
-    assert "notes=<1,000 entries>" in repr(judged)
-    assert "judged" in judged._repr_html_()
+    truth = GroundTruth({"a": ["b"]}, {str(row): [] for row in range(1000)})
+    assert (
+        repr(truth) == "GroundTruth(relevant={'a': ['b']}, ignored=<1,000 entries>, judgements={})"
+    )
 
 
 def test_results_become_frames(objects):

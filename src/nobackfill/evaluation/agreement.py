@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.short import Short
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import independent_queries
@@ -52,8 +51,8 @@ class Change(NamedTuple):
     scores_after: list[float]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Agreement(Short):
+@dataclass(frozen=True, eq=False)
+class Agreement:
     """How far the rankings of two models agree. It says nothing about their quality.
 
     Attributes:

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from nobackfill.core.short import Short
 from nobackfill.data.listing import GroundTruth, Judgement
 from nobackfill.errors import DataError
 from nobackfill.evaluation.agreement import SHOWN, Ranking, ids_as_text, rank_pairs
@@ -77,8 +76,8 @@ class Preference:
         }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Judged(Short):
+@dataclass(frozen=True, eq=False)
+class Judged:
     """An upgrade as a person judged it.
 
     Attributes:

@@ -8,7 +8,6 @@ import torch
 
 from nobackfill.core.config import suggest
 from nobackfill.core.notebook import data_frame
-from nobackfill.core.numbers import count
 from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
@@ -110,7 +109,7 @@ class CompatibilityMatrix(Readable):
     def __repr__(self) -> str:
         scores = "" if self.ac is None else f", AC {self.ac:.2f}, AM {self.am:.3f}"
         return (
-            f"CompatibilityMatrix({count(len(self.names), 'model', 'models')}{scores}, "
+            f"CompatibilityMatrix({len(self.names)} models{scores}, "
             f"{self.num_queries:,} queries, {self.num_gallery:,} gallery items)"
         )
 

@@ -1,5 +1,6 @@
 """Maps vectors of any form by a fitted head."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -12,9 +13,9 @@ from nobackfill.head.multimodal import Modality, check_padding, modalities_of_ro
 from nobackfill.head.seen_items import columns_with_fitted
 from nobackfill.head.validation import embed_rows
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import Columns, open_source, read_side
+from nobackfill.vectors.arrays import Columns, open_source
 from nobackfill.vectors.matrix import Data
-from nobackfill.vectors.tables import Table
+from nobackfill.vectors.sides import as_sides
 
 if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
@@ -33,9 +34,11 @@ def map_vectors(
     """Maps vectors into the old space; see `CompatibleHead.transform`."""
     if side not in SIDES:
         raise ConfigError(f"unknown side `{side}`. {suggest(side, SIDES)}")
-    # Read and check the vectors.
-    network, source = head.fitted_network(), open_source(new)
-    vectors = read_side("new", source, columns).vectors
+    # Read and check the vectors. Rows, such as arrays and lists, are their own source.
+    network = head.fitted_network()
+    source = new if isinstance(new, str | Path) else open_source(new)
+    is_rows = source is new and not isinstance(new, str | Path | Vectors)
+    vectors = as_sides({"new": source}, columns=columns).vectors["new"]
     if vectors.dim != network.new_dim:
         raise SpaceMismatch(
             f"The head was fitted on new vectors of {network.new_dim} dimensions, but these "
@@ -45,13 +48,12 @@ def map_vectors(
     numbers = modalities_of_rows(vectors, head.modalities_, modality)
     if numbers is not None:
         check_padding(vectors.vectors, numbers, network)
-    # Return the form of the input: Vectors for whatever may have ids.
-    has_ids = isinstance(source, Vectors | Table)
+    # Return the form of the input.
     if side == "gallery" and head.stores == "as they are":
-        return vectors if has_ids else new
+        return new if is_rows else vectors
     check_lengths(vectors.vectors, vectors.ids)
     mapped = embed_rows(network, vectors.vectors, numbers)
-    if has_ids:
+    if not is_rows:
         return with_mapped(head, vectors, mapped)
     return mapped if isinstance(new, Tensor) else mapped.numpy()
 
