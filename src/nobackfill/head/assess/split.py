@@ -94,16 +94,16 @@ def items_of(old: Vectors, new: Vectors, *, pairs: Pairs | None = None) -> Items
             f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
             f"groups, or pass pairs."
         )
+    new_rows, old_rows = new_rows.float().cpu(), old_rows.float().cpu()  # fits choose their device
     if pairs is None:
-        return Items(ids, new_rows.float(), old_rows.float(), classes, names)
+        return Items(ids, new_rows, old_rows, classes, names)
     # leave out the items that are in no pair
     linked = classes >= 0
     linked_ids, unlinked = ids[linked.numpy()], int((~linked).sum())
     notes = notes_on_classes(classes)
     if unlinked:
         notes = (f"{unlinked:,} of {len(ids):,} items are in no pair and are not used", *notes)
-    new_rows, old_rows = new_rows[linked].float(), old_rows[linked].float()
-    return Items(linked_ids, new_rows, old_rows, classes[linked], linked_ids, notes)
+    return Items(linked_ids, new_rows[linked], old_rows[linked], classes[linked], linked_ids, notes)
 
 
 def split_for_assessment(
