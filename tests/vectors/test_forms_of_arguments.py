@@ -268,8 +268,8 @@ def test_a_search_takes_tables_and_their_labels(upgrade, table):
 
 def test_labels_and_cameras_of_a_search_may_be_text(upgrade):
     names = [f"class {label}" for label in upgrade.labels]
-    cameras = [f"camera {row % 3}" for row in range(120)]
-    numbers = np.arange(120) % 3
+    numbers = np.arange(120) // 24 % 3  # they differ within a class
+    cameras = [f"camera {number}" for number in numbers]
     sides = torch.from_numpy(upgrade.new), torch.from_numpy(upgrade.old)
     expected = nb.retrieval(
         *sides, upgrade.labels, upgrade.labels, query_camera=numbers, gallery_camera=numbers
@@ -280,6 +280,7 @@ def test_labels_and_cameras_of_a_search_may_be_text(upgrade):
             query_camera=make(cameras), gallery_camera=make(cameras),
         )  # fmt: skip
         same_search(found, expected)
+    assert expected.num_relevant.tolist() == [3] * 48 + [4] * 24 + [3] * 48
     with pytest.raises(DataError, match="`query_labels` and `gallery_labels` must be of one kind"):
         nb.retrieval(*sides, names, upgrade.labels)
 
