@@ -188,7 +188,7 @@ def read_sides(
         name: side for name, side in sides.items() if side is not None or name in ("old", "new")
     }
     read = as_sides(present, columns=Columns(*columns), **values)
-    return [read.vectors.get(name) for name in sides], read.notes
+    return [read.vectors.get(name) for name in sides], (*read.notes, *read.matching)
 
 
 def read_pairs(pairs: Any, ground_truth: Any, *, labels: Any, groups: Any) -> GroundTruth | None:

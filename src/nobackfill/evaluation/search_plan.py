@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import (
@@ -28,8 +29,8 @@ from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 Values = tuple[Ids, Ids]  # ids of items, and one value of each
 
 
-@dataclass(frozen=True, eq=False)
-class SearchPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchPlan(Short):
     """Queries, gallery and relevant items of a search, the same for every pair of models."""
 
     query_ids: Ids  # ids of the queries

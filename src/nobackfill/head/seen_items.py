@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.head.inputs import Rows
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
 from nobackfill.vectors.matrix import blocks
@@ -26,15 +25,12 @@ Marks = NDArray[np.uint64]
 
 
 def fit_marks(
-    new: Rows,
     ids: NDArray[Any],
     vectors: Float[Tensor, "items new_dim"],
     rows: Int[Tensor, " used"],
     modality: Int[Tensor, " items"] | None,
 ) -> tuple[Marks, ...]:
-    """Returns the marks of the items that each map was fitted on; none without ids."""
-    if not isinstance(new, Vectors):
-        return ()
+    """Returns the marks of the items that each map was fitted on."""
     used = np.sort(rows.cpu().numpy())
     marks = np.stack([id_marks(ids), vector_marks(vectors)])
     if modality is None:

@@ -32,7 +32,8 @@ class Sides(NamedTuple):
     """Vectors of both models by argument, with matching ids."""
 
     vectors: dict[str, Vectors]
-    notes: tuple[str, ...]  # what was assumed
+    notes: tuple[str, ...]  # columns that were guessed
+    matching: tuple[str, ...]  # how rows without ids were matched
     has_ids: bool  # whether any side came with ids
 
 
@@ -66,7 +67,8 @@ def as_sides(
     name, values = ("labels", labels) if groups is None else ("groups", groups)
     if values is not None:
         matched = _labelled(matched, key_of(values, name), name)
-    return Sides({side.name: side.vectors for side in matched}, (*notes, *assumed), has_ids)
+    vectors = _on_one_device({side.name: side.vectors for side in matched})
+    return Sides(vectors, tuple(notes), tuple(assumed), has_ids)
 
 
 def _match(read: list[Side], ids: NDArray[Any] | None) -> tuple[list[Side], list[str]]:
@@ -126,6 +128,13 @@ def _labelled(sides: list[Side], labels: NDArray[Any], name: str) -> list[Side]:
         replace(side, vectors=replace(side.vectors, labels=labels if side is fitting[0] else None))
         for side in sides
     ]
+
+
+def _on_one_device(vectors: dict[str, Vectors]) -> dict[str, Vectors]:
+    """Moves vectors of several devices to the CPU; those of one device stay there."""
+    if len({side.vectors.device for side in vectors.values()}) == 1:
+        return vectors
+    return {name: replace(side, vectors=side.vectors.cpu()) for name, side in vectors.items()}
 
 
 def _is_bare(data: Data) -> bool:

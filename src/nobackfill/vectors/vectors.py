@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.errors import DataError
 from nobackfill.vectors.columns import FLAGS, Values, as_column, as_flag, as_key
 from nobackfill.vectors.contents import COMPATIBLE_DIM, NOTES, SPACE, Contents
@@ -18,12 +19,17 @@ from nobackfill.vectors.formats import read_contents, write_contents
 from nobackfill.vectors.matrix import as_matrix, check_rows
 from nobackfill.vectors.space import Space, read_space, write_space
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 RESERVED = ("id", "vector", "label")
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Vectors:
+class Vectors(Readable):
     """The embeddings of a collection: an id and a vector per item, optionally labels and columns.
+
+    `print` shows the first items.
 
     Args:
         ids: Unique ids: text or whole numbers.
@@ -87,6 +93,20 @@ class Vectors:
         if self.compatible_dim is not None:
             parts.append(f"compatible_dim: {self.compatible_dim}")
         return f"Vectors({', '.join(parts)})"
+
+    def page(self) -> Page:
+        """The size of the vectors, and a table of the first items."""
+        from nobackfill.vectors.overview import vectors_page
+
+        return vectors_page(self)
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of the ids, vectors (an array each), labels and columns. Requires pandas."""
+        from nobackfill.core.notebook import data_frame
+
+        label = {} if self.labels is None else {"label": self.labels}
+        rows = list(self.vectors.cpu().numpy())
+        return data_frame({"id": self.ids, "vector": rows, **label, **self.columns})
 
     @property
     def dim(self) -> int:

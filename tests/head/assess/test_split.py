@@ -108,13 +108,13 @@ def test_items_are_matched_by_id_and_in_single_precision():
     assert items.ids.tolist() == [f"item {row}" for row in range(1, 400, 2)]
     assert torch.equal(items.old, old.vectors[1::2].float())
     assert torch.equal(items.new, new.vectors.flip(0))
-    assert items.classes.tolist() == items_of(old, new, labels=LABELS[1::2]).classes.tolist()
+    assert items.class_names[items.classes.numpy()].tolist() == LABELS[1::2].astype(str).tolist()
     assert items.notes == ()
 
 
 def test_a_class_is_called_by_its_label():
     names = np.array([f"bird {label}" for label in LABELS])
-    items = items_of(a_file(0, 4), a_file(1, 4), labels=names)
+    items = items_of(a_file(0, 4, names), a_file(1, 4, names))
     assert len(items.class_names) == 50
     assert (items.class_names[items.classes.numpy()] == names).all()
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import file_with, roles_of
@@ -36,8 +37,8 @@ class Roles(NamedTuple):
         return Roles(self.is_query[rows], self.is_gallery[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class Items:
+@dataclass(frozen=True, eq=False, repr=False)
+class Items(Short):
     """Items of both models, with their classes."""
 
     ids: NDArray[Any]
@@ -84,33 +85,25 @@ class AssessmentSplit(NamedTuple):
         }
 
 
-def items_of(
-    old: Vectors,
-    new: Vectors,
-    *,
-    labels: Sequence[Any] | NDArray[Any] | None = None,
-    pairs: Pairs | None = None,
-) -> Items:
-    """Returns the items of both files with their classes, without items that are in no pair."""
-    use_labels = labels is None and pairs is None
-    ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=use_labels)
-    classes, kind = resolve_classes(ids, file_labels, labels=labels, pairs=pairs, groups=None)
+def items_of(old: Vectors, new: Vectors, *, pairs: Pairs | None = None) -> Items:
+    """Returns the items of both sides with their classes, without items that are in no pair."""
+    ids, new_rows, old_rows, names = match_items(new, old, use_labels=pairs is None)
+    classes = resolve_classes(ids, names, pairs)
     if classes is None:
         raise DataError(
             f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
             f"groups, or pass pairs. `nobackfill.assess_rankings` needs none of them."
         )
-    if kind != "pairs":
-        names = np.asarray(file_labels if labels is None else labels)
-        return Items(ids, new_rows.float(), old_rows.float(), classes, names)
+    new_rows, old_rows = new_rows.float().cpu(), old_rows.float().cpu()  # fits choose their device
+    if pairs is None:
+        return Items(ids, new_rows, old_rows, classes, names)
     # leave out the items that are in no pair
     linked = classes >= 0
     linked_ids, unlinked = ids[linked.numpy()], int((~linked).sum())
     notes = notes_on_classes(classes)
     if unlinked:
         notes = (f"{unlinked:,} of {len(ids):,} items are in no pair and are not used", *notes)
-    new_rows, old_rows = new_rows[linked].float(), old_rows[linked].float()
-    return Items(linked_ids, new_rows, old_rows, classes[linked], linked_ids, notes)
+    return Items(linked_ids, new_rows[linked], old_rows[linked], classes[linked], linked_ids, notes)
 
 
 def split_for_assessment(
