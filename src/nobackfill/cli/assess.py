@@ -6,13 +6,27 @@ from typing import Annotated
 import typer
 
 from nobackfill.cli.exit_codes import code_of_assessment
-from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    Label,
+    NewFile,
+    OldFile,
+    Pairs,
+    Seed,
+    VectorColumn,
+)
 
 
 def assess(
     old: OldFile,
     new: NewFile,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
@@ -41,7 +55,16 @@ def assess(
 
     if report is not None:
         check_page(report)  # before anything is done
-    data = read_for_fit(old, new, label=label, pairs=pairs, only_training=False)
+    data = read_for_fit(
+        old,
+        new,
+        label=label,
+        pairs=pairs,
+        only_training=False,
+        id=id,
+        vector=vector,
+        drop_invalid=drop_invalid,
+    )
     with doing() as watch:
         verdict = run(
             data.old,

@@ -51,8 +51,18 @@ def check_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
                 row = start + int(bad.nonzero()[0])
                 raise DataError(
                     f"The vector of id {ids[row].item()!r} (row {row}) {fault}, so it has no "
-                    f"direction. Embed such items again, or drop them."
+                    f"direction. Embed such items again, or drop them: --drop-invalid leaves them "
+                    f"out (in Python `load_vectors(path, drop_invalid=True)`)."
                 )
+
+
+def are_valid(vectors: Float[Tensor, "rows dim"]) -> NDArray[np.bool_]:
+    """Returns for each vector whether it has a direction."""
+    valid = np.empty(len(vectors), dtype=np.bool_)
+    for start, block in blocks(vectors):
+        good = block.isfinite().all(dim=1) & block.any(dim=1)
+        valid[start : start + len(block)] = good.cpu().numpy()
+    return valid
 
 
 def blocks(vectors: Float[Tensor, "rows dim"]) -> Iterator[tuple[int, Float[Tensor, "block dim"]]]:

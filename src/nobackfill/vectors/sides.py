@@ -6,7 +6,6 @@ rows are an error.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,13 +54,12 @@ def as_sides(
     """
     if labels is not None and groups is not None:
         raise ConfigError("Pass one kind of supervision, not labels and groups.")
-    sources = {name: open_source(data) for name, data in sides.items()}
+    sources = {name: open_source(data, columns) for name, data in sides.items()}
     check_label(columns, sources.values())
     read = [read_side(name, source, columns) for name, source in sources.items()]
-    read = [replace(side, has_ids=False) if _is_bare(sides[side.name]) else side for side in read]
     has_ids = ids is not None or any(side.has_ids for side in read)
     notes = [f"`{side.name}`: {note}" for side in read for note in side.notes]
-    matched, assumed = _match(read, None if ids is None else key_of(ids, "ids"))
+    matched, assumed = match_sides(read, None if ids is None else key_of(ids, "ids"))
     # Attach labels to the side whose rows they follow; a label of the data is not used.
     name, values = ("labels", labels) if groups is None else ("groups", groups)
     if values is not None:
@@ -69,7 +67,7 @@ def as_sides(
     return Sides({side.name: side.vectors for side in matched}, (*notes, *assumed), has_ids)
 
 
-def _match(read: list[Side], ids: NDArray[Any] | None) -> tuple[list[Side], list[str]]:
+def match_sides(read: list[Side], ids: NDArray[Any] | None = None) -> tuple[list[Side], list[str]]:
     """Gives ids to rows without: those of `ids`, of a side that has some, or row numbers."""
     bare, named = ([side for side in read if side.has_ids is has] for has in (False, True))
     if ids is not None:
@@ -126,11 +124,6 @@ def _labelled(sides: list[Side], labels: NDArray[Any], name: str) -> list[Side]:
         replace(side, vectors=replace(side.vectors, labels=labels if side is fitting[0] else None))
         for side in sides
     ]
-
-
-def _is_bare(data: Data) -> bool:
-    """Whether data is the path of a file that has no ids."""
-    return isinstance(data, str | Path) and ".npy" in Path(data).suffixes
 
 
 def _identified(side: Side, ids: NDArray[Any]) -> Side:
