@@ -23,7 +23,7 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     Missing ids, labels and booleans are errors. UUIDs, dates and times become text.
     """
     kinds, kind = pa.types, column.type
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         column = _storage(column)
         kind = column.type
     if kinds.is_dictionary(kind):

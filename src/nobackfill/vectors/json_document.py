@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
@@ -99,22 +98,36 @@ def _inner_tables(columns: Mapping[str, pa.Array]) -> Iterator[pa.Table]:
 
 def _by_id(document: Any) -> pa.Table | None:
     """Returns the vectors or records by id of a document, or None if it has neither."""
-    if not isinstance(document, dict) or not document:
+    if not isinstance(document, dict):
         return None
-    values = list(document.values())
-    if all(isinstance(value, list) for value in values):
-        ids = pa.array(list(document))
-        matrix = [np.asarray(value, dtype=np.float32) for value in values]
-        return pa.table({"id": ids, "vector": pa.array(matrix, pa.list_(pa.float32()))})
-    if all(isinstance(value, dict) for value in values):
-        if any(_holds_vector(value) for value in values):
-            records = [{"id": id, **record} for id, record in document.items()]
-            table = pa.Table.from_pylist(records)
-            kinds = [(field.name, json_lines.plain_kind(field.type)) for field in table.schema]
-            return table.cast(pa.schema(kinds))
-        return next(filter(None, map(_by_id, values)), None)
-    inner = [value for value in values if isinstance(value, dict)]
-    return next((table for table in map(_by_id, inner) if table is not None), None)
+    inner = [value for value in document.values() if isinstance(value, dict) and value]
+    for vectors in filter(_are_vectors, inner):
+        records = {id: {"vector": vector} for id, vector in vectors.items()}
+        # Add what other objects say of the same items, such as `metadata_dict`.
+        for facts in inner:
+            if facts.keys() == vectors.keys() and all(isinstance(f, dict) for f in facts.values()):
+                records = {id: {**facts[id], **record} for id, record in records.items()}
+        return _table(records)
+    if len(inner) == len(document) and any(map(_holds_vector, inner)):
+        return _table(document)
+    return next(filter(None, map(_by_id, inner)), None)
+
+
+def _table(records: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    """Returns records by id as a table."""
+    table = pa.Table.from_pylist([{"id": id, **record} for id, record in records.items()])
+    kinds = [(field.name, json_lines.plain_kind(field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds))
+
+
+def _are_vectors(value: Mapping[str, Any]) -> bool:
+    """Whether an object has a list of numbers for each key.
+
+    Example:
+        >>> _are_vectors({"a": [0.1]}), _are_vectors({"a": [0.1], "b": "text"})
+        (True, False)
+    """
+    return all(_holds_vector({"": item}) for item in value.values())
 
 
 def _holds_vector(record: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ def _read_parallel(
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         for kept in pool.map(read_part, range(len(parts))):  # raises what the first part raised
             for name, arrays in kept.items():
-                everything[name] += arrays
+                everything.setdefault(name, []).extend(arrays)
     return vectors, everything
 
 

@@ -100,9 +100,10 @@ def pick(batch: pa.RecordBatch, leaf: Leaf) -> pa.Array:
     values = batch.column(leaf.path[0])
     for name in leaf.path[1:]:
         values = pc.struct_field(_single_records(values, leaf), [name])
-    return (
-        values.storage if isinstance(values, pa.ExtensionArray) and is_list(leaf.kind) else values
-    )
+    if isinstance(values, pa.ExtensionArray) and is_list(leaf.kind):
+        return values.storage
+    # Views of text lack most functions.
+    return values.cast(pa.large_string()) if _is_view(values.type) else values
 
 
 def _single_records(values: pa.Array, leaf: Leaf) -> pa.Array:
@@ -121,7 +122,7 @@ def _single_records(values: pa.Array, leaf: Leaf) -> pa.Array:
 def is_list(kind: pa.DataType) -> bool:
     """Whether a column has a list in each row, of any of Arrow's kinds."""
     kinds = pa.types
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
@@ -139,11 +140,15 @@ def is_number(kind: pa.DataType) -> bool:
 
 def value_kind(kind: pa.DataType) -> Any:
     """Returns the kind of the values in lists."""
-    return (kind.storage_type if isinstance(kind, pa.ExtensionType) else kind).value_type
+    return (kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind).value_type
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column is text, of any of Arrow's kinds."""
     kinds = pa.types
-    is_view = getattr(kinds, "is_string_view", lambda _: False)  # since pyarrow 16
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or is_view(kind))
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or _is_view(kind))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    """Whether a column is a view of text, as polars writes."""
+    return bool(getattr(pa.types, "is_string_view", lambda _: False)(kind))  # since pyarrow 16
