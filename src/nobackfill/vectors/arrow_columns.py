@@ -46,6 +46,8 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
             f"{len(column)} are missing, the first in row {column.is_null().index(True).as_py()}. "
             f"Fill them in, or drop {'these rows' if name in KEYS else 'the column'}."
         )
+    if is_text(column.type) and pc.all(pc.string_is_ascii(column)).as_py():
+        return _ascii_text(column)
     return as_column(column.to_numpy(), name)
 
 
@@ -86,6 +88,22 @@ def _storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Returns a column of an extension type, such as UUIDs, as it is stored."""
     chunks = [chunk.storage for chunk in column.chunks]
     return pa.chunked_array(chunks, column.type.storage_type)
+
+
+def _ascii_text(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Returns text as an array, without a Python object for each value."""
+    width = max(1, int(pc.max(pc.binary_length(column)).as_py() or 0))
+    padded = pc.ascii_rpad(column, width, padding="\0")
+    texts = [np.frombuffer(_data(chunk), f"S{width}") for chunk in padded.chunks]
+    return (np.concatenate(texts) if texts else np.empty(0, "S1")).astype(f"U{width}")
+
+
+def _data(texts: pa.Array) -> pa.Buffer:
+    """Returns the bytes of all texts of an array, one after the other."""
+    _, offsets, data = texts.buffers()
+    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    places = np.frombuffer(offsets, kind)[texts.offset : texts.offset + len(texts) + 1]
+    return data.slice(int(places[0]), int(places[-1] - places[0])) if len(texts) else b""
 
 
 def _uuid_text(column: pa.ChunkedArray) -> NDArray[Any]:

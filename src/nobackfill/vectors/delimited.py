@@ -13,7 +13,7 @@ from nobackfill.vectors.column_names import ColumnChoice
 from nobackfill.vectors.shards import Part, Shard
 from nobackfill.vectors.vector_text import is_list_text
 
-BLOCK = 2**24  # bytes read at a time; holds the longest row
+BLOCK = 2**22  # bytes read at a time; holds the longest row
 SAMPLE = 2**20  # bytes of which the layout is guessed
 DELIMITERS = ",;\t|"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as Excel writes "Unicode text"

@@ -10,8 +10,7 @@ import pyarrow.json as pajson
 from nobackfill.vectors.column_names import ColumnChoice
 from nobackfill.vectors.shards import Part, Shard, is_list, is_number, value_kind
 
-BLOCK = 2**24  # bytes read at a time; holds the longest line
-SAMPLE = 2**22  # bytes of which the columns are read
+BLOCK = 2**22  # bytes read at a time; holds the longest line
 VECTOR = pa.list_(pa.float32())
 OUTPUT_OF_BATCH = ("custom_id", "response")  # fields of an API's answer to a batch of requests
 
@@ -21,7 +20,7 @@ def open_shard(path: Path) -> Shard:
 
     In the output of a batch API, `id` names the request; the item is named by `custom_id`.
     """
-    with _open(path, SAMPLE, None) as reader:
+    with _open(path, BLOCK, None) as reader:
         sample = reader.schema
     if all(name in sample.names for name in OUTPUT_OF_BATCH) and "id" in sample.names:
         sample = sample.remove(sample.get_field_index("id"))

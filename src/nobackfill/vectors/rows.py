@@ -1,8 +1,9 @@
 """Reads the rows of tables in files: vectors into one array, other columns as Arrow's."""
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -79,7 +80,7 @@ def _read_parallel(
         shard, part = parts[number]
         place, kept = starts[number], _nothing(selection)
         for batch in part.batches():
-            block = _vectors_of(batch, selection, shard, place, dim)
+            block = _vectors_of(batch, selection, place, dim)
             vectors[place : place + len(block)] = block
             _keep(batch, selection, shard, kept)
             place += batch.num_rows
@@ -97,27 +98,46 @@ def _read_in_turn(
     parts: Sequence[tuple[Shard, Part]], selection: Selection, dtype: Any
 ) -> tuple[NDArray[Any], Kept]:
     """Reads parts of unknown length into an array that grows."""
-    vectors, rows, dim, kept = np.empty(0, dtype), 0, 0, _nothing(selection)
-    for shard, part in parts:
-        for batch in part.batches():
-            if batch.num_rows == 0:
-                continue
-            if rows == 0:
-                dim = _dim_of(batch, selection)
-            block = _vectors_of(batch, selection, shard, rows, dim)
-            end = rows + len(block)
-            if end * dim > len(vectors):  # pages that are not written take no memory
-                vectors.resize(int(GROWTH * end) * dim, refcheck=False)
-            vectors[rows * dim : end * dim] = block.ravel()
-            _keep(batch, selection, shard, kept)
-            rows = end
-    vectors.resize(rows * dim, refcheck=False)
-    return vectors.reshape(rows, dim), kept
+    kept, matrix, rows, dim = _nothing(selection), Growing(dtype), 0, 0
+    pending: deque[Future[NDArray[Any]]] = deque()
+    with ThreadPoolExecutor(threads := min(THREADS, os.cpu_count() or 1)) as pool:
+        for shard, part in parts:
+            for batch in part.batches():
+                if batch.num_rows == 0:
+                    continue
+                dim = dim or _dim_of(batch, selection)
+                # Convert some batches at once, and add them in order.
+                pending.append(pool.submit(_vectors_of, batch, selection, rows, dim))
+                if len(pending) > threads:
+                    matrix.add(pending.popleft().result())
+                _keep(batch, selection, shard, kept)
+                rows += batch.num_rows
+        while pending:
+            matrix.add(pending.popleft().result())
+    return matrix.finished(dim), kept
 
 
-def _vectors_of(
-    batch: pa.RecordBatch, selection: Selection, shard: Shard, start: int, dim: int
-) -> NDArray[Any]:
+class Growing:
+    """A matrix of an unknown number of rows."""
+
+    def __init__(self, dtype: Any):
+        self.values, self.filled = np.empty(0, dtype), 0
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Appends rows."""
+        end = self.filled + block.size
+        if end > len(self.values):
+            self.values.resize(int(GROWTH * end), refcheck=False)
+        self.values[self.filled : end] = block.ravel()
+        self.filled = end
+
+    def finished(self, dim: int) -> NDArray[Any]:
+        """Returns all rows."""
+        self.values.resize(self.filled, refcheck=False)
+        return self.values.reshape(-1 if dim else 0, dim)
+
+
+def _vectors_of(batch: pa.RecordBatch, selection: Selection, start: int, dim: int) -> NDArray[Any]:
     """Returns the vectors of a batch as a matrix."""
     choice = selection.choice
     columns = [pick(batch, selection.leaves[name]) for name in choice.vector]

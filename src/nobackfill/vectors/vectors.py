@@ -177,6 +177,8 @@ def _check_lengths(vectors: Vectors) -> None:
 
 def _check_unique(ids: NDArray[Any]) -> None:
     """Raises if an id occurs twice: old and new vectors are matched by id."""
+    if (ids[1:] > ids[:-1]).all():  # in ascending order, as many files are
+        return
     if len(set(ids.tolist())) < len(ids):  # faster than sorting texts
         first = np.unique(ids, return_index=True)[1]
         repeated = np.ones(len(ids), dtype=np.bool_)
