@@ -78,6 +78,7 @@ def main():
             "peer": peer,
             "rows": rows,
             "dim": options.dim,
+            "turns": options.turns,
             "seconds": round(seconds["nobackfill"], 3),
             "peer_seconds": round(seconds["peer"], 3),
             "time_ratio": round(seconds["nobackfill"] / seconds["peer"], 2),

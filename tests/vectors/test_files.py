@@ -218,6 +218,20 @@ def test_a_column_that_nobody_needs_does_not_stand_in_the_way(tmp_path):
     assert "only the id, the vector and the label are read" in loaded.remarks[-1]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_long_texts_fit_into_a_block(suffix, tmp_path):
+    texts = ["short", "long " * 300_000, "longer " * 700_000]
+    if suffix == ".csv":
+        pd.DataFrame({"id": IDS, "text": texts, "vector": ROWS}).to_csv(
+            tmp_path / "file.csv", index=False
+        )
+    else:
+        write_lines(tmp_path / "file.jsonl", records(text=texts))
+    vectors = nb.load_vectors(tmp_path / f"file{suffix}")
+    assert_read(vectors, labels=None)
+    assert vectors.columns["text"].tolist() == texts
+
+
 # -- several files
 
 

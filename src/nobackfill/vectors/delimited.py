@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from nobackfill.vectors.column_names import ColumnChoice
-from nobackfill.vectors.shards import Part, Shard
+from nobackfill.vectors.shards import SAMPLE, Part, Shard, block_size
 from nobackfill.vectors.vector_text import is_list_text
 
-BLOCK = 2**22  # bytes read at a time; holds the longest row
-SAMPLE = 2**20  # bytes of which the layout is guessed
+BLOCK = 2**21  # bytes read at a time, at least
 DELIMITERS = ",;\t|"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as Excel writes "Unicode text"
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
@@ -30,20 +29,22 @@ class Layout:
         encoding: Encoding of the text.
         names: Names of the columns of a file without a header; None if the first line has them.
         decimal_point: Character before the decimals.
+        block: Bytes read at a time.
     """
 
     delimiter: str
     encoding: str
     names: list[str] | None = None
     decimal_point: str = "."
+    block: int = BLOCK
 
 
 def open_shard(path: Path) -> Shard:
     """Guesses the layout and reads the header. The file is read in one pass, block by block."""
     layout = _layout(path)
-    with _open(path, layout, SAMPLE) as reader:
+    with _open(path, layout) as reader:
         schema = pa.schema([(name, pa.string()) for name in reader.schema.names])
-    with _open(path, layout, SAMPLE, dict.fromkeys(schema.names, pa.string())) as reader:
+    with _open(path, layout, dict.fromkeys(schema.names, pa.string())) as reader:
         sample = next(iter(reader), None)
     cells = {name: _first_cell(sample, name) for name in schema.names}
     if layout.delimiter == ";" and any(DECIMAL_COMMA.fullmatch(cell) for cell in cells.values()):
@@ -71,8 +72,9 @@ def _layout(path: Path) -> Layout:
     delimiter = "\t" if is_tab else max(DELIMITERS, key=line.count)
     cells = [cell.strip('" ') for cell in line.split(delimiter)]
     if not all(NUMBER.fullmatch(cell) for cell in cells) or _counts(cells):
-        return Layout(delimiter, encoding)
-    return Layout(delimiter, encoding, [f"dim_{number}" for number in range(len(cells))])
+        return Layout(delimiter, encoding, block=block_size(start, BLOCK))
+    names = [f"dim_{number}" for number in range(len(cells))]
+    return Layout(delimiter, encoding, names, block=block_size(start, BLOCK))
 
 
 def _counts(cells: list[str]) -> bool:
@@ -86,14 +88,14 @@ def _counts(cells: list[str]) -> bool:
 
 
 def _open(
-    path: Path, layout: Layout, block: int, kinds: dict[str, Any] | None = None
+    path: Path, layout: Layout, kinds: dict[str, Any] | None = None
 ) -> pacsv.CSVStreamingReader:
     """Opens a file for reading in blocks. Only the columns of `kinds` are read, if given."""
     options = {"include_columns": list(kinds), "column_types": kinds} if kinds else {}
     return pacsv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pacsv.ReadOptions(
-            block_size=block, encoding=layout.encoding, column_names=layout.names
+            block_size=layout.block, encoding=layout.encoding, column_names=layout.names
         ),
         parse_options=pacsv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(decimal_point=layout.decimal_point, **options),
@@ -102,7 +104,7 @@ def _open(
 
 def _batches(path: Path, layout: Layout, kinds: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the columns of `kinds`."""
-    with _open(path, layout, BLOCK, kinds) as reader:
+    with _open(path, layout, kinds) as reader:
         yield from reader
 
 

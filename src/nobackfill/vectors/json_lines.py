@@ -8,9 +8,17 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from nobackfill.vectors.column_names import ColumnChoice
-from nobackfill.vectors.shards import Part, Shard, is_list, is_number, value_kind
+from nobackfill.vectors.shards import (
+    SAMPLE,
+    Part,
+    Shard,
+    block_size,
+    is_list,
+    is_number,
+    value_kind,
+)
 
-BLOCK = 2**22  # bytes read at a time; holds the longest line
+BLOCK = 2**22  # bytes read at a time, at least
 VECTOR = pa.list_(pa.float32())
 OUTPUT_OF_BATCH = ("custom_id", "response")  # fields of an API's answer to a batch of requests
 
@@ -20,7 +28,9 @@ def open_shard(path: Path) -> Shard:
 
     In the output of a batch API, `id` names the request; the item is named by `custom_id`.
     """
-    with _open(path, BLOCK, None) as reader:
+    with pa.input_stream(str(path), compression="detect") as file:
+        block = block_size(file.read(SAMPLE), BLOCK)
+    with _open(path, block, None) as reader:
         sample = reader.schema
     if all(name in sample.names for name in OUTPUT_OF_BATCH) and "id" in sample.names:
         sample = sample.remove(sample.get_field_index("id"))
@@ -29,7 +39,7 @@ def open_shard(path: Path) -> Shard:
     def parts(choice: ColumnChoice, columns: list[str]) -> list[Part]:
         """Returns the whole file."""
         wanted = pa.schema([schema.field(name) for name in columns])
-        return [Part(None, lambda: _batches(path, wanted))]
+        return [Part(None, lambda: _batches(path, block, wanted))]
 
     return Shard(path.name, schema, parts)
 
@@ -62,7 +72,7 @@ def _open(path: Path, block: int, schema: pa.Schema | None) -> Any:
     return pajson.open_json(file, read_options=read, parse_options=parse)
 
 
-def _batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, block: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the columns of the schema."""
-    with _open(path, BLOCK, schema) as reader:
+    with _open(path, block, schema) as reader:
         yield from reader

@@ -65,7 +65,8 @@ def check_labelled(columns: Columns, files: Mapping[str, Vectors]) -> None:
 
 def _by_position(read: Mapping[str, Loaded]) -> tuple[dict[str, Vectors], list[str]]:
     """Gives rows without ids those of the other file."""
-    from nobackfill.vectors.sides import Side, match_sides
+    from nobackfill.vectors.arrays import Side
+    from nobackfill.vectors.sides import match_sides
 
     if any(file.dropped for file in read.values()):
         raise DataError(

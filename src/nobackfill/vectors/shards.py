@@ -13,6 +13,9 @@ from nobackfill.vectors.contents import NOTES
 
 Batches = Iterator[pa.RecordBatch]
 
+SAMPLE = 2**20  # bytes at the start of a text file of which its layout is guessed
+LONGEST = 8  # how many times longer later lines may be than those in the sample
+
 
 class Part(NamedTuple):
     """Consecutive rows that a thread reads."""
@@ -53,6 +56,16 @@ class Leaf(NamedTuple):
 
     path: tuple[str, ...]
     kind: pa.DataType
+
+
+def block_size(start: bytes, least: int) -> int:
+    """Returns how many bytes of text to read at a time, so that the longest lines fit.
+
+    Args:
+        start: First bytes of the file.
+        least: Bytes for files with short lines.
+    """
+    return max(least, LONGEST * max(map(len, start.split(b"\n"))))
 
 
 def own_notes(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

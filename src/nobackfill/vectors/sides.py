@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import (
-    ANY,
-    Columns,
-    Side,
-    check_label,
-    key_of,
-    naming,
-    open_source,
-    read_side,
-)
+from nobackfill.vectors.arrays import Side, check_label, key_of, naming, open_source, read_side
+from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.columns import Values
 from nobackfill.vectors.matrix import Data
 
