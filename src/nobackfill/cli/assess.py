@@ -6,13 +6,28 @@ from typing import Annotated
 import typer
 
 from nobackfill.cli.exit_codes import code_of_assessment
-from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed, read_truth
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    Label,
+    NewFile,
+    OldFile,
+    Pairs,
+    Seed,
+    VectorColumn,
+    read_truth,
+)
 
 
 def assess(
     old: OldFile,
     new: NewFile,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
@@ -42,7 +57,16 @@ def assess(
 
     if report is not None:
         check_page(report)  # before anything is done
-    data = read_for_fit(old, new, label=label, pairs=pairs, only_training=False)
+    data = read_for_fit(
+        old,
+        new,
+        label=label,
+        pairs=pairs,
+        only_training=False,
+        id=id,
+        vector=vector,
+        drop_invalid=drop_invalid,
+    )
     before, after = names_apart(old, new)
     title = f"Is {after} worth an upgrade from {before}?"
     truth = read_truth(pairs, None)

@@ -181,7 +181,7 @@ def read_sides(
     passed = [value for value in (*columns, *values.values()) if value is not None]
     if not passed and all(isinstance(side, Vectors | None) for side in sides.values()):
         return list(sides.values()), ()
-    from nobackfill.vectors.arrays import Columns  # files of the command line need neither
+    from nobackfill.vectors.column_names import Columns  # files of the command line need neither
     from nobackfill.vectors.sides import as_sides
 
     present = {

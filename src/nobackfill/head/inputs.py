@@ -21,9 +21,11 @@ from nobackfill.evaluation.file_columns import (
     columns_of,
     rows_of,
 )
-from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.ids import is_in, rows_of_ids
 from nobackfill.vectors.matrix import blocks, check_rows
+from nobackfill.vectors.several_files import Files, read_files
 from nobackfill.vectors.split_column import is_training
 
 MODALITY = "modality"  # column of modalities
@@ -150,13 +152,16 @@ def read_for_fit(
     group: str | None = None,
     modality: str | None = None,
     only_training: bool = True,
+    id: str | None = None,
+    vector: str | None = None,
+    drop_invalid: bool = False,
 ) -> FitInputs:
     """Reads the items that two files share, and their supervision.
 
     With `only_training`, notes count training items alone. A used column must agree where both
-    files have it. The default columns `label` and `modality`
-    may be missing. A file of pairs has lines such as `{"query": "a", "relevant": ["b"]}`, or is a
-    table with these columns.
+    files have it. The default columns `label` and `modality` may be missing. `id`, `vector` and
+    `drop_invalid` are those of `load_vectors`. A file of pairs has lines such as
+    `{"query": "a", "relevant": ["b"]}`, or is a table with these columns.
     """
     if pairs is not None and group is not None:
         raise ConfigError("--pairs and --group exclude each other. Pass one kind of supervision.")
@@ -164,10 +169,13 @@ def read_for_fit(
         other = "--pairs" if group is None else "--group"
         raise ConfigError(f"--label and {other} exclude each other. Pass one kind of supervision.")
     # Match the items of both files.
-    files = load_vectors(old), load_vectors(new)
-    check_rows_match((old, new), files)
+    column = group or label
+    named_columns = Columns(id, vector, None if column == "label" else column)
+    read = read_files({"old": old, "new": new}, named_columns, drop_invalid=drop_invalid)
+    files = read.vectors["old"], read.vectors["new"]
+    check_rows_match({"old": old, "new": new}, read)
     ids = common_ids(files[1], files[0])
-    notes = partner_notes(*files, only_training=only_training)
+    notes = (*read.remarks, *partner_notes(*files, only_training=only_training))
     columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))
@@ -180,7 +188,6 @@ def read_for_fit(
         check_agreement(modality, named(old_side, new_side))
     # Read supervision.
     supervision: dict[str, Any] = {}
-    column = group or label
     if pairs is not None:
         supervision["pairs"] = read_ground_truth(pairs).relevant
     elif column in columns or group is not None or label != "label":
@@ -189,9 +196,10 @@ def read_for_fit(
     return FitInputs(new_side, old_side, modality=kinds, notes=notes, **supervision)
 
 
-def check_rows_match(paths: Sequence[Path], files: Sequence[Vectors]) -> None:
+def check_rows_match(paths: Mapping[str, Path], read: Files) -> None:
     """Raises DataError if files without ids, such as .npy, have different numbers of rows."""
-    bare = [path for path in paths if path.suffix.lower() == ".npy"]
+    bare = [path for name, path in paths.items() if name in read.without_ids]
+    files = [read.vectors[name] for name in paths]
     rows = [len(file) for file in files]
     by_row = all(np.array_equal(file.ids, np.arange(len(file))) for file in files)
     if bare and by_row and rows[0] != rows[1]:

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ColumnChoice, choose_columns
-from nobackfill.vectors.columns import FLAGS, as_column
-from nobackfill.vectors.contents import FITTED
-
-MEANINGFUL = (*FLAGS, FITTED, "split", "camera", "modality")  # columns that are never left out
+from nobackfill.vectors.columns import as_column
+from nobackfill.vectors.contents import MEANINGFUL
 
 EXACT = 2**53  # whole numbers below it are exact as floats
 

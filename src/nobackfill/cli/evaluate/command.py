@@ -11,6 +11,8 @@ import typer
 from nobackfill.cli.exit_codes import code_of_verdict
 from nobackfill.cli.options import (
     Device,
+    DropInvalid,
+    IdColumn,
     Intersect,
     Json,
     Label,
@@ -21,6 +23,8 @@ from nobackfill.cli.options import (
     Pairs,
     Protocol,
     Seed,
+    VectorColumn,
+    read_all,
     read_truth,
 )
 
@@ -41,7 +45,10 @@ def evaluate(
     ] = None,
     query_for_old: MappedQueries = None,
     protocol: Protocol = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     level: Level = None,
     by_modality: Annotated[
@@ -117,7 +124,6 @@ def evaluate(
     from nobackfill.evaluation.file_columns import have_labels
     from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.report.pages.evaluation import Details
-    from nobackfill.vectors import load_vectors
 
     check_one_kind(label, pairs)
     details = {
@@ -132,8 +138,14 @@ def evaluate(
     if report is not None:
         check_page(report)
     truth = read_truth(pairs, level)
-    files = [load_vectors(old), load_vectors(new)]
-    mapped = load_vectors(query_for_old) if query_for_old else None
+    read = read_all(
+        {"old": old, "new": new, "query_for_old": query_for_old, "independent": independent},
+        id=id,
+        vector=vector,
+        label=label,
+        drop_invalid=drop_invalid,
+    )
+    files, mapped = [read["old"], read["new"]], read.get("query_for_old")
     if label != "label":
         files, mapped = labelled_files(label, files, mapped)
     if declare is not None:
@@ -144,7 +156,7 @@ def evaluate(
         files,
         {
             "query_for_old": mapped,
-            "independent": load_vectors(independent) if independent else None,
+            "independent": read.get("independent"),
             "protocol": protocol,
             "gate": gate_of(metric, min_gain, max_negative_flips),
             "sessions": session,
