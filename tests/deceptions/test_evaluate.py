@@ -486,11 +486,7 @@ def classes_copied_with_small_noise(world):
     return copied(world, 0.9985)
 
 
-@deception(
-    "undecided",
-    says="near-duplicates of queries of other classes",
-    fooled="copies have a cosine below 0.995",
-)
+@deception("undecided", says="near-duplicates of queries of other classes")
 def classes_copied_with_more_noise(world):
     return copied(world, 0.985)
 
