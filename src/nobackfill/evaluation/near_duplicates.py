@@ -18,7 +18,9 @@ from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 COPY = 0.995  # smallest cosine of near-duplicates, in the old space and in the new one
 SHARE = 1 / 4  # of the distance to the nearest item of the own class: copies are closer
 BLOCK_BYTES = 64 * 2**20  # of cosines in a block
-PROJECTED = 32  # dimensions in which pairs are compared first
+PROJECTED = 32  # directions in which pairs are compared first, or twice as many, and so on
+SAMPLE = 512  # items of which all pairs are compared to choose that number
+FEW = 1e-4  # share of pairs that the first comparison may leave
 ROUNDING = 1e-5  # error of a float32 cosine
 OWN_ROWS = 512  # items that are compared with their own class at a time
 PAIRS = 2**18  # pairs that are compared at a time
@@ -187,24 +189,58 @@ def compare(
 def projected(
     queries: Compared, others: Compared
 ) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
+    """The factors of `halves` in as few directions as leave few pairs of a sample.
+
+    Principal directions of the vectors leave fewest.
+    """
+    left, right = queries.units[0], others.units[0]
+    dim = left.shape[1]
+    rows, columns = evenly(len(left), SAMPLE), evenly(len(right), 4 * SAMPLE)
+    is_other = torch.from_numpy(queries.groups[rows, None] != others.groups[None, columns])
+    sample = right[columns] - right[columns].mean(dim=0)
+    noise = torch.randn(dim, dim, generator=torch.Generator().manual_seed(0)).to(left.device)
+    number = PROJECTED
+    while True:
+        number = min(number, dim)
+        basis = torch.linalg.qr(
+            sample.T @ (sample @ noise[:, :number]) + ROUNDING * noise[:, :number]
+        ).Q
+        factors = halves(left @ basis, right @ basis, queries.reaches[0])
+        is_left = factors[0][rows] @ factors[1][columns].T >= 0
+        if number == dim or (is_left.cpu() & is_other).float().mean() < FEW:
+            return factors
+        number *= 2
+
+
+def evenly(length: int, number: int) -> Groups:
+    """At most so many positions, evenly spaced.
+
+    Example:
+        >>> evenly(7, 3).tolist(), evenly(2, 3).tolist()
+        ([0, 2, 4], [0, 1])
+    """
+    return np.arange(0, length, max(1, length // number))[:number]
+
+
+def halves(
+    left: Float[Tensor, "query dim"],
+    right: Float[Tensor, "item dim"],
+    reach: Float[Tensor, " query"],
+) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
     r"""Two factors whose product is at least 0 for each close pair.
 
-    A projection :math:`P` with orthonormal columns lengthens no vector, so close pairs have
+    Vectors :math:`a_i`, :math:`b_j` in a subspace are shorter than those that they are projections
+    of, so close pairs have
 
     .. math::
-        \lVert u_i P - u_j P \rVert^2 \le 2 r_i,
+        \lVert a_i - b_j \rVert^2 \le 2 r_i,
 
     and half of what is left over is the inner product of
-    :math:`(u_i P,\; r_i -\tfrac12 \lVert u_i P \rVert^2,\; 1)` and
-    :math:`(u_j P,\; 1,\; - \tfrac12 \lVert u_j P \rVert^2)`.
+    :math:`(a_i,\; r_i - \tfrac12 \lVert a_i \rVert^2,\; 1)` and
+    :math:`(b_j,\; 1,\; -\tfrac12 \lVert b_j \rVert^2)`.
     """
-    units = queries.units[0], others.units[0]
-    dim = units[0].shape[1]
-    noise = torch.randn(dim, min(dim, PROJECTED), generator=torch.Generator().manual_seed(0))
-    basis = torch.linalg.qr(noise).Q.to(units[0].device)
-    left, right = (unit @ basis for unit in units)
     left_rest, right_rest = (-rows.square().sum(dim=1, keepdim=True) / 2 for rows in (left, right))
-    left_rest = left_rest + queries.reaches[0][:, None] + ROUNDING
+    left_rest = left_rest + reach[:, None] + ROUNDING
     return (
         torch.cat([left, left_rest, torch.ones_like(left_rest)], dim=1),
         torch.cat([right, torch.ones_like(right_rest), right_rest], dim=1),
