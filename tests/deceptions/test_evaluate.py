@@ -566,6 +566,26 @@ def training_items_that_are_copies(world):
     return files
 
 
+@deception("undecided", says="the head was fitted on all 192 queries")
+def training_items_that_are_copies_with_noise(world):
+    """No copy is a near-duplicate by itself, but every class is copied."""
+    w = world()
+    noise = (1 / 0.985**2 - 1) ** 0.5
+    sides = []
+    for side in (w.view(), w.view(spread=1.2)):
+        rows = F.normalize(side, dim=1).repeat(2, 1)
+        around = torch.randn(rows.shape, generator=w.generator) / w.dim**0.5
+        around[: w.size] = 0
+        sides.append(rows + noise * around)
+    is_training = np.arange(2 * w.size) >= w.size
+    w.ids = [f"item {row}" for row in range(2 * w.size)]
+    labels = np.concatenate([w.labels, w.labels + 24])
+    split = np.where(is_training, "train", "validation")
+    files = w.upgrade(*sides, labels=labels, split=split)
+    files.new.columns["fitted"] = is_training
+    return files
+
+
 @pytest.mark.parametrize(("build", "verdicts", "says"), DECEPTIONS)
 def test_nobody_is_fooled(build, verdicts, says, world, upgrade_of, by_command, by_python):
     more = (upgrade_of,) if build.__code__.co_argcount > 1 else ()

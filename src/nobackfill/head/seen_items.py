@@ -32,15 +32,14 @@ def fit_marks(
     rows: Int[Tensor, " used"],
     modality: Int[Tensor, " items"] | None,
 ) -> tuple[Marks, ...]:
-    """Returns the marks of the items that each map was fitted on; none without ids."""
-    if not isinstance(new, Vectors):
-        return ()
+    """Returns the marks of the items that each map was fitted on; of vectors alone without ids."""
     used = np.sort(rows.cpu().numpy())
-    marks = np.stack([id_marks(ids), vector_marks(vectors)])
+    kinds = [id_marks(ids)] if isinstance(new, Vectors) else []
+    marks = np.stack([*kinds, vector_marks(vectors)])
     if modality is None:
         return (np.unique(marks[:, used]),)
-    kinds = modality.numpy()
-    return tuple(np.unique(marks[:, used[kinds[used] == kind]]) for kind in np.unique(kinds))
+    names = modality.numpy()
+    return tuple(np.unique(marks[:, used[names[used] == name]]) for name in np.unique(names))
 
 
 def id_marks(ids: NDArray[Any]) -> Marks:
