@@ -217,8 +217,8 @@ class CompatibleHead(Estimator, Readable):
         # Record what was fitted on what.
         self.supervision_ = parts.supervision
         self.notes_ = (*notes, *parts.notes, *fit_notes)
-        marks = fit_marks(item_ids, stored, parts.rows, numbers) if items.has_ids else ()
-        self.fitted_ = marks
+        marked_ids = item_ids if items.has_ids else None
+        self.fitted_ = fit_marks(marked_ids, stored, parts.rows, numbers)
         self.source_ = space_fingerprint(arguments.new)
         self.space_ = self._space(old_dim, parent=space_fingerprint(arguments.old))
         return self

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.head.assess.split import (
     Roles,
     divide,
@@ -30,6 +31,15 @@ def test_classes_are_never_on_both_sides():
     parts = [set(classes[rows].tolist()) for rows in divide(classes, None, seed=0)]
     assert [len(part) for part in parts] == [30, 10, 10]
     assert len(set.union(*parts)) == 50
+
+
+@pytest.mark.parametrize("number", [30, 33, 35, 39])
+def test_few_classes_leave_enough_to_decide(number):
+    classes = torch.arange(400) % number
+    sizes = [len(classes[rows].unique()) for rows in divide(classes, None, seed=0)]
+    assert sizes[2] == FEWEST_GROUPS
+    assert sizes[1] >= 4
+    assert sum(sizes) == number
 
 
 def test_where_a_split_is_told_only_training_items_are_fitted_on():

@@ -13,6 +13,7 @@ from torch import Tensor
 from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.evaluation.file_columns import file_with, roles_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
@@ -161,8 +162,8 @@ def divide(
     """Returns rows to fit on, to choose on and to test on, of different classes.
 
     With training items, all of them are to fit on and the other classes are halved. Without, three
-    fifths of the classes are to fit on, a fifth to choose on and a fifth to test on. Classes of a
-    single item are left out: it has nothing to find.
+    fifths of the classes are to fit on, a fifth to choose on and a fifth to test on, but at least
+    8, as fewer decide nothing. Classes of a single item are left out: it has nothing to find.
 
     With roles, only queries and gallery items are to choose on and to test on, of classes in which
     a query has something to find. Without training items, all other classes of two items or more
@@ -175,7 +176,7 @@ def divide(
     if is_training is None:
         others = repeated_classes(classes)
         others = others[~torch.isin(others, rest)]
-        ends = [3 * len(rest) // 5, 4 * len(rest) // 5]
+        ends = [3 * len(rest) // 5, min(4 * len(rest) // 5, len(rest) - FEWEST_GROUPS)]
     else:
         others = classes[is_training].unique()
         rest = rest[~torch.isin(rest, others)]
