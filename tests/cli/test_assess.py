@@ -116,7 +116,9 @@ def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys)
     names = ["keep the old model", "old vectors with a head", "independent_contrastive"]
     page = assessment_page(a_verdict(*names), title="Is it worth it?")
     output.print_page(page, {}, as_json=False)
-    lines = capsys.readouterr().out.splitlines()[1:]  # without the title
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Keep the old model: ")
+    lines = lines[2:]
     assert max(map(len, lines[:9])) <= 80
     assert lines[0].split() == "way mAP Recall@1 nDCG@10 lose gain pays".split()
     assert lines[1].split() == "keep the old model 100.00 100.00 100.00".split()

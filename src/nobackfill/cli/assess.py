@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nobackfill.cli.exit_codes import code_of_assessment
-from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed, names_in
 
 
 def assess(
@@ -15,7 +15,11 @@ def assess(
     label: Label = "label",
     pairs: Pairs = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
+        list[str] | None,
+        typer.Option(
+            help="Method to fit heads with. Default: cross_supcon.",
+            autocompletion=names_in("methods:METHODS"),
+        ),
     ] = None,
     top: Annotated[
         int, typer.Option("--top", "-k", help="Number of results that a second stage reranks.")

@@ -36,6 +36,7 @@ def embed(
     check_model(model)
 
     from nobackfill.cli.output import print_object
+    from nobackfill.cli.progress import doing, embedding_progress
     from nobackfill.core.device import choose_device
     from nobackfill.training.decoding import choose_decoding
     from nobackfill.training.embed import embed_collection
@@ -47,22 +48,26 @@ def embed(
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
         new = load_vectors(data)
-        vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
+        with doing("mapping"):
+            vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
     elif data.suffix == ".txt":
         from nobackfill.training.embed import embed_sentences, read_sentences
 
-        vectors = embed_sentences(
-            model, read_sentences(data), side=side or "query", device=choose_device(device)
-        )
+        with doing("embedding"):
+            vectors = embed_sentences(
+                model, read_sentences(data), side=side or "query", device=choose_device(device)
+            )
     else:
-        vectors = embed_collection(
-            model,
-            data,
-            split=split,
-            side=side or "gallery",
-            decoding=choose_decoding(workers),
-            device=choose_device(device),
-        )
+        with embedding_progress() as watch:
+            vectors = embed_collection(
+                model,
+                data,
+                split=split,
+                side=side or "gallery",
+                decoding=choose_decoding(workers),
+                device=choose_device(device),
+                watch=watch,
+            )
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     print_object(written, as_json=json, text=f"{vectors} written to {output}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nobackfill.cli.options import Device, Json, Modality, NewFile, OldFile, Pairs, Seed
+from nobackfill.cli.options import Device, Json, Modality, NewFile, OldFile, Pairs, Seed, names_in
 from nobackfill.cli.output import emit, print_line, print_notes
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ def fit(
         typer.Option(help="Column of the group of each item, in place of --label.", hidden=True),
     ] = None,
     modality: Modality = "modality",
-    method: Annotated[str, typer.Option(help="Training objective.")] = "cross_supcon",
+    method: Annotated[
+        str,
+        typer.Option(help="Training objective.", autocompletion=names_in("methods:METHODS")),
+    ] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="Largest number of epochs.")] = 30,
     hidden: Annotated[
         int, typer.Option(help="Hidden width of the correction to the linear map.")

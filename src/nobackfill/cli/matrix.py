@@ -38,6 +38,7 @@ def matrix(
     json: Json = False,
 ) -> None:
     """Search every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
+    from nobackfill.cli.progress import searching_progress
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
     from nobackfill.report.pages.matrix import matrix_page
@@ -47,14 +48,16 @@ def matrix(
     called = split_names(names, len(files)) if names is not None else name_files(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read
-    result = compatibility_matrix(
-        {name: load_vectors(file) for name, file in zip(called, files, strict=True)},
-        protocol=protocol,
-        ground_truth=truth,
-        intersect=intersect,
-        independent={name: load_vectors(file) for name, file in alone.items()},
-        device=choose_device(device),
-    )
+    with searching_progress() as progress:
+        result = compatibility_matrix(
+            {name: load_vectors(file) for name, file in zip(called, files, strict=True)},
+            protocol=protocol,
+            ground_truth=truth,
+            intersect=intersect,
+            independent={name: load_vectors(file) for name, file in alone.items()},
+            device=choose_device(device),
+            progress=progress,
+        )
     print_page(matrix_page(result), result.summary(), as_json=json)
 
 

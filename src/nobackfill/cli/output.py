@@ -4,12 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from nobackfill.cli.exit_codes import COULD_NOT_RUN
+from nobackfill.cli.quiet import is_quiet
 from nobackfill.core import terminal
 from nobackfill.report.page import Page, Table
 
@@ -45,7 +47,7 @@ def print_page(
     if as_json:
         emit(facts)
         return
-    terminal.print_page(page, console)
+    terminal.print_page(replace(page, notes=[]) if is_quiet() else page, console)
     if report is not None:
         print_line(f"Report: {report}")
 
@@ -56,5 +58,6 @@ def print_table(table: Table) -> None:
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Prints a line for each note."""
-    terminal.print_notes(notes, console)
+    """Prints a line for each note, unless the command is quiet."""
+    if not is_quiet():
+        terminal.print_notes(notes, console)

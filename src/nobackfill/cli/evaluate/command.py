@@ -21,6 +21,7 @@ from nobackfill.cli.options import (
     Pairs,
     Protocol,
     Seed,
+    names_in,
     read_truth,
 )
 
@@ -74,7 +75,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Metric that decides; the first must rise, further ones may not fall. By default "
-            "map, recall_at_1 and ndcg_at_10."
+            "map, recall_at_1 and ndcg_at_10.",
+            autocompletion=names_in("evaluation.gate:METRICS"),
         ),
     ] = None,
     min_gain: Annotated[

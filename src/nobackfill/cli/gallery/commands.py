@@ -89,13 +89,15 @@ def search(
 ) -> None:
     """Search with a file of query vectors, if its model may search the collection."""
     from nobackfill.gallery.guard import check_model
+    from nobackfill.gallery.searching import searched
     from nobackfill.vectors import load_vectors
     from nobackfill.vectors.records import space_of
 
     file = load_vectors(queries)
     with opened(uri, name) as (store, collection):
         check_model(store, collection, file.space or space_of(queries), assume_space)
-        found = store.search(collection, file.vectors.float().numpy(), top)
+        with doing("searching") as watch:
+            found = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
     show.print_found([str(id) for id in file.ids.tolist()], found, as_json=json)
 
 
@@ -240,7 +242,8 @@ def shadow(
         for path, file in ((old_queries, old), (queries, new)):
             check_model(store, main, file.space or space_of(path), assume_space)
         old_rows, new_rows = (rows_of(file, old.ids).float().numpy() for file in (old, new))
-        comparison = compare_queries(store, main, old_rows, new_rows, top)
+        with doing("searching") as watch:
+            comparison = compare_queries(store, main, old_rows, new_rows, top, watch=watch)
     show.print_shadow(comparison, as_json=json)
 
 

@@ -15,6 +15,7 @@ from nobackfill.cli.output import (
     print_object,
     print_table,
 )
+from nobackfill.core.numbers import duration
 from nobackfill.report.page import Table
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def print_plan(plan: "BackfillPlan", output: "Path", *, known: int, as_json: boo
     lacking = [f"the gallery lacks {missing:,} items of the plan"] if missing else []
     print_notes([*plan.notes, *lacking])
     effort = plan.effort(plan.stop or 1.0)
-    time = "" if effort["seconds"] is None else f" That takes {_duration(effort['seconds'])}."
+    time = "" if effort["seconds"] is None else f" That takes {duration(effort['seconds'])}."
     cost = "" if effort["cost"] is None else f" It costs {effort['cost']:,.2f}."
     print_line(f"{plan.advice[0].upper()}{plan.advice[1:]}{time}{cost}")
     print_line(f"The plan is in {output}.")
@@ -106,7 +107,7 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
     gone = f" The owner has removed {work.gone:,}." if work.gone else ""
     if dry_run:
         size = 4 * work.numbers / 2**20
-        time = "" if work.seconds is None else f", which takes {_duration(work.seconds)}"
+        time = "" if work.seconds is None else f", which takes {duration(work.seconds)}"
         text = (
             f"Nothing was written. Of {work.planned:,} planned items {work.done:,} have a new "
             f"vector; {work.left:,} would be written into `{work.collection}` ({size:,.1f} MiB)"
@@ -115,7 +116,7 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
     else:
         text = (
             f"{work.done:,} of {work.planned:,} planned items have a new vector in "
-            f"`{work.collection}`; it took {_duration(work.seconds or 0.0)}.{gone}"
+            f"`{work.collection}`; it took {duration(work.seconds or 0.0)}.{gone}"
         )
     print_object({**asdict(work), "dry_run": dry_run}, as_json=as_json, text=text)
     if not as_json:
@@ -297,16 +298,3 @@ def _moment(time: str) -> str:
     """
     moment = datetime.fromisoformat(time).astimezone(UTC)
     return f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')} UTC"
-
-
-def _duration(seconds: float) -> str:
-    """Formats a duration.
-
-    Example:
-        >>> _duration(4.2), _duration(4000.0)
-        ('4.2 s', '1 h 7 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
+from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.identity import exchanged, repeated, shifted
 from nobackfill.evaluation.mixed_scores import (
@@ -47,7 +49,7 @@ from nobackfill.head.assess.split import (
 from nobackfill.head.closed_form import closed_forms
 from nobackfill.head.examples import Examples
 from nobackfill.head.head import CompatibleHead
-from nobackfill.head.schedule import FitConfig, check_method
+from nobackfill.head.schedule import FitConfig, Progress, check_method
 from nobackfill.head.supervision import Pairs
 from nobackfill.vectors import Vectors
 
@@ -114,7 +116,7 @@ def assess(
     seed: int = 0,
     device: str = "cpu",
     epochs: int = FitConfig.epochs,
-    watch: Callable[[str], None] = lambda what: None,
+    watch: Watch = unwatched,
 ) -> Verdict:
     """Compares ways to serve an upgrade on classes that nothing was fitted on.
 
@@ -150,17 +152,21 @@ def assess(
 
     # Fit all maps, and a head on the old vectors alone as a control.
     settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
-    maps = fit_maps(*parts.fitted, methods, settings, watch)
-    watch("fitting a head to the old vectors alone")
+    names = list(dict.fromkeys(["mimic", *methods]))
+    maps = fit_maps(*parts.fitted, names, settings, watch)
     old_rows, classes = parts.fitted.old, parts.fitted.classes
-    control = CompatibleHead(methods[0], **settings).fit(old_rows, old_rows, classes)
+    control = CompatibleHead(methods[0], **settings).fit(
+        old_rows, old_rows, classes, watch=share_of_fits(watch, CONTROL, len(names), len(names) + 1)
+    )
 
     # Search with every map, then with the ways that embed items again, which use the best map.
+    number = count()
+
     def measure(strategy: Strategy) -> tuple[Metrics, Metrics]:
+        watch(Step("searching", next(number), 4 + len(maps) + len(SHARES), "ways"))
         first, second = (metrics_of_queries(part, strategy(part)) for part in (validation, test))
         return first, second
 
-    watch("searching")
     metrics = {
         KEEP: measure(lambda part: on_old(part, part.old)),
         CONTROL: measure(lambda part: on_old(part, control.transform(part.old))),
@@ -201,14 +207,21 @@ def fit_maps(
     classes: Int[Tensor, " items"],
     methods: Sequence[str],
     settings: Mapping[str, Any],
-    watch: Callable[[str], None],
+    watch: Watch,
 ) -> dict[str, Map]:
-    """Returns every map by name: closed forms, then a head by `mimic` and by each method."""
+    """Returns every map by name: closed forms, then a head by each method."""
     maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
-    for method in dict.fromkeys(["mimic", *methods]):
-        watch(f"fitting {method}")
-        maps[method] = CompatibleHead(method, **settings).fit(new, old, classes).transform
+    for place, method in enumerate(methods):
+        head = CompatibleHead(method, **settings)
+        share = share_of_fits(watch, method, place, len(methods) + 1)
+        maps[method] = head.fit(new, old, classes, watch=share).transform
     return maps
+
+
+def share_of_fits(watch: Watch, name: str, place: int, number: int) -> Callable[[Progress], None]:
+    """Tells `watch` that a fit begins, after `place` others of a number; returns its callback."""
+    watch(Step(f"fitting {name}", place, number))
+    return lambda fitting: watch(Step(f"fitting {name}", place + fitting.done, number))
 
 
 def backfill_strategies(best: Map, validation: Part, *, k: int, seed: int) -> dict[str, Strategy]:
