@@ -70,7 +70,8 @@ def embed(
             )
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
-    print_object(written, as_json=json, text=f"{vectors} written to {output}")
+    text = f"{len(vectors):,} vectors of {vectors.dim:,} dimensions are in {output}."
+    print_object(written, as_json=json, text=text)
 
 
 def check_model(folder: Path) -> None:

@@ -116,9 +116,9 @@ def _print_error(message: str) -> None:
     from rich.text import Text
 
     with suppress(OSError, SystemExit):  # rich raises SystemExit on a broken pipe
-        Console(stderr=True, soft_wrap=True).print(
-            Text("nobackfill: ", style="bold red").append(message, style="default not bold")
-        )
+        console = Console(stderr=True)
+        text = Text("nobackfill: ", style="bold red").append(message, style="default not bold")
+        console.print(text, soft_wrap=not console.is_terminal)  # a terminal wraps it at words
 
 
 def _flush(code: int) -> int:

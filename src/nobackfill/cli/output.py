@@ -28,8 +28,8 @@ def emit(value: Mapping[str, Any]) -> None:
 
 
 def print_line(text: str, *, style: str = "") -> None:
-    """Prints a text as it is: no markup, no line breaks but its own."""
-    console.print(text, markup=False, soft_wrap=True, style=style)
+    """Prints a text as it is, without markup; a terminal wraps it at words."""
+    console.print(text, markup=False, soft_wrap=not console.is_terminal, style=style)
 
 
 def print_object(value: Mapping[str, Any], *, as_json: bool, text: str) -> None:

@@ -57,8 +57,9 @@ class TrainingProgress:
             self.loss = f"epoch {epoch.epoch + 1}/{self.epochs}  {detail}"
             last = f"{self.loss}  {self.rate}"
             if (total := self.line.total) is not None:
-                done = (epoch.epoch + 1) / self.epochs
-                self.line.show(self.line.name, done * total, total, note=last)
+                done = (epoch.epoch + 1) / self.epochs * total
+                self.line.first += max(0, done - self.line.done)  # epochs of an earlier start
+                self.line.show(self.line.name, done, total, note=last)
         self.line.end(note=last)
 
 

@@ -55,8 +55,9 @@ class Line:
         note: str = "",
     ) -> None:
         """Sets the step; its time begins anew if it is another step."""
-        is_other = total != self.total or done < self.done or (total is None and name != self.name)
-        if is_other:
+        if self.total is None and name == self.name:
+            self.first = 0  # whose total is known only now
+        elif total != self.total or done < self.done or (total is None and name != self.name):
             self.first, self.begun = done, monotonic()
         self.name, self.done, self.total, self.unit, self.note = name, done, total, unit, note
 

@@ -203,6 +203,7 @@ def _precision(
     def report(done: int) -> None:
         watch(Step("searching", done, len(search.query_ids), "queries"))
 
+    report(0)
     is_new = cases(in_order, shares, len(search.gallery_ids))
     precision = precision_when(search, halves, is_new, scales, report)
     if np.isnan(precision).all():
