@@ -75,6 +75,7 @@ def fit(
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
     from nobackfill.head.inputs import read_for_fit
+    from nobackfill.head.source import swap_notes_of_head
     from nobackfill.head.storage import check_place
 
     check_place(output, overwrite=overwrite)  # before the fit
@@ -92,6 +93,7 @@ def fit(
         device=str(choose_device(device)),
     )
     data = read_for_fit(old, new, label=label, pairs=pairs, group=group, modality=modality)
+    notes = (*swap_notes_of_head(output, data.old, data.new), *data.notes)
     with fitting_progress() as watch:
         head.fit(
             data.new,
@@ -102,7 +104,7 @@ def fit(
             modality=data.modality,
             watch=watch,
         )
-    head.notes_ = (*data.notes, *head.notes_)
+    head.notes_ = (*notes, *head.notes_)
     head.save_pretrained(output)
     files = {} if onnx is None else onnx_files(head, onnx)
     for path, part in files.items():

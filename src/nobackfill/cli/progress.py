@@ -30,7 +30,7 @@ class TrainingProgress:
     def __init__(self, lines: Lines, name: str, epochs: int):
         self.epochs = epochs
         self.line = lines.add(Line(name, note="preparing"))
-        self.rate, self.loss, self.is_wide = "", "epoch 1", lines.console.width >= 140
+        self.rate, self.loss, self.is_wide = "", "epoch 1", lines.console.width >= 100
 
     def watch(self, batches: "Batches") -> Iterator["Batch"]:
         """Advances the bar with every training batch."""

@@ -22,6 +22,7 @@ from nobackfill.evaluation.file_columns import (
     takes_part,
 )
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol
+from nobackfill.evaluation.swapped import SWAPPED, swap_of
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
@@ -201,6 +202,8 @@ def plan_upgrade(
     """
     dim = new_query.compatible_dim or new_query.dim
     if dim != old.dim:
+        if sign := swap_of(old, new_query):
+            raise SpaceMismatch(f"{SWAPPED}: {sign}. Pass them the other way round.")
         raise SpaceMismatch(
             f"new query vectors need the old {old.dim} dimensions, but they have {dim}. Fit a "
             f"head that maps them into the old space (`nobackfill fit`) and evaluate its output "

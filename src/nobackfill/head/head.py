@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nobackfill.core.config import suggest
 from nobackfill.core.seeding import seeded
-from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.export import to_onnx, to_sentence_transformers
 from nobackfill.head.fitting import learn
 from nobackfill.head.inputs import (
@@ -34,6 +34,7 @@ from nobackfill.head.network import Network, make_network
 from nobackfill.head.save_load import extract_modality, read_head, save_head
 from nobackfill.head.schedule import FitConfig, Progress, check_config
 from nobackfill.head.seen_items import Marks, columns_with_fitted, fit_marks
+from nobackfill.head.source import check_source
 from nobackfill.head.split import split_items
 from nobackfill.head.storage import fingerprint
 from nobackfill.head.supervision import Pairs, check_supervision, resolve_classes
@@ -249,13 +250,14 @@ class CompatibleHead:
             raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
         network = self._fitted()
         rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
-        if rows.shape[1] != network.new_dim:
-            raise SpaceMismatch(
-                f"The head was fitted on new vectors of {network.new_dim} dimensions, but these "
-                f"have the shape {tuple(rows.shape)}. Pass vectors of the same new model."
-            )
-        if isinstance(new, Vectors):
-            self._check_source(new)
+        check_source(
+            new if isinstance(new, Vectors) else None,
+            rows.shape[1],
+            new_dim=network.new_dim,
+            old_dim=network.old_dim,
+            source=self.source_,
+            space=self.space_,
+        )
         numbers = modalities_of_rows(new, self.modalities_, len(rows), modality)
         if numbers is not None:
             check_padding(rows, numbers, network)
@@ -319,15 +321,6 @@ class CompatibleHead:
         if not hasattr(self, "network_"):
             raise DataError("This head is not fitted. Call `fit` first.")
         return self.network_
-
-    def _check_source(self, new: Vectors) -> None:
-        """Raises SpaceMismatch for vectors of another model than the head was fitted on."""
-        if self.source_ and new.space and new.space.fingerprint != self.source_:
-            raise SpaceMismatch(
-                f"The head was fitted on vectors of the space {self.source_}, but these are of "
-                f"{new.space.fingerprint}. Embed with the same new model, or fit a head for this "
-                f"one."
-            )
 
     def _space(self, old_dim: int, *, parent: str | None) -> Space:
         """Returns the space of the mapped vectors."""

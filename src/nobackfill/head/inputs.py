@@ -20,6 +20,7 @@ from nobackfill.evaluation.file_columns import (
     columns_of,
     rows_of,
 )
+from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.vectors import Vectors, load_vectors
 from nobackfill.vectors.ids import is_in, rows_of_ids
 from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
@@ -184,7 +185,7 @@ def read_for_fit(
     files = load_vectors(old), load_vectors(new)
     check_rows_match((old, new), files)
     ids = common_ids(files[1], files[0])
-    notes = partner_notes(*files, only_training=only_training)
+    notes = (*swap_notes(*files), *partner_notes(*files, only_training=only_training))
     columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))

@@ -29,6 +29,7 @@ from nobackfill.evaluation.mixed_scores import (
     two_stage,
 )
 from nobackfill.evaluation.score_scale import Scale
+from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
 from nobackfill.head.assess.copies import SEEN, independent_queries
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
@@ -181,7 +182,7 @@ def assess(
     answer, reason = decide(candidates, best, k)
     mapped = maps["procrustes"](test.new)
     distance = (mapped - test.old).norm(dim=1).median()
-    doubts = [f"all test queries are {SEEN}"] if independent.all_seen else []
+    doubts = [*swap_notes(old, new), *([f"all test queries are {SEEN}"] * independent.all_seen)]
     doubts += doubts_on_items(old, items.ids[parts.test_rows], test, mapped)
     if distance < SAME:
         answer, reason = KEEP, "the new vectors are the old ones, only rotated."
