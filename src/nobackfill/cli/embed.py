@@ -76,12 +76,15 @@ def embed(
 
 def check_model(folder: Path) -> None:
     """Raises if a folder contains neither a run nor a head."""
+    from nobackfill.core.config import suggest_path
     from nobackfill.errors import DataError
 
     if not any((folder / name).exists() for name in ("config.toml", "config.json")):
         has_none = "it has neither config.toml nor config.json"
         reason = has_none if folder.is_dir() else "it does not exist"
-        raise DataError(
-            f"{folder} is not the folder of a run or a head: {reason}. Pass a folder that "
-            f"`nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o FOLDER` wrote."
+        remedy = (
+            "Pass a folder that `nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o "
+            "FOLDER` wrote."
         )
+        remedy = remedy if folder.is_dir() else suggest_path(folder, remedy)
+        raise DataError(f"{folder} is not the folder of a run or a head: {reason}. {remedy}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 from safetensors import SafetensorError
 
 from nobackfill.core.atomic_files import replacing
+from nobackfill.core.config.suggest import suggest_path
 from nobackfill.errors import DataError
 from nobackfill.vectors import npy, npz, parquet, safetensors
 from nobackfill.vectors.contents import Contents
@@ -39,7 +40,7 @@ def read_contents(path: Path) -> Contents:
     """Reads a file of vectors."""
     read, _ = _format_of(path)
     if not path.is_file():
-        raise DataError("There is no such file. Check the path.")
+        raise DataError(f"There is no such file. {suggest_path(path)}")
     try:
         return read(path)
     except UNREADABLE as error:

@@ -9,7 +9,7 @@ from nobackfill.core.config.schema import (
     Recipe,
     TrainConfig,
 )
-from nobackfill.core.config.suggest import closest, suggest
+from nobackfill.core.config.suggest import closest, suggest, suggest_path
 from nobackfill.core.config.toml import (
     change_tables,
     merge_tables,
@@ -21,5 +21,5 @@ from nobackfill.core.config.toml import (
 __all__ = [
     "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",
     "build_recipe", "change_tables", "check_keys", "closest", "merge_tables", "read_recipe",
-    "read_sequence", "resolve_options", "suggest", "to_toml",
+    "read_sequence", "resolve_options", "suggest", "suggest_path", "to_toml",
 ]  # fmt: skip

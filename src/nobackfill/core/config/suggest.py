@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 MOST = 30  # words that are listed
 
@@ -36,6 +38,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
         return f"Did you mean `{close}`?"
     more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
     return f"Known: {', '.join(names[:MOST])}{more}."
+
+
+def suggest_path(path: Path, remedy: str = "Check the path.") -> str:
+    """Returns a sentence that names a similar path in the same folder, or else the remedy."""
+    with suppress(OSError):
+        close = closest(path.name, sorted(other.name for other in path.parent.iterdir()))
+        if close is not None:
+            return f"Did you mean `{path.with_name(close)}`?"
+    return remedy
 
 
 def _plain(word: str) -> str:
