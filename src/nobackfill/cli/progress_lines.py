@@ -94,8 +94,8 @@ class Line:
         if self.has_ended:
             return ""
         if self.total is None or gained <= 0:
-            return f"{duration(passed)} so far" if passed >= 1 else ""
-        return f"{duration(passed * (self.total - self.done) / gained)} left"
+            return f"{duration(round(passed))} so far" if passed >= 1 else ""
+        return f"{duration(round(passed * (self.total - self.done) / gained))} left"
 
     def text(self) -> str:
         """A plain line.

@@ -52,10 +52,11 @@ def duration(seconds: int | float) -> str:
     """A time span in words.
 
     Example:
-        >>> duration(4.2), duration(42.0), duration(1000.0), duration(4000.0)
-        ('4.2 s', '42 s', '17 min', '1 h 7 min')
+        >>> duration(4.2), duration(4), duration(42.0), duration(1000.0), duration(4000.0)
+        ('4.2 s', '4 s', '42 s', '17 min', '1 h 7 min')
     """
     if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        is_exact = seconds < 10 and not isinstance(seconds, int)
+        return f"{seconds:.1f} s" if is_exact else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,6 +1,5 @@
 """`nobackfill evaluate`."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -284,12 +283,12 @@ def print_declared(
     model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
 ) -> None:
     """Prints the verdict written into a model's record, or on stderr why none was written."""
-    from nobackfill.cli.output import print_line
+    from nobackfill.cli.output import print_line, print_warning
     from nobackfill.evaluation.declare import why_not
     from nobackfill.vectors.records import record_of
 
     if measured is None:
-        print(f"nobackfill: {why_not(evaluation, written=True)}", file=sys.stderr)
+        print_warning(why_not(evaluation, written=True))
     elif not as_json:
         print_line(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "

@@ -238,12 +238,11 @@ def shadow(
     from nobackfill.vectors.records import space_of
 
     old, new = load_vectors(old_queries), load_vectors(queries)
-    with opened(uri) as (store, main):
+    with opened(uri) as (store, main), doing("searching") as watch:
         for path, file in ((old_queries, old), (queries, new)):
             check_model(store, main, file.space or space_of(path), assume_space)
         old_rows, new_rows = (rows_of(file, old.ids).float().numpy() for file in (old, new))
-        with doing("searching") as watch:
-            comparison = compare_queries(store, main, old_rows, new_rows, top, watch=watch)
+        comparison = compare_queries(store, main, old_rows, new_rows, top, watch=watch)
     show.print_shadow(comparison, as_json=json)
 
 

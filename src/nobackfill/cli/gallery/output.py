@@ -1,6 +1,5 @@
 """Output of `nobackfill gallery`."""
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from nobackfill.cli.output import (
     print_notes,
     print_object,
     print_table,
+    print_warning,
 )
 from nobackfill.core.numbers import duration
 from nobackfill.report.page import Table
@@ -181,21 +181,19 @@ def print_standing(
 def print_doubt(standing: "Standing") -> None:
     """Warns on stderr that the served model was not measured to be compatible."""
     if not standing.is_sure:
-        print(
-            f"nobackfill: the served model is not known to be compatible: {standing.in_words} "
-            f"({standing.reason}). Measure it with `nobackfill evaluate --declare`.",
-            file=sys.stderr,
+        print_warning(
+            f"the served model is not known to be compatible: {standing.in_words} "
+            f"({standing.reason}). Measure it with `nobackfill evaluate --declare`."
         )
 
 
 def print_route_warning(reason: str | None) -> None:
     """Warns on stderr that a rollback leads to a model that is declared not compatible by now."""
     if reason is not None:
-        print(
-            f"nobackfill: this goes back to a model that is declared not to be compatible with "
+        print_warning(
+            f"this goes back to a model that is declared not to be compatible with "
             f"these vectors by now: {reason}. Another rollback or `nobackfill gallery switch` "
-            f"serves something else.",
-            file=sys.stderr,
+            f"serves something else."
         )
 
 
