@@ -116,18 +116,32 @@ def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys)
     names = ["keep the old model", "old vectors with a head", "independent_contrastive"]
     page = assessment_page(a_verdict(*names), title="Is it worth it?")
     output.print_page(page, {}, as_json=False)
-    lines = capsys.readouterr().out.splitlines()[1:]  # without the title
-    assert max(map(len, lines[:9])) <= 80
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Keep the old model: ")
+    lines = lines[2:]
+    assert max(map(len, lines[:4])) <= 80
     assert lines[0].split() == "way mAP Recall@1 nDCG@10 lose gain pays".split()
     assert lines[1].split() == "keep the old model 100.00 100.00 100.00".split()
     numbers = "100.00 100.00 100.00 100.0 % 100.0 % no"
     assert lines[3].split() == ["independent_contrastive", "*", *numbers.split()]
-    assert lines[6].split("  ")[-1].strip() == "new model adds"
-    assert lines[7].rstrip().endswith("-100.00)")  # the new model takes no part in it
-    numbers = "-100.00 (-100.00 to -100.00) -100.00"
-    assert lines[8].split() == ["independent_contrastive", "*", *numbers.split()]
-    assert "Note: a note." in lines
-    assert any("the paper would choose ndpp" in line for line in lines)
+    assert lines[4].startswith("9 queries of 8 classes; lose, gain: first hits; * was chosen")
+    assert "--report and --json have intervals." in lines[4]
+    assert lines[-1] == "Note: a note."
+
+
+def test_of_several_ridge_regressions_the_best_on_validation_classes_is_printed(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(output, "console", Console(width=80, highlight=False))
+    verdict = a_verdict("keep the old model", "ridge 0.1", "ridge 0.01", "ridge 0.001", "mimic")
+    for candidate, validation in zip(verdict.candidates[1:4], (0.3, 0.5, 0.4), strict=True):
+        object.__setattr__(candidate, "validation", validation)
+    page = assessment_page(verdict, title="T")
+    output.print_page(page, {}, as_json=False)
+    out = capsys.readouterr().out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("ridge")] == ["0.01"]
+    assert "2 more ways" in out
+    assert len(page.sections[0].tables[0].rows) == 5  # on the page
 
 
 def test_items_without_a_partner_are_told(assess, files, tmp_path):

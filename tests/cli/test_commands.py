@@ -565,13 +565,13 @@ def test_evaluate_shows_the_independent_model_too(command, files):
         "evaluate", "--old", files / "old.parquet", "--new", files / "new.parquet",
         "--independent", files / "stranger.parquet",
     )  # fmt: skip
-    assert [line.split()[0] for line in out.splitlines()[1:5]] == [
+    assert [line.split()[0] for line in out.splitlines()[3:7]] == [
         "old/old", "new/old", "new/new", "independent",
     ]  # fmt: skip
 
 
 def test_embed_passes_its_options_on(command, tmp_path, monkeypatch):
-    def embed_collection(model, data, *, split, side, decoding, device):
+    def embed_collection(model, data, *, split, side, decoding, device, watch):
         raise ConfigError(f"{model} {data} {split} {side} {device} {decoding.workers}")
 
     monkeypatch.setattr("nobackfill.training.embed.embed_collection", embed_collection)

@@ -9,6 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from nobackfill.cli import datasets as show_datasets
+from nobackfill.cli import progress_lines
 from nobackfill.data.registry import DATASETS
 
 NAMES = """
@@ -120,7 +121,8 @@ def test_the_check_is_one_json_object_wherever_that_is_asked(command, root, befo
 
 def test_progress_goes_to_stderr(capsys, monkeypatch):
     terminal = Console(file=io.StringIO(), force_terminal=True)
-    monkeypatch.setattr(show_datasets.progress, "console", terminal)
+    monkeypatch.setattr(progress_lines, "console", terminal)
+    monkeypatch.setattr(progress_lines, "DELAY", 0.0)
     assert list(show_datasets.watch_files(["a", "b"])) == ["a", "b"]
     assert "opening images" in terminal.file.getvalue()
     assert not capsys.readouterr().out

@@ -317,7 +317,7 @@ def test_a_head_refuses_vectors_of_another_space(fit, command, files, tmp_path):
     made = tmp_path / "out.parquet"
     code, out, err = command("embed", tmp_path / "head", tmp_path / "newer.parquet", "-o", made)
     assert (code, out) == (2, "")
-    assert "fit a head for this one" in " ".join(err.split())
+    assert "Pass vectors of the same new model" in " ".join(err.split())
     assert not made.exists()
     for name in (tmp_path / "new.parquet", files / "new.parquet"):  # of the same, or of no space
         assert command("embed", tmp_path / "head", name, "-o", made)[0] == 0

@@ -66,16 +66,23 @@ def test_one_thing_has_one_name_in_every_command():
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["evalute"], "'evaluate'"),
-        (["gallery", "stats"], "'status'"),
-        (["evaluate", "--pair", "x"], "--pairs"),
-        (["assess", "--lable", "x"], "--label"),
+        (["evalute"], "unknown command `evalute`. Did you mean `evaluate`?"),
+        (["gallery", "stats"], "unknown command `stats`. Did you mean `status`?"),
+        (["bench", "qualty"], "unknown command `qualty`. Did you mean `quality`?"),
+        (["evaluate", "--pair", "x"], "unknown option `--pair`. Did you mean `--pairs`?"),
+        (["assess", "--lable", "x"], "unknown option `--lable`. Did you mean `--label`?"),
+        (["gallery", "plan", "x", "--quite"], "unknown option `--quite`. Did you mean `--quiet`?"),
+        (["datasets", "chek"], "unknown action `chek`. Did you mean `check`?"),
+        (["datasets", "--decode", "som"], "unknown value `som` of --decode. Did you mean `some`?"),
+        (["frobnicate"], "unknown command `frobnicate`. See `nobackfill --help`."),
+        (["gallery", "index", "-x"], "unknown option `-x`. See `nobackfill gallery index --help`."),
+        (["evaluate", "--old", "x"], "missing option `--new`. See `nobackfill evaluate --help`."),
     ],
 )
 def test_a_typo_gets_a_suggestion(nobackfill, words, meant):
-    code, _, err = nobackfill(*words)
-    assert code == 2
-    assert meant in err
+    code, out, err = nobackfill(*words)
+    assert (code, out) == (2, "")
+    assert err == f"nobackfill: {meant}\n"
 
 
 def test_what_is_looked_for():

@@ -138,7 +138,7 @@ def test_notes_that_would_make_a_page_long_are_counted(rows):
     assert height <= max(25, rows + 11)
     shown = [line for line in lines if line.startswith("Note: note")]
     assert shown
-    assert lines[-1] == f"Note: {30 - len(shown)} more under `notes` (--json)."
+    assert lines[-1] == f"Notes: {30 - len(shown)} more, under `notes` (--json)."
 
 
 def test_pictures_are_described():

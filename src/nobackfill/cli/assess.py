@@ -17,6 +17,7 @@ from nobackfill.cli.options import (
     Pairs,
     Seed,
     VectorColumn,
+    names_in,
     read_truth,
 )
 
@@ -30,7 +31,11 @@ def assess(
     drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Method to fit heads with. Default: cross_supcon.")
+        list[str] | None,
+        typer.Option(
+            help="Method to fit heads with. Default: cross_supcon.",
+            autocompletion=names_in("methods:METHODS"),
+        ),
     ] = None,
     top: Annotated[
         int, typer.Option("--top", "-k", help="Number of results that a second stage reranks.")

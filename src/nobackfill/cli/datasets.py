@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from nobackfill.cli import progress
 from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.options import Json
-from nobackfill.cli.output import console, emit, print_line, print_page
+from nobackfill.cli.output import console, emit, print_item, print_line, print_page
 from nobackfill.errors import ConfigError
 from nobackfill.report.page import Page, Section, Table
 
@@ -79,13 +80,12 @@ def print_datasets(*, as_json: bool) -> None:
         emit({"datasets": rows})
         return
     for name, dataset in DATASETS.items():
-        console.print(f"[bold]{name}[/]  ", end="")
-        print_line(dataset.description)
+        print_item(Text(name, "bold").append(f"  {dataset.description}", "not bold"))
         for line in dataset.layout.splitlines():
-            print_line(f"    {line}")
+            print_item(f"    {line}", indent="      ")
         if dataset.counts:
             counts = ", ".join(f"{count:,} {_label(key)}" for key, count in dataset.counts.items())
-            print_line(f"    {counts}", style="dim")
+            print_item(f"    {counts}", style="dim")
         console.print()
     print_line("Check a copy with: nobackfill datasets check NAME PATH")
 

@@ -20,7 +20,7 @@ def demo(
     from dataclasses import replace
 
     from nobackfill.cli.output import print_page
-    from nobackfill.cli.progress import TrainingProgress, training_progress
+    from nobackfill.cli.progress import TrainingProgress, doing, training_progress
     from nobackfill.core.device import choose_device
     from nobackfill.report.pages.demo import write_report
     from nobackfill.training.demo import run_demo
@@ -33,6 +33,7 @@ def demo(
             seed=seed,
             show=lambda name, epochs: TrainingProgress(progress, name, epochs),
         )
-    page = write_report(result, device=where)
+    with doing("writing the report"):
+        page = write_report(result, device=where)
     numbers = replace(page, sections=page.sections[:1])
     print_page(numbers, result.summary(), as_json=json, report=result.report)

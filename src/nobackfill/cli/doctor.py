@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 def doctor(json: Json = False) -> None:
     """Print the installed packages and the devices, and whether they work."""
+    from nobackfill.cli.progress import doing
     from nobackfill.core.environment import check_environment
 
-    environment = check_environment()
+    with doing("importing packages"):
+        environment = check_environment()
     if json:
         emit(environment.summary())
     else:

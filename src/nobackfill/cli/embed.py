@@ -49,6 +49,7 @@ def embed(
     check_model(model)
 
     from nobackfill.cli.output import print_object
+    from nobackfill.cli.progress import doing, embedding_progress
     from nobackfill.core.device import choose_device
     from nobackfill.training.decoding import choose_decoding
     from nobackfill.training.embed import embed_collection
@@ -59,35 +60,43 @@ def embed(
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
         new = read_vectors(data, id=id, vector=vector, drop_invalid=drop_invalid)
-        vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
+        with doing("mapping"):
+            vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
     elif data.suffix == ".txt":
         from nobackfill.training.embed import embed_sentences, read_sentences
 
-        vectors = embed_sentences(
-            model, read_sentences(data), side=side or "query", device=choose_device(device)
-        )
+        with doing("embedding"):
+            vectors = embed_sentences(
+                model, read_sentences(data), side=side or "query", device=choose_device(device)
+            )
     else:
-        vectors = embed_collection(
-            model,
-            data,
-            split=split,
-            side=side or "gallery",
-            decoding=choose_decoding(workers),
-            device=choose_device(device),
-        )
+        with embedding_progress() as watch:
+            vectors = embed_collection(
+                model,
+                data,
+                split=split,
+                side=side or "gallery",
+                decoding=choose_decoding(workers),
+                device=choose_device(device),
+                watch=watch,
+            )
     vectors.save(output)
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
-    print_object(written, as_json=json, text=f"{vectors} written to {output}")
+    text = f"{len(vectors):,} vectors of {vectors.dim:,} dimensions are in {output}."
+    print_object(written, as_json=json, text=text)
 
 
 def check_model(folder: Path) -> None:
     """Raises if a folder contains neither a run nor a head."""
+    from nobackfill.core.config import suggest_path
     from nobackfill.errors import DataError
 
     if not any((folder / name).exists() for name in ("config.toml", "config.json")):
         has_none = "it has neither config.toml nor config.json"
         reason = has_none if folder.is_dir() else "it does not exist"
-        raise DataError(
-            f"{folder} is not the folder of a run or a head: {reason}. Pass a folder that "
-            f"`nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o FOLDER` wrote."
+        remedy = (
+            "Pass a folder that `nobackfill train RECIPE -o FOLDER` or `nobackfill fit … -o "
+            "FOLDER` wrote."
         )
+        remedy = remedy if folder.is_dir() else suggest_path(folder, remedy)
+        raise DataError(f"{folder} is not the folder of a run or a head: {reason}. {remedy}")

@@ -24,6 +24,8 @@ GO_ON = {  # commands that keep finished work
     ("gallery", "backfill"): SAME,
     ("bench", "quality"): "Finished runs are kept. Run the same command again for the others.",
 }
+COMPLETION = "_NOBACKFILL_COMPLETE"  # variable that a shell sets for completion
+COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 
 
 def code_of_verdict(verdict: str) -> int:
@@ -80,12 +82,15 @@ def how_to_go_on(arguments: list[str]) -> str:
 
 
 def _code_of_exit(stop: SystemExit) -> int:
-    """Code of a `typer.Exit`; 2 for any other exit.
+    """Code of a `typer.Exit`, or of the completion of a shell; 2 for any other exit.
 
     On a broken pipe, rich and typer exit with 1, which would look like a verdict.
     """
     cause = stop.__context__
-    return cause.exit_code if isinstance(cause, typer.Exit) else COULD_NOT_RUN
+    if isinstance(cause, typer.Exit):
+        return cause.exit_code
+    is_completion = COMPLETION in os.environ or {*COMPLETION_OPTIONS} & {*sys.argv[1:2]}
+    return DONE if is_completion and not stop.code else COULD_NOT_RUN
 
 
 def _explain(error: Exception) -> None:
@@ -111,9 +116,9 @@ def _print_error(message: str) -> None:
     from rich.text import Text
 
     with suppress(OSError, SystemExit):  # rich raises SystemExit on a broken pipe
-        Console(stderr=True, soft_wrap=True).print(
-            Text("nobackfill: ", style="bold red").append(message, style="default not bold")
-        )
+        console = Console(stderr=True)
+        text = Text("nobackfill: ", style="bold red").append(message, style="default not bold")
+        console.print(text, soft_wrap=not console.is_terminal)  # a terminal wraps it at words
 
 
 def _flush(code: int) -> int:

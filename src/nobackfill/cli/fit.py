@@ -17,6 +17,7 @@ from nobackfill.cli.options import (
     Pairs,
     Seed,
     VectorColumn,
+    names_in,
 )
 from nobackfill.cli.output import emit, print_line, print_notes
 
@@ -38,7 +39,10 @@ def fit(
         typer.Option(help="Column of the group of each item, in place of --label.", hidden=True),
     ] = None,
     modality: Modality = "modality",
-    method: Annotated[str, typer.Option(help="Training objective.")] = "cross_supcon",
+    method: Annotated[
+        str,
+        typer.Option(help="Training objective.", autocompletion=names_in("methods:METHODS")),
+    ] = "cross_supcon",
     epochs: Annotated[int, typer.Option(help="Largest number of epochs.")] = 30,
     hidden: Annotated[
         int, typer.Option(help="Hidden width of the correction to the linear map.")
@@ -86,6 +90,7 @@ def fit(
     from nobackfill.head import CompatibleHead
     from nobackfill.head.export import onnx_files, optional_packages
     from nobackfill.head.inputs import read_for_fit
+    from nobackfill.head.source import swap_notes_of_head
     from nobackfill.head.storage import check_place
 
     check_place(output, overwrite=overwrite)  # before the fit
@@ -113,6 +118,7 @@ def fit(
         vector=vector,
         drop_invalid=drop_invalid,
     )
+    notes = (*swap_notes_of_head(output, data.old, data.new), *data.notes)
     with fitting_progress() as watch:
         head.fit(
             data.new,
@@ -123,7 +129,7 @@ def fit(
             modality=data.modality,
             watch=watch,
         )
-    head.notes_ = (*data.notes, *head.notes_)
+    head.notes_ = (*notes, *head.notes_)
     head.save_pretrained(output)
     files = {} if onnx is None else onnx_files(head, onnx)
     for path, part in files.items():

@@ -5,16 +5,20 @@ import torch inside their functions, so that `nobackfill --help` is fast.
 """
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nobackfill import __version__
 from nobackfill.cli.exit_codes import exit_code_of
+
+# Mistakes on the command line: an exception of typer, or of click, which older ones import.
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 # Function or group below nobackfill.cli, and the line of `nobackfill --help`.
 COMMANDS = {
@@ -78,13 +82,16 @@ class LazyCommand(TyperCommand):
         self.place = place
 
     def load(self) -> Any:
-        """Imports the command or group."""
+        """Imports the command or group, adds the option --quiet, and paths to its errors."""
+        from nobackfill.cli.file_names import name_files
+        from nobackfill.cli.quiet import add_quiet
+
         module, _, attribute = self.place.partition(":")
         command = getattr(import_module(f"nobackfill.cli.{module}"), attribute)
         if not isinstance(command, typer.Typer):
             function, command = command, typer.Typer(add_completion=False)
             command.command(self.name)(function)
-        return typer.main.get_command(command)
+        return name_files(add_quiet(typer.main.get_command(command)))
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Context of the imported command, which parses its own arguments."""
@@ -99,10 +106,31 @@ class Commands(TyperGroup):
         for name, (place, help) in COMMANDS.items():
             self.add_command(LazyCommand(name, place, help))
 
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Parses the options before the command; a mistake is told in one line."""
+        with told_in_one_line():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, context: Any) -> Any:
+        """Parses and runs the command; a mistake is told in one line."""
+        with told_in_one_line():
+            return super().invoke(context)
+
     def format_help(self, *arguments: Any) -> None:
         """Prints the commands and what each does."""
         import_help_pages()
         super().format_help(*arguments)
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Raises a `ConfigError` for a mistake on the command line."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        from nobackfill.cli.usage_errors import as_config_error
+
+        raise as_config_error(error) from None
 
 
 def import_help_pages() -> None:
@@ -125,7 +153,6 @@ def import_help_pages() -> None:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -149,4 +176,4 @@ def nobackfill(
 
 def main() -> NoReturn:
     """Runs the command line and exits with one of the codes of `nobackfill.cli.exit_codes`."""
-    sys.exit(exit_code_of(app))
+    sys.exit(exit_code_of(lambda: app(prog_name="nobackfill")))

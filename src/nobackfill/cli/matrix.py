@@ -55,6 +55,7 @@ def matrix(
     json: Json = False,
 ) -> None:
     """Search every model's gallery with every model's queries: mAP, AC, AM and P-scores."""
+    from nobackfill.cli.progress import searching_progress
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
     from nobackfill.report.pages.matrix import matrix_page
@@ -71,14 +72,16 @@ def matrix(
         label=label,
         drop_invalid=drop_invalid,
     )
-    result = compatibility_matrix(
-        {name: read[name] for name in called},
-        protocol=protocol,
-        ground_truth=truth,
-        intersect=intersect,
-        independent={name: read[f"{name}, independent"] for name in alone},
-        device=choose_device(device),
-    )
+    with searching_progress() as progress:
+        result = compatibility_matrix(
+            {name: read[name] for name in called},
+            protocol=protocol,
+            ground_truth=truth,
+            intersect=intersect,
+            independent={name: read[f"{name}, independent"] for name in alone},
+            device=choose_device(device),
+            progress=progress,
+        )
     print_page(matrix_page(result), result.summary(), as_json=json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nobackfill.cli import output
-from nobackfill.cli.options import Json
+from nobackfill.cli.options import Json, names_in
 from nobackfill.report.page import Table
 
 COST_WIDTH = 14  # characters of the last column, so that the others fit 80
@@ -17,7 +17,8 @@ def methods(
     given: Annotated[
         list[str] | None,
         typer.Option(
-            help="Part of the old model that you have: prototypes, embeddings, classifier …"
+            help="Part of the old model that you have: prototypes, embeddings, classifier …",
+            autocompletion=names_in("methods.old_space:MEANING"),
         ),
     ] = None,
     json: Json = False,

@@ -1,7 +1,8 @@
 """Options that several commands share."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,22 @@ import typer
 if TYPE_CHECKING:
     from nobackfill.data.listing import GroundTruth as Truth
     from nobackfill.vectors import Vectors
+
+
+def names_in(place: str) -> Callable[[str], list[str]]:
+    """Completion of an option's value: the names in a table, which is imported when needed.
+
+    Args:
+        place: Module below `nobackfill` and name of the table, such as `methods:METHODS`.
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        module, _, table = place.partition(":")
+        names = getattr(import_module(f"nobackfill.{module}"), table)
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object to stdout; progress goes to stderr.")
@@ -51,7 +68,8 @@ Protocol = Annotated[
     str | None,
     typer.Option(
         help="Search protocol: plain (default), leave-one-out, market1501, gldv2, roxford_rparis, "
-        "inshop, rstpreid, flickr8k, text_to_image or image_to_text."
+        "inshop, rstpreid, flickr8k, text_to_image or image_to_text.",
+        autocompletion=names_in("evaluation.protocols:PROTOCOLS"),
     ),
 ]
 Label = Annotated[str, typer.Option("--label", "--group", help="Column of the classes.")]

@@ -4,12 +4,15 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from nobackfill.cli.exit_codes import COULD_NOT_RUN
+from nobackfill.cli.quiet import is_quiet
 from nobackfill.core import terminal
 from nobackfill.report.page import Page, Table
 
@@ -26,8 +29,26 @@ def emit(value: Mapping[str, Any]) -> None:
 
 
 def print_line(text: str, *, style: str = "") -> None:
-    """Prints a text as it is: no markup, no line breaks but its own."""
-    console.print(text, markup=False, soft_wrap=True, style=style)
+    """Prints a text as it is, without markup; a terminal wraps it at words."""
+    console.print(text, markup=False, soft_wrap=not console.is_terminal, style=style)
+
+
+def print_warning(text: str) -> None:
+    """Prints a warning on stderr, which --quiet does not silence."""
+    errors = Console(stderr=True, highlight=False)
+    errors.print(Text(f"nobackfill: {text}"), soft_wrap=not errors.is_terminal)
+
+
+def print_item(text: str | Text, *, indent: str = "    ", style: str = "") -> None:
+    """Prints a text; a terminal wraps it at words and indents the further lines."""
+    text = text if isinstance(text, Text) else Text(text)
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True, style=style)
+        return
+    first, *rest = text.wrap(console, console.width - len(indent))
+    console.print(first, style=style)
+    for line in rest:
+        console.print(Text(indent).append(line), style=style)
 
 
 def print_object(value: Mapping[str, Any], *, as_json: bool, text: str) -> None:
@@ -45,7 +66,7 @@ def print_page(
     if as_json:
         emit(facts)
         return
-    terminal.print_page(page, console)
+    terminal.print_page(replace(page, notes=[]) if is_quiet() else page, console)
     if report is not None:
         print_line(f"Report: {report}")
 
@@ -56,5 +77,6 @@ def print_table(table: Table) -> None:
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Prints a line for each note."""
-    terminal.print_notes(notes, console)
+    """Prints a line for each note, unless the command is quiet."""
+    if not is_quiet():
+        terminal.print_notes(notes, console)

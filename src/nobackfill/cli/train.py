@@ -41,7 +41,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a recipe: one model, after the old model that it names, or a sequence of models."""
-    from nobackfill.cli.progress import TrainingProgress, training_progress
+    from nobackfill.cli.progress import TrainingProgress, doing, training_progress
     from nobackfill.core import distributed
     from nobackfill.core.device import choose_device
     from nobackfill.training.decoding import choose_decoding
@@ -62,7 +62,7 @@ def train(
 
     # Train them, each after those that it needs.
     where = choose_device(distributed.start(device))
-    with training_progress(quiet=not distributed.is_main()) as progress:
+    with training_progress(is_main=distributed.is_main()) as progress:
         for job in jobs:
             bar = TrainingProgress(progress, job.name, job.recipe.train.epochs)
             epochs = train_run(
@@ -82,7 +82,7 @@ def train(
         print_run(output, as_json=json)
         return
     runs = [Run.open(job.folder) for job in requested]
-    with distributed.single_process():
+    with distributed.single_process(), doing("evaluating the sequence"):
         summary = summarize_sequence(output, runs, device=where, decoding=decoding)
     print_sequence(output, summary, as_json=json)
 

@@ -46,3 +46,17 @@ def interval_in_points(interval: Mapping[str, Any]) -> tuple[float, float, float
         nan if interval[key] is None else 100 * interval[key] for key in ("mean", "low", "high")
     )
     return mean, low, high
+
+
+def duration(seconds: int | float) -> str:
+    """A time span in words.
+
+    Example:
+        >>> duration(4.2), duration(4), duration(42.0), duration(1000.0), duration(4000.0)
+        ('4.2 s', '4 s', '42 s', '17 min', '1 h 7 min')
+    """
+    if seconds < 120:
+        is_exact = seconds < 10 and not isinstance(seconds, int)
+        return f"{seconds:.1f} s" if is_exact else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

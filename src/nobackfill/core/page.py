@@ -47,6 +47,7 @@ class Table:
         strong: Row in bold, if any.
         caption: Caption, if the section has several tables.
         details: Headers of columns that the terminal leaves out.
+        further: Rows that the terminal leaves out.
     """
 
     columns: Sequence[str]
@@ -55,6 +56,7 @@ class Table:
     strong: int | None = None
     caption: str = ""
     details: frozenset[str] = frozenset()
+    further: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Section:
         tables: Numbers.
         figures: Pictures of numbers.
         in_terminal: Whether the terminal shows the section.
+        brief: Text for the terminal, if it is another.
     """
 
     title: str
@@ -94,6 +97,7 @@ class Section:
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     in_terminal: bool = True
+    brief: str = ""
 
 
 @dataclass(frozen=True)

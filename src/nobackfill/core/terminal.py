@@ -44,11 +44,12 @@ def print_page(page: Page, console: Console) -> None:
             console.print()
         _print_section(section, console, with_title=len(sections) > 1)
     missing = [reason.partition(":")[0] for reason in page.not_measured]
+    not_measured = f"Not measured: {'; '.join(missing)}." if missing else ""
     if missing:
-        _print_text(f"Not measured: {'; '.join(missing)}.", console, "dim")
+        _print_text(not_measured, console, "dim")
     used = sum(_height(section, console) + 1 for section in sections)
-    used += sum(_lines(text, console) for text in (_conclusion(page).plain, "; ".join(missing)))
-    print_notes(page.notes, console, lines=max(NOTE_LINES, LINES - used))
+    used += sum(_lines(text, console) for text in (_conclusion(page).plain, not_measured))
+    print_notes(page.notes, console, lines=LINES - used if used < LINES else NOTE_LINES)
 
 
 def print_conclusion(page: Page, console: Console) -> None:
@@ -73,9 +74,9 @@ def print_notes(notes: Sequence[str], console: Console, *, lines: int | None = N
         if lines is not None:
             lines -= _lines(text, console)
             is_last = number == len(notes) - 1
-            if number and lines < (0 if is_last else 1):  # a line for the number of others
-                more = len(notes) - number
-                _print_text(f"Note: {more} more under `notes` (--json).", console, "yellow")
+            if lines < (0 if is_last else 1):  # a line for the number of others
+                rest = f"{len(notes) - number}{' more' * bool(number)}"
+                _print_text(f"Notes: {rest}, under `notes` (--json).", console, "yellow")
                 return
         _print_text(text, console, "yellow")
 
@@ -108,11 +109,12 @@ def _narrowest(grid: Grid, console: Console) -> int:
 def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
     """A table with a gap between columns, and names of at most `longest` cells in the first."""
     shown = [place for place, name in enumerate(table.columns) if name not in table.details]
+    rows = {number: row for number, row in enumerate(table.rows) if number not in table.further}
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for place in shown:
         name = table.columns[place] if place else _shortened(table.columns[0], longest)
         is_number = table.columns[place] in table.numbers
-        cells = [name, *(_text(row[place]) for row in table.rows)]
+        cells = [name, *(_text(row[place]) for row in rows.values())]
         width = max(cell_len(cell if place else _shortened(cell, longest)) for cell in cells)
         is_fixed = is_number or (place == 0 and width <= LONGEST_NAME)
         grid.add_column(
@@ -122,7 +124,7 @@ def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
             min_width=width if is_fixed else None,
             overflow="fold",
         )
-    for number, row in enumerate(table.rows):
+    for number, row in rows.items():
         first, *others = (row[place] for place in shown)
         style = "bold" if number == table.strong else ""
         grid.add_row(Text(_shortened(_text(first), longest)), *map(_colored, others), style=style)
@@ -155,8 +157,8 @@ def _print_section(section: Section, console: Console, *, with_title: bool) -> N
         if table.caption:
             _print_text(table.caption, console)
         print_table(table, console)
-    if section.text:
-        _print_text(section.text, console, "dim")
+    if section.brief or section.text:
+        _print_text(section.brief or section.text, console, "dim")
 
 
 def _print_text(text: str | Text, console: Console, style: str = "") -> None:
@@ -167,8 +169,9 @@ def _print_text(text: str | Text, console: Console, style: str = "") -> None:
 
 def _height(section: Section, console: Console) -> int:
     """Number of lines of a section."""
-    rows = sum(len(table.rows) + 1 + bool(table.caption) for table in section.tables)
-    return rows + _lines(section.text, console)
+    tables = section.tables
+    rows = sum(len(table.rows) - len(table.further) + 1 + bool(table.caption) for table in tables)
+    return rows + _lines(section.brief or section.text, console)
 
 
 def _lines(text: str, console: Console) -> int:

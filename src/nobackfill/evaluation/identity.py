@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.ops.nearest import nearest
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
@@ -52,7 +53,7 @@ def identity_doubts(
     found = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
     foreign = [*foreign_vectors(queries["old"], queries["new"], ids, *found)]
     return [
-        *swapped(old, new),
+        *swap_notes(old, new),
         *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
         *(foreign or shifted(old, ids, queries["new"]) or exchanged(every["old"], every["new"])),
         *repeated(every["old"], every["new"]),
@@ -63,15 +64,6 @@ def identity_doubts(
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
     """The rows at unit length, in float32."""
     return F.normalize(rows.float(), dim=1)
-
-
-def swapped(old: Vectors, new: Vectors) -> Iterator[str]:
-    """A doubt if the old file was made compatible with the new one."""
-    if old.space and new.space and old.space.parent == new.space.fingerprint:
-        yield (
-            "the old and the new file seem to be swapped: the old vectors were made compatible "
-            "with the new ones"
-        )
 
 
 def constant(vectors: dict[str, Float[Tensor, "rows dim"]]) -> Iterator[str]:

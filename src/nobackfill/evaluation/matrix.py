@@ -1,7 +1,8 @@
 """The compatibility matrix: mAP of every model's queries on every model's gallery."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -183,6 +184,7 @@ def compatibility_matrix(
     intersect: bool = False,
     independent: Mapping[str, Vectors] | None = None,
     device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
 ) -> CompatibilityMatrix:
     """Searches the gallery of every model with the queries of every model.
 
@@ -198,6 +200,7 @@ def compatibility_matrix(
         independent: Vectors of a model trained without constraint in place of one of `models`, by
             its name. P-scores need them.
         device: Device of the search.
+        progress: Called with the number of searches done and the number of all searches.
     """
     independent = independent or {}
     check_names(list(models), independent)
@@ -210,8 +213,18 @@ def compatibility_matrix(
         ground_truth=ground_truth,
     )
 
+    files, queries = models.values(), len(plan.query_ids)
+    number = sum(query.dim >= gallery.dim for query in files for gallery in files)
+    before = count(step=queries)
+
     def search(query: Vectors, gallery: Vectors) -> float:
-        return mean_average_precision(plan, rules, query, gallery, device=device)
+        first = next(before)
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress(first + done, (number + len(independent)) * queries)
+
+        return mean_average_precision(plan, rules, query, gallery, device=device, progress=report)
 
     return CompatibilityMatrix(
         names=list(models),
@@ -237,10 +250,12 @@ def mean_average_precision(
     gallery: Vectors,
     *,
     device: torch.device | str = "cpu",
+    progress: Callable[[int], None] | None = None,
 ) -> float:
     """MAP of one model's queries on another model's gallery.
 
-    A query with more dimensions than the gallery is compared by its first dimensions.
+    A query with more dimensions than the gallery is compared by its first dimensions. `progress`
+    receives the number of queries that are done.
     """
     if query.dim < gallery.dim:
         raise SpaceMismatch(
@@ -248,7 +263,7 @@ def mean_average_precision(
             f"{query.dim}. Compare models whose number of dimensions stays the same, or grows."
         )
     pair = PairVectors(plan, {"pair": (query, gallery, gallery.dim)}, device)["pair"]
-    return search_as_planned(plan, protocol, *pair).mean_average_precision
+    return search_as_planned(plan, protocol, *pair, progress=progress).mean_average_precision
 
 
 def check_names(names: Sequence[str], independent: Iterable[str] = ()) -> None:

@@ -10,7 +10,8 @@ from nobackfill.data.pairs import as_ground_truth
 from nobackfill.errors import DataError
 from nobackfill.evaluation.relevance import IndexLists
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import ANY, open_source, read_side
+from nobackfill.vectors.arrays import open_source, read_side
+from nobackfill.vectors.column_names import ANY
 from nobackfill.vectors.ids import Ids
 from nobackfill.vectors.matrix import Data
 

@@ -23,6 +23,7 @@ from nobackfill.evaluation.file_columns import (
     takes_part,
 )
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol
+from nobackfill.evaluation.swapped import SWAPPED, swap_of
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
@@ -202,8 +203,11 @@ def plan_upgrade(
     """
     dim = new_query.compatible_dim or new_query.dim
     if dim != old.dim:
+        if sign := swap_of(old, new_query):
+            raise SpaceMismatch(f"{SWAPPED}: {sign}. Pass them the other way round.")
         raise SpaceMismatch(
-            f"new query vectors need the old {old.dim} dimensions, but they have {dim}. Fit a "
+            f"new query vectors need the {old.dim} dimensions of the old file, but they have "
+            f"{dim}. Fit a "
             f"head that maps them into the old space (`nobackfill fit`) and evaluate its output "
             f"(`nobackfill embed HEAD`); or train the new model with `embedding_dim = {old.dim}`; "
             f"or, if its method maps queries, make them by `nobackfill embed --side query` and "

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nobackfill.core.steps import Watch, unwatched
+from nobackfill.gallery.searching import searched
 from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
 
 PAGE = 4096
@@ -23,13 +25,27 @@ class Shadow:
 
 
 def compare_queries(
-    store: Store, collection: str, old_query: Matrix, new_query: Matrix, k: int
+    store: Store,
+    collection: str,
+    old_query: Matrix,
+    new_query: Matrix,
+    k: int,
+    *,
+    watch: Watch = unwatched,
 ) -> Shadow:
-    """Searches a collection with the same queries by the served and by the new model."""
-    old, new = (store.search(collection, query, k) for query in (old_query, new_query))
+    """Searches a collection with the same queries by the served and by the new model.
+
+    `watch` receives each step.
+    """
+    old, new = (
+        searched(store, collection, query, k, watch=watch, name=name)
+        for name, query in (("old queries", old_query), ("new queries", new_query))
+    )
     old_recall = new_recall = 1.0
     if not store.exact:
+        watch("comparing all vectors with old queries")
         old_recall = overlap(old, exactly(store, collection, old_query, k))
+        watch("comparing all vectors with new queries")
         new_recall = overlap(new, exactly(store, collection, new_query, k))
     firsts = [(a[:1], b[:1]) for a, b in zip(old.ids, new.ids, strict=True) if a or b]
     changed = [before != after for before, after in firsts]

@@ -10,7 +10,7 @@ from nobackfill.data.pairs import as_ground_truth
 from nobackfill.errors import ConfigError
 from nobackfill.head.multimodal import Modality, with_modality
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import ANY, Columns
+from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.sides import as_sides
 

@@ -30,7 +30,7 @@ from nobackfill.head.training_items import (
     keep_for_evaluation,
     only_training_items,
 )
-from nobackfill.vectors.arrays import Columns
+from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.space import Space
 

@@ -21,6 +21,7 @@ from nobackfill.evaluation.file_columns import (
     columns_of,
     rows_of,
 )
+from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.ids import is_in, rows_of_ids
@@ -175,7 +176,11 @@ def read_for_fit(
     files = read.vectors["old"], read.vectors["new"]
     check_rows_match({"old": old, "new": new}, read)
     ids = common_ids(files[1], files[0])
-    notes = (*read.remarks, *partner_notes(*files, only_training=only_training))
+    notes = (
+        *read.remarks,
+        *swap_notes(*files),
+        *partner_notes(*files, only_training=only_training),
+    )
     columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))

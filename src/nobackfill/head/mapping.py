@@ -7,13 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.core.config import suggest
-from nobackfill.errors import ConfigError, SpaceMismatch
+from nobackfill.errors import ConfigError
 from nobackfill.head.inputs import check_lengths
 from nobackfill.head.multimodal import Modality, check_padding, modalities_of_rows
 from nobackfill.head.seen_items import columns_with_fitted
+from nobackfill.head.source import check_source
 from nobackfill.head.validation import embed_rows
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import Columns, open_source
+from nobackfill.vectors.arrays import open_source
+from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.sides import as_sides
 
@@ -39,12 +41,13 @@ def map_vectors(
     source = new if isinstance(new, str | Path) else open_source(new)
     is_rows = source is new and not isinstance(new, str | Path | Vectors)
     vectors = as_sides({"new": source}, columns=columns).vectors["new"]
-    if vectors.dim != network.new_dim:
-        raise SpaceMismatch(
-            f"The head was fitted on new vectors of {network.new_dim} dimensions, but these "
-            f"have the shape {tuple(vectors.vectors.shape)}. Pass vectors of the same new model."
-        )
-    check_source(head, vectors)
+    check_source(
+        vectors,
+        new_dim=network.new_dim,
+        old_dim=network.old_dim,
+        source=head.source_,
+        space=head.space_,
+    )
     numbers = modalities_of_rows(vectors, head.modalities_, modality)
     if numbers is not None:
         check_padding(vectors.vectors, numbers, network)
@@ -71,13 +74,3 @@ def with_mapped(
         space=head.space_,
         compatible_dim=network.old_dim if network.extra else None,
     )
-
-
-def check_source(head: "CompatibleHead", new: Vectors) -> None:
-    """Raises SpaceMismatch for vectors of another model than the head was fitted on."""
-    if head.source_ and new.space and new.space.fingerprint != head.source_:
-        raise SpaceMismatch(
-            f"The head was fitted on vectors of the space {head.source_}, but these are of "
-            f"{new.space.fingerprint}. Embed with the same new model, or fit a head for this "
-            f"one."
-        )

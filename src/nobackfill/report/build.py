@@ -1,12 +1,13 @@
 """A report and its files: the page as HTML and Markdown, its facts as JSON, queries as Parquet."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nobackfill.core.atomic_files import write_text
+from nobackfill.core.steps import Watch, unwatched
 from nobackfill.evaluation.agreement import Agreement
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.evaluate import Evaluation
@@ -24,12 +25,6 @@ from nobackfill.vectors import Vectors
 
 ANALYSING = "report: analysing queries, classes and scores"
 DRAWING = "report: drawing the page"
-
-Watch = Callable[[str], None]  # receives the name of each step
-
-
-def unwatched(step: str) -> None:
-    """Ignores the steps."""
 
 
 @dataclass(frozen=True, eq=False)

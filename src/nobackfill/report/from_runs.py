@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from nobackfill.core.config import Recipe
+from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.evaluation.verdict import directions_of, over_directions
 from nobackfill.methods.prototypes import class_means
-from nobackfill.report.build import ANALYSING, DRAWING, Report, Watch, unwatched
+from nobackfill.report.build import ANALYSING, DRAWING, Report
 from nobackfill.report.pages.runs import runs_page
 from nobackfill.report.pages.sequence import sequence_page
 from nobackfill.report.pages.upgrade import upgrade_page
@@ -86,7 +87,13 @@ def report_run(
     watch(SEARCHING)
     summary = over_directions(_summary(run, decoding, device=device))
     name, collection = next(iter(tests.items()))
-    evaluation = evaluate_run(run, collection, test=name, device=device)
+    evaluation = evaluate_run(
+        run,
+        collection,
+        test=name,
+        device=device,
+        progress=lambda done, total: watch(Step(SEARCHING, done, total, "queries")),
+    )
     watch(ANALYSING)
     findings = findings_of(evaluation)
     made_of = {
@@ -126,17 +133,21 @@ def report_many(
     watch: Watch = unwatched,
 ) -> Report:
     """The comparison of several upgrades on the same items."""
-    watch(SEARCHING)
     kinds = kinds_of([run.recipe for run in runs])
+
+    def summary_of(place: int) -> dict[str, Any]:
+        watch(Step(SEARCHING, place, len(runs), "runs"))
+        return over_directions(_summary(runs[place], decoding, device=device))
+
     outcomes = [
         Outcome(
             name,
             kind,
             run.recipe.train.seed,
-            over_directions(_summary(run, decoding, device=device)),
+            summary_of(place),
             data=_data(run),
         )
-        for run, kind, name in zip(runs, kinds, names_of(runs), strict=True)
+        for place, (run, kind, name) in enumerate(zip(runs, kinds, names_of(runs), strict=True))
     ]
     check_same_search(outcomes)
     watch(ANALYSING)

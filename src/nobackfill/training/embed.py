@@ -103,6 +103,7 @@ def embed_collection(
     side: str = "gallery",
     decoding: Decoding = DEFAULT_DECODING,
     device: torch.device,
+    watch: Watch = iter,
 ) -> Vectors:
     """Embeds the [data] of a recipe file, or of another run, with the model of a finished run.
 
@@ -113,6 +114,7 @@ def embed_collection(
         side: "gallery", or "query" for queries to the old gallery.
         decoding: Settings for reading image files.
         device: Device to work on.
+        watch: Wrapper of the batches, such as a progress bar.
     """
     if side not in ("query", "gallery"):
         raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
@@ -129,7 +131,7 @@ def embed_collection(
         rows = rows[torch.from_numpy(collection.columns["split"] == split)]
 
     side = side if run.maps_queries else "gallery"
-    return embed_rows(run, collection, rows, device=device, side=side)
+    return embed_rows(run, collection, rows, device=device, side=side, watch=watch)
 
 
 def embed_sentences(

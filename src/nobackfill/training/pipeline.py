@@ -1,7 +1,7 @@
 """One upgrade from recipe to verdict: trains, embeds the validation items and evaluates."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -251,16 +251,24 @@ def mean_scores(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
 
 
 def evaluate_run(
-    run: Run, collection: Collection, *, test: str = "", level: str = "", device: torch.device
+    run: Run,
+    collection: Collection,
+    *,
+    test: str = "",
+    level: str = "",
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Compares a finished run with the old run of its recipe, on one test and relevance level.
 
-    The result has P-scores if the recipe names the run of an independent model.
+    The result has P-scores if the recipe names the run of an independent model. `progress` receives
+    the numbers of done and all searches.
     """
     return evaluate(
         **_evaluation_inputs(run, collection, test=test, device=device),
         ground_truth=collection.truth(level),
         modalities=main_direction(run, collection),
+        progress=progress,
     )
 
 

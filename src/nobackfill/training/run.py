@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import sha256
-from nobackfill.core.config import Choice, Recipe, read_recipe, to_toml
+from nobackfill.core.config import Choice, Recipe, read_recipe, suggest_path, to_toml
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
 from nobackfill.errors import ConfigError, DataError
@@ -95,10 +95,9 @@ class Run:
         """Opens a finished run."""
         if not (folder / "config.toml").exists():
             reason = "it has no config.toml" if folder.is_dir() else "it does not exist"
-            raise DataError(
-                f"{folder} is not a run folder: {reason}. Pass a folder that `nobackfill train "
-                f"RECIPE -o FOLDER` wrote."
-            )
+            remedy = "Pass a folder that `nobackfill train RECIPE -o FOLDER` wrote."
+            remedy = remedy if folder.is_dir() else suggest_path(folder, remedy)
+            raise DataError(f"{folder} is not a run folder: {reason}. {remedy}")
         run = cls(folder, resolve(read_recipe(folder / "config.toml")))
         if not run.finished:
             raise DataError(

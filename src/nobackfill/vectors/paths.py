@@ -8,6 +8,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from urllib.parse import unquote
 
+from nobackfill.core.config.suggest import suggest_path
 from nobackfill.errors import DataError
 from nobackfill.vectors.split_names import SEARCHED, TRAIN
 
@@ -62,7 +63,7 @@ def files_of(path: Path) -> list[Place]:
             raise DataError("No file has such a name. Check the pattern, and its folder.")
         return _alike(place for name in _sorted(found) for place in files_of(name))
     _known_format(path)
-    raise DataError("There is no such file. Check the path.")
+    raise DataError(f"There is no such file. {suggest_path(path)}")
 
 
 def format_of(path: Path) -> str | None:

@@ -267,7 +267,15 @@ def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_te
     by_name = {one.name: one for one in verdict.candidates}
     maps = list(by_name)[2 : list(by_name).index("two-stage, top 9")]
     assert verdict.chosen == max(maps, key=lambda name: by_name[name].validation)
-    assert told[-2:] == ["fitting a head to the old vectors alone", "searching"]
+    fits = [step for step in told if step != "searching"]
+    assert list(dict.fromkeys(fits)) == [
+        "fitting mimic", "fitting cross_supcon", "fitting old vectors with a head",
+    ]  # fmt: skip
+    shares = [step.done / step.total for step in fits]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    searches = told[len(fits) :]
+    assert [step.done for step in searches] == [*range(searches[0].total)]
     _, chosen_on, tested_on = divide(torch.from_numpy(old.labels), None, seed=0)
     part = strategies.make_part(
         new.vectors[tested_on], old.vectors[tested_on], tested_on % CLASSES, most=10**6

@@ -1,6 +1,5 @@
 """`nobackfill evaluate`."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from nobackfill.cli.options import (
     Protocol,
     Seed,
     VectorColumn,
+    names_in,
     read_all,
     read_truth,
 )
@@ -81,7 +81,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Metric that decides; the first must rise, further ones may not fall. By default "
-            "map, recall_at_1 and ndcg_at_10."
+            "map, recall_at_1 and ndcg_at_10.",
+            autocompletion=names_in("evaluation.gate:METRICS"),
         ),
     ] = None,
     min_gain: Annotated[
@@ -318,12 +319,12 @@ def print_declared(
     model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
 ) -> None:
     """Prints the verdict written into a model's record, or on stderr why none was written."""
-    from nobackfill.cli.output import print_line
+    from nobackfill.cli.output import print_line, print_warning
     from nobackfill.evaluation.declare import why_not
     from nobackfill.vectors.records import record_of
 
     if measured is None:
-        print(f"nobackfill: {why_not(evaluation, written=True)}", file=sys.stderr)
+        print_warning(why_not(evaluation, written=True) or "nothing was written")
     elif not as_json:
         print_line(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "

@@ -101,12 +101,14 @@ def search(
 ) -> None:
     """Search with a file of query vectors, if its model may search the collection."""
     from nobackfill.gallery.guard import check_model
+    from nobackfill.gallery.searching import searched
     from nobackfill.vectors.records import space_of
 
     file = shared.read_vectors(queries, id=id, vector=vector)
     with opened(uri, name) as (store, collection):
         check_model(store, collection, file.space or space_of(queries), assume_space)
-        found = store.search(collection, file.vectors.float().numpy(), top)
+        with doing("searching") as watch:
+            found = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
     show.print_found([str(id) for id in file.ids.tolist()], found, as_json=json)
 
 
@@ -260,11 +262,11 @@ def shadow(
 
     files = shared.read_all({"old": old_queries, "new": queries}, id=id, vector=vector)
     old, new = files["old"], files["new"]
-    with opened(uri) as (store, main):
+    with opened(uri) as (store, main), doing("searching") as watch:
         for path, file in ((old_queries, old), (queries, new)):
             check_model(store, main, file.space or space_of(path), assume_space)
         old_rows, new_rows = (rows_of(file, old.ids).float().numpy() for file in (old, new))
-        comparison = compare_queries(store, main, old_rows, new_rows, top)
+        comparison = compare_queries(store, main, old_rows, new_rows, top, watch=watch)
     show.print_shadow(comparison, as_json=json)
 
 

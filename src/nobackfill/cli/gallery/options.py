@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nobackfill.cli.options import names_in
+
 if TYPE_CHECKING:
     from nobackfill.gallery.stores.base import Store
 
@@ -61,7 +63,10 @@ Label = Annotated[str | None, typer.Option("--label", "--group", help="Column of
 Traffic = Annotated[str | None, typer.Option(help="Column with the traffic of each item.")]
 Order = Annotated[
     str,
-    typer.Option(help="planned, informed (by new vectors too), uncertainty or random."),
+    typer.Option(
+        help="planned, informed (by new vectors too), uncertainty or random.",
+        autocompletion=names_in("gallery.planning.plan:ORDERS"),
+    ),
 ]
 Rate = Annotated[float | None, typer.Option(help="Number of items embedded per second.")]
 Cost = Annotated[float | None, typer.Option(help="Cost of embedding one item.")]

@@ -1,6 +1,5 @@
 """Output of `nobackfill gallery`."""
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +13,9 @@ from nobackfill.cli.output import (
     print_notes,
     print_object,
     print_table,
+    print_warning,
 )
+from nobackfill.core.numbers import duration
 from nobackfill.report.page import Table
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def print_plan(plan: "BackfillPlan", output: "Path", *, known: int, as_json: boo
     lacking = [f"the gallery lacks {missing:,} items of the plan"] if missing else []
     print_notes([*plan.notes, *lacking])
     effort = plan.effort(plan.stop or 1.0)
-    time = "" if effort["seconds"] is None else f" That takes {_duration(effort['seconds'])}."
+    time = "" if effort["seconds"] is None else f" That takes {duration(effort['seconds'])}."
     cost = "" if effort["cost"] is None else f" It costs {effort['cost']:,.2f}."
     print_line(f"{plan.advice[0].upper()}{plan.advice[1:]}{time}{cost}")
     print_line(f"The plan is in {output}.")
@@ -106,7 +107,7 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
     gone = f" The owner has removed {work.gone:,}." if work.gone else ""
     if dry_run:
         size = 4 * work.numbers / 2**20
-        time = "" if work.seconds is None else f", which takes {_duration(work.seconds)}"
+        time = "" if work.seconds is None else f", which takes {duration(work.seconds)}"
         text = (
             f"Nothing was written. Of {work.planned:,} planned items {work.done:,} have a new "
             f"vector; {work.left:,} would be written into `{work.collection}` ({size:,.1f} MiB)"
@@ -115,7 +116,7 @@ def print_work(work: "Work", *, dry_run: bool, as_json: bool) -> None:
     else:
         text = (
             f"{work.done:,} of {work.planned:,} planned items have a new vector in "
-            f"`{work.collection}`; it took {_duration(work.seconds or 0.0)}.{gone}"
+            f"`{work.collection}`; it took {duration(work.seconds or 0.0)}.{gone}"
         )
     print_object({**asdict(work), "dry_run": dry_run}, as_json=as_json, text=text)
     if not as_json:
@@ -180,21 +181,19 @@ def print_standing(
 def print_doubt(standing: "Standing") -> None:
     """Warns on stderr that the served model was not measured to be compatible."""
     if not standing.is_sure:
-        print(
-            f"nobackfill: the served model is not known to be compatible: {standing.in_words} "
-            f"({standing.reason}). Measure it with `nobackfill evaluate --declare`.",
-            file=sys.stderr,
+        print_warning(
+            f"the served model is not known to be compatible: {standing.in_words} "
+            f"({standing.reason}). Measure it with `nobackfill evaluate --declare`."
         )
 
 
 def print_route_warning(reason: str | None) -> None:
     """Warns on stderr that a rollback leads to a model that is declared not compatible by now."""
     if reason is not None:
-        print(
-            f"nobackfill: this goes back to a model that is declared not to be compatible with "
+        print_warning(
+            f"this goes back to a model that is declared not to be compatible with "
             f"these vectors by now: {reason}. Another rollback or `nobackfill gallery switch` "
-            f"serves something else.",
-            file=sys.stderr,
+            f"serves something else."
         )
 
 
@@ -297,16 +296,3 @@ def _moment(time: str) -> str:
     """
     moment = datetime.fromisoformat(time).astimezone(UTC)
     return f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')} UTC"
-
-
-def _duration(seconds: float) -> str:
-    """Formats a duration.
-
-    Example:
-        >>> _duration(4.2), _duration(4000.0)
-        ('4.2 s', '1 h 7 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,6 +1,6 @@
 """Settings: frozen dataclasses read from TOML. Unknown keys are errors."""
 
-from nobackfill.core.config.parse import build, build_recipe, check_keys, resolve_options, suggest
+from nobackfill.core.config.parse import build, build_recipe, check_keys, resolve_options
 from nobackfill.core.config.schema import (
     Choice,
     ImagesConfig,
@@ -9,6 +9,7 @@ from nobackfill.core.config.schema import (
     Recipe,
     TrainConfig,
 )
+from nobackfill.core.config.suggest import closest, suggest, suggest_path
 from nobackfill.core.config.toml import (
     change_tables,
     merge_tables,
@@ -19,6 +20,6 @@ from nobackfill.core.config.toml import (
 
 __all__ = [
     "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",
-    "build_recipe", "change_tables", "check_keys", "merge_tables", "read_recipe",
-    "read_sequence", "resolve_options", "suggest", "to_toml",
+    "build_recipe", "change_tables", "check_keys", "closest", "merge_tables", "read_recipe",
+    "read_sequence", "resolve_options", "suggest", "suggest_path", "to_toml",
 ]  # fmt: skip

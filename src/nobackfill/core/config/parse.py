@@ -1,8 +1,7 @@
 """Conversion of TOML tables into settings. Unknown keys are errors."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,6 +15,7 @@ from nobackfill.core.config.schema import (
     Recipe,
     TrainConfig,
 )
+from nobackfill.core.config.suggest import suggest
 from nobackfill.errors import ConfigError
 
 T = TypeVar("T")
@@ -86,20 +86,6 @@ def check_keys(table: Mapping[str, Any], known: list[str], *, where: str) -> Non
     for key in table:
         if key not in known:
             raise ConfigError(f"unknown key `{key}` in [{where}]. {suggest(key, known)}")
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Returns a sentence that helps with a misspelt word.
-
-    Example:
-        >>> suggest("learning_rat", ["learning_rate", "epochs"])
-        'Did you mean `learning_rate`?'
-        >>> suggest("x", ["learning_rate", "epochs"])
-        'Known: learning_rate, epochs.'
-    """
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(known)}."
 
 
 def _choice(table: Mapping[str, Any], *, where: str) -> Choice:

@@ -9,6 +9,7 @@ from typing import Any
 
 from nobackfill.core.config.parse import build_recipe
 from nobackfill.core.config.schema import Choice, Recipe
+from nobackfill.core.config.suggest import suggest_path
 from nobackfill.errors import ConfigError
 
 # A change of a key of [old] replaces another key of the file.
@@ -49,7 +50,9 @@ def read_tables(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"No recipe at {path}: the file does not exist.") from None
+        raise ConfigError(
+            f"No recipe at {path}: the file does not exist. {suggest_path(path)}"
+        ) from None
     except OSError as error:
         raise ConfigError(f"Cannot read the recipe {path}: {error.strerror or error}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

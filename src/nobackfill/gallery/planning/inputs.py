@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.config import suggest
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of, roles_of, rows_of
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
@@ -100,7 +101,7 @@ class Items:
 
 def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vectors:
     """Returns the same vectors with a column of groups as labels; raises if there are none."""
-    if group is None:
+    if group in (None, "label"):
         if all(each.labels is None for each in files):
             raise DataError(
                 "Neither file has a column `label` of classes. Add it, or name a column of groups, "
@@ -110,7 +111,8 @@ def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vecto
     if not any(group in each.columns for each in files):
         known = sorted({name for each in files for name in each.columns})
         raise DataError(
-            f"No column `{group}` of groups: the files have {', '.join(known) or 'no columns'}."
+            f"No column `{group}` in either file. "
+            f"{suggest(group, ['label', *known]) if known else 'They have no columns.'}"
         )
     return Vectors(
         file.ids,
@@ -150,8 +152,8 @@ def traffic_of(columns: Mapping[str, NDArray[Any]], name: str) -> Float[Tensor, 
     """Returns the traffic of each item; raises if it is missing or negative."""
     if name not in columns:
         raise DataError(
-            f"No file with all gallery items has a column `{name}` of traffic. They have "
-            f"{', '.join(sorted(columns)) or 'none'}."
+            f"No file with all gallery items has a column `{name}` of traffic. "
+            f"{suggest(name, sorted(columns)) if columns else 'They have no columns.'}"
         )
     values = columns[name]
     if values.dtype.kind not in "if":

@@ -1,6 +1,6 @@
 """Which gallery items to embed again first, and how much each share of them gains."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config import suggest
+from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.file_columns import rows_of
@@ -51,7 +52,7 @@ def plan_backfill(
     seconds_per_item: float | None = None,
     cost_per_item: float | None = None,
     device: str = "cpu",
-    watch: Callable[[str], None] = lambda what: None,
+    watch: Watch = unwatched,
 ) -> BackfillPlan:
     """Puts gallery items into an order, and measures the gain of each share.
 
@@ -195,13 +196,14 @@ def _precision(
     in_order: Mapping[str, Int[Tensor, " gallery"]],
     shares: Sequence[float],
     scales: tuple[Scale, Scale] | None,
-    watch: Callable[[str], None],
+    watch: Watch,
 ) -> dict[str, Float[np.ndarray, "share query"]]:
     """Average precision of each query at each share; `random` is the mean of random orders."""
 
     def report(done: int) -> None:
-        watch(f"searching: {done:,} of {len(search.query_ids):,} queries")
+        watch(Step("searching", done, len(search.query_ids), "queries"))
 
+    report(0)
     is_new = cases(in_order, shares, len(search.gallery_ids))
     precision = precision_when(search, halves, is_new, scales, report)
     if np.isnan(precision).all():

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from nobackfill.core.config import suggest_path
 from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
 from nobackfill.gallery.stores.sidecar import SideFile, search_exactly
@@ -28,7 +29,7 @@ class FileStore(Store):
         path = Path(uri.path)
         super().__init__(path.stem, uri.shown, read_only=read_only)
         if not path.exists():
-            raise DataError(f"No gallery at {path}: no such file.")
+            raise DataError(f"No gallery at {path}: no such file. {suggest_path(path)}")
         self.side = SideFile(path.with_name(f"{path.name}.nobackfill"))
 
     @abstractmethod

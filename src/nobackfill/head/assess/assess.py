@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.core.notebook import data_frame
 from nobackfill.core.page import Page, Readable
+from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.evaluation.identity import exchanged, repeated, shifted
 from nobackfill.evaluation.mixed_scores import (
     Metrics,
@@ -28,6 +30,7 @@ from nobackfill.evaluation.mixed_scores import (
     two_stage,
 )
 from nobackfill.evaluation.score_scale import Scale
+from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.head.arguments import read_arguments
 from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
 from nobackfill.head.assess.copies import SEEN, independent_queries
@@ -51,9 +54,9 @@ from nobackfill.head.closed_form import closed_forms
 from nobackfill.head.examples import Examples
 from nobackfill.head.head import CompatibleHead
 from nobackfill.head.inputs import partner_notes
-from nobackfill.head.schedule import FitConfig, check_method
+from nobackfill.head.schedule import FitConfig, Progress, check_method
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import Columns
+from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.matrix import Data
 
 if TYPE_CHECKING:
@@ -141,7 +144,7 @@ def assess(
     seed: int = 0,
     device: str = "cpu",
     epochs: int = FitConfig.epochs,
-    watch: Callable[[str], None] = lambda what: None,
+    watch: Watch = unwatched,
 ) -> Verdict:
     """Compares ways to serve an upgrade on classes that nothing was fitted on.
 
@@ -195,17 +198,21 @@ def assess(
 
     # Fit all maps, and a head on the old vectors alone as a control.
     settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
-    maps = fit_maps(*parts.fitted, methods, settings, watch)
-    watch("fitting a head to the old vectors alone")
+    names = list(dict.fromkeys(["mimic", *methods]))
+    maps = fit_maps(*parts.fitted, names, settings, watch)
     old_rows, classes = parts.fitted.old, parts.fitted.classes
-    control = CompatibleHead(methods[0], **settings).fit(old_rows, old_rows, classes)
+    control = CompatibleHead(methods[0], **settings).fit(
+        old_rows, old_rows, classes, watch=share_of_fits(watch, CONTROL, len(names), len(names) + 1)
+    )
 
     # Search with every map, then with the ways that embed items again, which use the best map.
+    number = count()
+
     def measure(strategy: Strategy) -> tuple[Metrics, Metrics]:
+        watch(Step("searching", next(number), 4 + len(maps) + len(SHARES), "ways"))
         first, second = (metrics_of_queries(part, strategy(part)) for part in (validation, test))
         return first, second
 
-    watch("searching")
     metrics = {
         KEEP: measure(lambda part: on_old(part, part.old)),
         CONTROL: measure(lambda part: on_old(part, control.transform(part.old))),
@@ -220,7 +227,7 @@ def assess(
     answer, reason = decide(candidates, best, k)
     mapped = maps["procrustes"](test.new)
     distance = (mapped - test.old).norm(dim=1).median()
-    doubts = [f"all test queries are {SEEN}"] if independent.all_seen else []
+    doubts = [*swap_notes(old, new), *([f"all test queries are {SEEN}"] * independent.all_seen)]
     doubts += doubts_on_items(old, items.ids[parts.test_rows], test, mapped)
     if distance < SAME:
         answer, reason = KEEP, "the new vectors are the old ones, only rotated."
@@ -253,14 +260,21 @@ def fit_maps(
     classes: Int[Tensor, " items"],
     methods: Sequence[str],
     settings: Mapping[str, Any],
-    watch: Callable[[str], None],
+    watch: Watch,
 ) -> dict[str, Map]:
-    """Returns every map by name: closed forms, then a head by `mimic` and by each method."""
+    """Returns every map by name: closed forms, then a head by each method."""
     maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
-    for method in dict.fromkeys(["mimic", *methods]):
-        watch(f"fitting {method}")
-        maps[method] = CompatibleHead(method, **settings).fit(new, old, classes).transform
+    for place, method in enumerate(methods):
+        head = CompatibleHead(method, **settings)
+        share = share_of_fits(watch, method, place, len(methods) + 1)
+        maps[method] = head.fit(new, old, classes, watch=share).transform
     return maps
+
+
+def share_of_fits(watch: Watch, name: str, place: int, number: int) -> Callable[[Progress], None]:
+    """Tells `watch` that a fit begins, after `place` others of a number; returns its callback."""
+    watch(Step(f"fitting {name}", place, number))
+    return lambda fitting: watch(Step(f"fitting {name}", place + fitting.done, number))
 
 
 def backfill_strategies(best: Map, validation: Part, *, k: int, seed: int) -> dict[str, Strategy]:

@@ -24,7 +24,7 @@ def assessment_page(
         title=title,
         summary=[verdict.reason[0].upper() + verdict.reason[1:]],
         verdict=verdict.verdict,
-        sections=[ways_section(verdict, figures), room_section(verdict)],
+        sections=[ways_section(verdict, figures), changes_section(verdict), room_section(verdict)],
         not_measured=[
             "live traffic: the queries are labelled items that search for each other",
             "an approximate index: all searches here are exact",
@@ -38,23 +38,49 @@ def assessment_page(
 def ways_section(verdict: "Verdict", figures: Sequence[Figure] = ()) -> Section:
     """Metrics and changes of every way that was tried, the chosen one in bold."""
     counts, candidates = verdict.counts, verdict.candidates
-    chosen = [candidate.name for candidate in candidates].index(verdict.chosen)
-    names = [candidate.name + " *" * (candidate.name == verdict.chosen) for candidate in candidates]
+    chosen, names = names_of(verdict)
+    table = metrics_table(candidates, names, chosen)
     return Section(
         "Every way that was tried",
         f"In percent, on {counts['test_queries']:,} queries of {counts['test_classes']:,} test "
         f"classes; lose, gain: queries that lose or gain their first hit against keeping the old "
         f"model. Heads and maps were fitted on {counts['fitted_classes']:,} other classes; * was "
-        f"chosen on {counts['validation_classes']:,} more, and tested once. “new model adds” is "
-        f"the gain beyond a head on the old vectors alone. A way pays if mAP surely rises, also "
-        f"beyond that head, and neither {METRIC_NAMES[WEIGHED[1]]} nor {METRIC_NAMES[WEIGHED[2]]} "
-        f"surely falls.",
-        tables=[
-            metrics_table(candidates, names, chosen),
-            changes_table(candidates[1:], names[1:], chosen - 1),
-        ],
+        f"chosen on {counts['validation_classes']:,} more, and tested once. A way pays if mAP "
+        f"surely rises, also beyond a head on the old vectors alone, and neither "
+        f"{METRIC_NAMES[WEIGHED[1]]} nor {METRIC_NAMES[WEIGHED[2]]} surely falls.",
+        tables=[table],
+        brief=f"{counts['test_queries']:,} queries of {counts['test_classes']:,} classes; lose, "
+        f"gain: first hits; * was chosen on other classes. --report and --json have intervals"
+        + (f" and {len(table.further)} more ways." if table.further else "."),
         figures=figures,
     )
+
+
+def names_of(verdict: "Verdict") -> tuple[int, list[str]]:
+    """The place of the chosen way, and the names of all, with a star at the chosen."""
+    names = [candidate.name for candidate in verdict.candidates]
+    chosen = names.index(verdict.chosen)
+    names[chosen] += " *"
+    return chosen, names
+
+
+def changes_section(verdict: "Verdict") -> Section:
+    """Changes of every way against the old model, with intervals."""
+    chosen, names = names_of(verdict)
+    return Section(
+        "Change against keeping the old model",
+        "In points; gain: of mAP. “new model adds” is the gain beyond a head on the old vectors "
+        "alone.",
+        [changes_table(verdict.candidates[1:], names[1:], chosen - 1)],
+        in_terminal=False,
+    )
+
+
+def further_ridges(candidates: Sequence[Candidate]) -> frozenset[int]:
+    """Places of all ridge regressions but the best on validation classes."""
+    ridges = [place for place, way in enumerate(candidates) if way.name.startswith("ridge ")]
+    best = max(ridges, key=lambda place: candidates[place].validation, default=None)
+    return frozenset(ridges) - {best}
 
 
 def metrics_table(candidates: Sequence[Candidate], names: Sequence[str], chosen: int) -> Table:
@@ -78,6 +104,7 @@ def metrics_table(candidates: Sequence[Candidate], names: Sequence[str], chosen:
         frozenset(columns[1:]) - {"pays"},
         chosen,
         details=frozenset({"validation"}),
+        further=further_ridges(candidates),
     )
 
 
@@ -101,7 +128,6 @@ def changes_table(candidates: Sequence[Candidate], names: Sequence[str], chosen:
         rows,
         frozenset(columns[1:]),
         chosen,
-        caption="Change against keeping the old model, in points; gain: of mAP",
         details=frozenset({"95 % interval", *others}),
     )
 
@@ -114,4 +140,5 @@ def room_section(verdict: "Verdict") -> Section:
         f"{100 * verdict.headroom:.1f} percent: about the best that any query could reach. The "
         f"mean cosine to the nearest other class is {verdict.crowding.nearest:.3f}. There are "
         f"{verdict.advice}.",
+        in_terminal=False,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import psycopg
 from psycopg import sql
 
+from nobackfill.core.steps import Step
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.pgvector.connection import Database, Link
 from nobackfill.gallery.stores.pgvector.table import Column, Table, find_table, quoted
@@ -131,7 +132,7 @@ def reporting_progress(
         place = find_table(link, table.schema, table.name)
         row = link.execute(PROGRESS, (place[0],)).fetchone() if place else None
         if row is not None:
-            watch(row[0] if row[1] is None else f"{row[0]}, {row[1]} % of the table")
+            watch(row[0] if row[1] is None else Step(row[0], float(row[1]), 100))
 
     def poll() -> None:
         while not done.wait(INTERVAL):
