@@ -120,13 +120,6 @@ def _labelled(sides: list[Side], labels: NDArray[Any], name: str) -> list[Side]:
     ]
 
 
-def _on_one_device(vectors: dict[str, Vectors]) -> dict[str, Vectors]:
-    """Moves vectors of several devices to the CPU; those of one device stay there."""
-    if len({side.vectors.device for side in vectors.values()}) == 1:
-        return vectors
-    return {name: replace(side, vectors=side.vectors.cpu()) for name, side in vectors.items()}
-
-
 def _identified(side: Side, ids: NDArray[Any]) -> Side:
     """Returns a side with ids for its rows."""
     with naming(side.name):
@@ -141,3 +134,10 @@ def _listed(sides: list[Side]) -> str:
 def _have(sides: list[Side]) -> str:
     """Returns the verb for these arguments."""
     return "has" if len(sides) == 1 else "have"
+
+
+def _on_one_device(vectors: dict[str, Vectors]) -> dict[str, Vectors]:
+    """Moves vectors of several devices to the CPU; those of one device stay there."""
+    if len({side.vectors.device for side in vectors.values()}) == 1:
+        return vectors
+    return {name: replace(side, vectors=side.vectors.cpu()) for name, side in vectors.items()}
