@@ -18,7 +18,7 @@ from nobackfill.vectors.shards import (
     value_kind,
 )
 
-BLOCK = 2**22  # bytes read at a time, at least
+BLOCK = 2**21  # bytes read at a time, at least
 VECTOR = pa.list_(pa.float32())
 OUTPUT_OF_BATCH = ("custom_id", "response")  # fields of an API's answer to a batch of requests
 

@@ -34,11 +34,6 @@ def parse_lists(cells: pa.Array, name: str) -> pa.Array:
         >>> parse_lists(pa.array(["[1. 2.]", None]), "v").to_pylist()
         [[1.0, 2.0], None]
     """
-    if pc.any(pc.match_substring(cells, "...")).as_py():
-        raise DataError(
-            f"`{name}` has vectors of which a part was left out: they contain `...`, as NumPy "
-            f"prints long arrays. Write lists, e.g. by `.tolist()`, or another format."
-        )
     cells = pc.if_else(pc.equal(cells, ""), None, cells)
     kind = pa.list_(pa.float32())
     is_bracketed = pc.and_(pc.starts_with(cells, "["), pc.ends_with(cells, "]"))
@@ -52,6 +47,11 @@ def parse_lists(cells: pa.Array, name: str) -> pa.Array:
         lists = pc.split_pattern(pc.replace_substring_regex(plain, BETWEEN, ","), ",")
         return lists.cast(kind)
     except pa.ArrowInvalid as error:
+        if pc.any(pc.match_substring(cells, "...")).as_py():
+            raise DataError(
+                f"`{name}` has vectors of which a part was left out: they contain `...`, as NumPy "
+                f"prints long arrays. Write lists, e.g. by `.tolist()`, or another format."
+            ) from error
         raise DataError(
             f"`{name}` must have a list of numbers in each row, such as `[0.1, 0.2]` ({error})."
         ) from error
