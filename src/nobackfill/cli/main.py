@@ -119,12 +119,15 @@ class Commands(TyperGroup):
         super().format_help(*arguments)
 
 
+UsageError: Any = typer.BadParameter.__base__  # of typer, or of click in its older versions
+
+
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
     """Raises a `ConfigError` for a mistake on the command line."""
     try:
         yield
-    except typer.BadParameter.__base__ as error:  # of typer, or of click that older ones import
+    except UsageError as error:
         from nobackfill.cli.usage_errors import as_config_error
 
         raise as_config_error(error) from None

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -167,6 +167,7 @@ def showing(
         is_shown: Whether anything is shown.
     """
     lines = Lines(DELAY if delay is None else delay, stays, console)
+    display: AbstractContextManager[object]
     if not is_shown or is_quiet():
         display = nullcontext()
     elif console.is_terminal:

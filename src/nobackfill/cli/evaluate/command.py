@@ -288,7 +288,7 @@ def print_declared(
     from nobackfill.vectors.records import record_of
 
     if measured is None:
-        print_warning(why_not(evaluation, written=True))
+        print_warning(str(why_not(evaluation, written=True)))
     elif not as_json:
         print_line(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
