@@ -44,16 +44,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--upgrades", type=int, default=400, help="null upgrades of each design")
     parser.add_argument("--honest", type=int, default=20, help="honest upgrades of each gain")
+    parser.add_argument("--designs", nargs="*", default=DESIGNS, help="others are kept")
     parser.add_argument("--kinds", nargs="*", default=("null", "honest"), help="others are kept")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
     options = parser.parse_args()
     kept = options.output.read_text().splitlines() if options.output.exists() else []
-    lines = [line for line in map(json.loads, kept) if line["kind"] not in options.kinds]
+    lines = [
+        line
+        for line in map(json.loads, kept)
+        if line["kind"] not in options.kinds or line.get("design", DESIGNS[0]) not in options.designs
+    ]
     with ProcessPoolExecutor(options.jobs) as pool:
         if "null" in options.kinds:
             number = options.upgrades // len(CLASSES)
-            cells = [pool.submit(null_lines, *cell, number) for cell in product(DESIGNS, CLASSES)]
+            cells = [
+                pool.submit(null_lines, *cell, number) for cell in product(options.designs, CLASSES)
+            ]
             lines = [line for cell in cells for line in cell.result()] + lines
         if "honest" in options.kinds:
             sizes = [(classes, less) for classes, row in LESS_NOISE.items() for less in row]

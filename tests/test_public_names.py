@@ -5,8 +5,9 @@ import nobackfill as nb
 
 NAMES = """
     CompatibilityMatrix CompatibleHead METHODS NeighborPerturbation OldSpace OptimizedPerturbation
-    Vectors Verdict __version__ as_vectors assess class_means compare compatibility
-    compatibility_matrix evaluate load_vectors nearest p_scores prototype_loss retrieval
+    Vectors Verdict __version__ as_vectors assess assess_rankings class_means compare
+    compare_rankings compatibility compatibility_matrix evaluate judge load_vectors nearest p_scores
+    prototype_loss retrieval
 """.split()
 
 

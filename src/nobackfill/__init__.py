@@ -8,12 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nobackfill.evaluation.agreement import compare_rankings
     from nobackfill.evaluation.evaluate import compatibility, evaluate, p_scores
+    from nobackfill.evaluation.judgements import judge
     from nobackfill.evaluation.matrix import CompatibilityMatrix, compatibility_matrix
     from nobackfill.evaluation.metrics import retrieval
     from nobackfill.evaluation.query_changes import compare
     from nobackfill.head import CompatibleHead
     from nobackfill.head.assess.assess import Verdict, assess
+    from nobackfill.head.assess.without_labels import assess_rankings
     from nobackfill.methods import METHODS
     from nobackfill.methods.losses import prototype_loss
     from nobackfill.methods.old_space import OldSpace
@@ -36,11 +39,14 @@ _HOME = {
     "Verdict": "head.assess.assess",
     "as_vectors": "vectors.arrays",
     "assess": "head.assess.assess",
+    "assess_rankings": "head.assess.without_labels",
     "class_means": "methods.prototypes",
     "compare": "evaluation.query_changes",
+    "compare_rankings": "evaluation.agreement",
     "compatibility": "evaluation.evaluate",
     "compatibility_matrix": "evaluation.matrix",
     "evaluate": "evaluation.evaluate",
+    "judge": "evaluation.judgements",
     "load_vectors": "vectors",
     "nearest": "ops.nearest",
     "p_scores": "evaluation.evaluate",
@@ -60,11 +66,14 @@ __all__ = [
     "__version__",
     "as_vectors",
     "assess",
+    "assess_rankings",
     "class_means",
     "compare",
+    "compare_rankings",
     "compatibility",
     "compatibility_matrix",
     "evaluate",
+    "judge",
     "load_vectors",
     "nearest",
     "p_scores",

@@ -19,6 +19,10 @@ class DataError(NobackfillError):
     """Files, images, labels or vectors are missing or invalid."""
 
 
+class NotFitted(DataError, ValueError, AttributeError):
+    """A head was used before `fit`; a ValueError and an AttributeError, as in scikit-learn."""
+
+
 class OldSpaceError(NobackfillError):
     """A method requires something of the old model that was not passed."""
 

@@ -50,7 +50,16 @@ def quality(
     data: Annotated[
         Path | None, typer.Option(help="Folder that holds the datasets.", envvar="NOBACKFILL_DATA")
     ] = None,
-    processes: Annotated[int, typer.Option(help="Number of runs at the same time.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "--processes",
+            min=1,
+            help="Number of runs at the same time, each on one thread. Default: one per core; "
+            "on a GPU one.",
+        ),
+    ] = None,
     render: Annotated[
         bool, typer.Option("--render", help="Only write RESULTS.md from the stored results.")
     ] = False,
@@ -75,7 +84,7 @@ def quality(
         output=output,
         work=work,
         data=data,
-        processes=processes,
+        jobs=jobs,
         device=device,
     )
     run_and_print(asked, only_render=render, as_json=json)

@@ -5,12 +5,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from rich.text import Text
 
+from nobackfill.core.device import usable_cores
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.commands import _listed
 from nobackfill_bench.quality.greedy_search import Search
-from nobackfill_bench.quality.output import Asked, in_words, plan
+from nobackfill_bench.quality.output import Asked, in_words, jobs_for, plan
 from nobackfill_bench.quality.runner import Done
 from nobackfill_bench.quality.studies import STUDIES, Study
 
@@ -183,7 +185,7 @@ def test_render_makes_the_page_anew_and_runs_nothing(quality, toy, tmp_path):
 
 def ask(tmp_path, **more):
     nothing = {"suites": (), "studies": (), "ways": None, "seeds": None, "first_seed": 0,
-               "changes": (), "data": None, "processes": 1, "device": "cpu"}  # fmt: skip
+               "changes": (), "data": None, "jobs": 1, "device": "cpu"}  # fmt: skip
     return Asked(**nothing | {"output": tmp_path / "out", "work": tmp_path / "work"} | more)
 
 
@@ -285,3 +287,10 @@ def test_a_search_stops_where_a_run_fails(quality, toy, search, tmp_path):
     toy.broken.clear()
     assert quality("--study", "search")[0] == 0
     assert len(lines(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_without_a_gpu_each_core_gets_a_run(device):
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is here")
+    assert jobs_for(device) == usable_cores() >= 1

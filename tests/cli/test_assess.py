@@ -201,3 +201,29 @@ def test_one_role_alone_is_two(assess, files, tmp_path):
     code, _, err = assess("--old", tmp_path / "old.npz", "--new", tmp_path / "new.npz")
     assert code == 2
     assert "neither file has `is_gallery`" in " ".join(err.split())
+
+
+def test_without_labels_rankings_are_compared_and_nothing_is_recommended(
+    files, nobackfill, tmp_path
+):
+    sides = [
+        *("--old", tmp_path / "old.npz", "--new", tmp_path / "new.npz"),
+        *("--device", "cpu"),
+    ]
+    for side in ("old", "new"):
+        file = nb.load_vectors(files / f"{side}.npz")
+        nb.Vectors(file.ids, file.vectors).save(tmp_path / f"{side}.npz")
+    code, out, _ = nobackfill("assess", *sides, "--report", tmp_path / "page.html")
+    assert code == 3
+    assert out.startswith("Inconclusive: Quality was not measured")
+    assert "second stage" in out
+    assert len(out.splitlines()) <= 25
+    assert "judging-data" in (tmp_path / "page.html").read_text()
+    code, out, _ = nobackfill("assess", *sides, "--json")
+    facts = json.loads(out)
+    assert (code, facts["verdict"], facts["candidates"]) == (3, "inconclusive", [])
+    assert facts["reason"].startswith("quality was not measured")
+    assert set(facts["overlap"]) == {"new_old", "new_new", "two_stage"}
+    code, _, err = nobackfill("assess", *sides, "--method", "mimic")
+    assert code == 2
+    assert "--method mimic requires labels or pairs" in err

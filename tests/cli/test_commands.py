@@ -205,9 +205,10 @@ def test_bare_arrays_are_told_where_labels_may_come_from(command, files, tmp_pat
         array = nb.load_vectors(files / f"{name}.parquet").vectors.numpy()
         np.save(tmp_path / f"{name}.npy", array)
     bare = ("evaluate", "--old", tmp_path / "old.npy", "--new", tmp_path / "new.npy")
-    code, _, err = command(*bare)
-    assert code == 2
-    assert "A .npy file has no columns: write .npz or .parquet, or list the relevant items" in err
+    code, out, _ = command(*bare)
+    assert code == 3
+    assert "Quality was not measured" in out
+    assert "name a column of labels (--label) or a file of pairs (--pairs)" in out
     (tmp_path / "rows.csv").write_text("query,relevant\n0,20\n21,1\n")  # ids are row numbers
     assert command(*bare, "--ground-truth", tmp_path / "rows.csv")[0] == 0
     labelled = command(*bare[:3], "--new", files / "new.parquet", "--json")

@@ -486,11 +486,7 @@ def classes_copied_with_small_noise(world):
     return copied(world, 0.9985)
 
 
-@deception(
-    "undecided",
-    says="near-duplicates of queries of other classes",
-    fooled="copies have a cosine below 0.995",
-)
+@deception("undecided", says="near-duplicates of queries of other classes")
 def classes_copied_with_more_noise(world):
     return copied(world, 0.985)
 
@@ -566,6 +562,26 @@ def training_items_that_are_copies(world):
     w.ids = [f"item {row}" for row in range(2 * w.size)]
     labels = np.concatenate([w.labels, w.labels + 24])
     files = w.upgrade(old, new, labels=labels, split=np.where(is_training, "train", "validation"))
+    files.new.columns["fitted"] = is_training
+    return files
+
+
+@deception("undecided", says="the head was fitted on all 192 queries")
+def training_items_that_are_copies_with_noise(world):
+    """No copy is a near-duplicate by itself, but every class is copied."""
+    w = world()
+    noise = (1 / 0.985**2 - 1) ** 0.5
+    sides = []
+    for side in (w.view(), w.view(spread=1.2)):
+        rows = F.normalize(side, dim=1).repeat(2, 1)
+        around = torch.randn(rows.shape, generator=w.generator) / w.dim**0.5
+        around[: w.size] = 0
+        sides.append(rows + noise * around)
+    is_training = np.arange(2 * w.size) >= w.size
+    w.ids = [f"item {row}" for row in range(2 * w.size)]
+    labels = np.concatenate([w.labels, w.labels + 24])
+    split = np.where(is_training, "train", "validation")
+    files = w.upgrade(*sides, labels=labels, split=split)
     files.new.columns["fitted"] = is_training
     return files
 

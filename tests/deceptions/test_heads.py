@@ -90,6 +90,24 @@ def test_few_classes_leave_nothing_to_test(world, save, fit_and_evaluate):
     assert "fitted on all 120 queries" in text
 
 
+def test_noise_that_was_fitted_on_arrays(world, tmp_path, nobackfill):
+    """Rows without ids are known by their vectors."""
+    w = world(classes=40, items=6)
+    upgrade = w.upgrade(w.view(), w.random(w.size))
+    head = nb.CompatibleHead(epochs=2, hidden=16)
+    head.fit(upgrade.new.vectors, upgrade.old.vectors, w.labels)
+    mapped = head.transform(upgrade.new)
+    result = nb.evaluate(upgrade.old, mapped)
+    assert result.verdict == "undecided"
+    assert "fitted on all 240 queries" in " ".join(result.notes)
+    upgrade.old.save(tmp_path / "old.parquet")
+    mapped.save(tmp_path / "mapped.parquet")
+    files = ("--old", tmp_path / "old.parquet", "--new", tmp_path / "mapped.parquet")
+    code, out, _ = nobackfill("evaluate", *files, "--device", "cpu", "--require-compatible")
+    assert code == 3
+    assert "fitted on all 240 queries" in " ".join(out.split())
+
+
 @pytest.mark.parametrize("names", [("Train", "TEST"), ("training", "val"), ("fit", "dev")])
 def test_noise_with_a_split_of_other_names(world, save, fit_and_evaluate, names):
     w = world(classes=40, items=6)

@@ -10,6 +10,7 @@ from nobackfill.evaluation.bootstrap import (
     FEWEST_GROUPS,
     draw_means,
     expanded_tail,
+    means_and_errors,
     paired_interval,
     student_quantile,
 )
@@ -31,7 +32,49 @@ def test_the_truth_lies_within_as_often_as_is_said(classes):
         found = paired_interval(*queries(generator, classes), samples=400, seed=turn)
         covered += found.low <= 0.05 <= found.high
     spread = 3 * math.sqrt(0.95 * 0.05 / turns)
-    assert 0.95 - spread - 0.015 < covered / turns < 0.95 + spread
+    assert 0.95 - spread < covered / turns < 0.98 + spread
+
+
+@pytest.mark.parametrize("classes", [8, 20])
+def test_few_classes_that_lose_much_hide_less_often(classes):
+    """Most classes gain a little, a few lose much, and on average nothing changes."""
+    generator = np.random.default_rng(0)
+    turns, rises, rises_by_percentiles = 400, 0, 0
+    for _ in range(turns):
+        values = np.repeat(1 - generator.exponential(size=classes), 3)
+        found = paired_interval(values, np.arange(3 * classes) // 3, samples=400)
+        drawn, _ = draw_means(3 * values[::3], np.full(classes, 3.0), 400, 0)
+        rises += found.low > 0
+        rises_by_percentiles += np.quantile(drawn, 0.025) > 0
+    assert rises / turns < 0.08
+    assert rises < 0.75 * rises_by_percentiles
+
+
+def test_the_error_of_a_mean_is_that_of_its_groups():
+    random = np.random.default_rng(0)
+    values = random.normal(size=30)
+    means, errors = means_and_errors(values, np.ones(30), np.ones((1, 30)))
+    assert means == pytest.approx(values.mean())
+    assert errors == pytest.approx(values.std(ddof=1) / math.sqrt(30))
+    # a group that is drawn twice counts as two groups with the same queries
+    weights = random.integers(0, 3, size=(1, 30))
+    drawn = np.repeat(values, weights[0])
+    means, errors = means_and_errors(values, np.ones(30), weights)
+    assert means == pytest.approx(drawn.mean())
+    assert errors == pytest.approx(drawn.std() * math.sqrt(30 / 29 / len(drawn)))
+
+
+def test_an_interval_of_few_classes_is_at_least_that_of_student():
+    values = np.random.default_rng(0).normal(size=8)
+    found = paired_interval(values, np.arange(8))
+    half = student.ppf(0.975, 7) * values.std(ddof=1) / math.sqrt(8)
+    assert found.low <= values.mean() - half * 0.999
+    assert found.high >= values.mean() + half * 0.999
+
+
+def test_an_interval_stays_finite_where_most_classes_agree():
+    found = paired_interval(np.array([0.1] * 7 + [-0.2]), np.arange(8))
+    assert -1 < found.low < 0 < found.high < 1
 
 
 def test_queries_of_one_class_are_no_independent_witnesses():
@@ -45,7 +88,7 @@ def test_queries_of_one_class_are_no_independent_witnesses():
 
 def test_the_mean_is_over_queries_not_over_classes():
     sums, sizes = np.array([3.0, 1.0]), np.array([3.0, 1.0])
-    assert np.allclose(draw_means(sums, sizes, 50, 0), 1.0)
+    assert np.allclose(draw_means(sums, sizes, 50, 0)[0], 1.0)
     values = np.array([1.0] * 9 + [0.0] * 9)
     found = paired_interval(values, np.array([0] * 9 + list(range(1, 10))))
     assert found.mean == 0.5
@@ -54,9 +97,9 @@ def test_the_mean_is_over_queries_not_over_classes():
 
 def test_the_drawing_is_a_multinomial_however_large_the_blocks(monkeypatch):
     sums, sizes = np.arange(10.0), np.ones(10)
-    whole = draw_means(sums, sizes, 2000, 0)
+    whole, _ = draw_means(sums, sizes, 2000, 0)
     monkeypatch.setattr("nobackfill.evaluation.bootstrap.BLOCK", 70)
-    parts = draw_means(sums, sizes, 2000, 0)
+    parts, _ = draw_means(sums, sizes, 2000, 0)
     assert np.array_equal(whole, parts)
     assert whole.std() == pytest.approx(np.arange(10).std() / math.sqrt(10), rel=0.1)
 

@@ -1,12 +1,15 @@
 """Groups of queries that depend on each other."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from nobackfill.data.listing import GroundTruth
-from nobackfill.evaluation.dependence import components, dependent_items, near_duplicates
+from nobackfill.evaluation.dependence import dependent_items
+from nobackfill.evaluation.near_duplicates import components, have_copies, near_duplicates
 from nobackfill.evaluation.search_plan import plan_upgrade
 from nobackfill.vectors import Vectors
 
@@ -94,24 +97,112 @@ def test_items_of_a_session_are_a_group():
     assert groups_of(plan, sides, sessions)[0] == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("block_bytes", [1, 400, 2**20])
-@pytest.mark.parametrize(("dim", "noise"), [(16, 0.05), (80, 0.068)])
-def test_near_duplicates_are_found_by_comparing_all(monkeypatch, block_bytes, dim, noise):
-    monkeypatch.setattr("nobackfill.evaluation.dependence.BLOCK_BYTES", block_bytes)
-    old, new = (random_rows(30, seed, dim).repeat(2, 1) for seed in (0, 1))
-    old, new = (side + noise * random_rows(60, seed, dim) for side, seed in ((old, 2), (new, 3)))
-    groups = np.arange(60) // 2
-    expected = {
-        (i, j)
-        for i in range(60)
-        for j in range(i + 1, 60)
-        if groups[i] != groups[j]
-        and all(F.cosine_similarity(side[i], side[j], dim=0) >= 0.995 for side in (old, new))
-    }
-    found = [
-        pair
-        for left, right in near_duplicates((old, new), groups)
-        for pair in zip(left.tolist(), right.tolist(), strict=True)
+def joined_by_comparing_all(sides, groups):
+    """Pairs of groups to join, found by the definition, one pair of items at a time."""
+    cosines = [F.cosine_similarity(side[:, None], side[None], dim=2) for side in sides]
+    number = len(groups)
+    reach = [
+        [
+            max([0, *(c[i, k] for k in range(number) if k != i and groups[k] == groups[i])])
+            for i in range(number)
+        ]
+        for c in cosines
     ]
-    assert {tuple(sorted(pair)) for pair in found} == expected
-    assert 5 < len(expected) < 60
+    joined, copied = set(), {}
+    for i, j in itertools.permutations(range(number), 2):
+        if groups[i] == groups[j]:
+            continue
+        if all(c[i, j] >= 0.995 for c in cosines):
+            joined.add((groups[i], groups[j]))
+        is_copy = all(
+            1 - c[i, j] <= max(0.005, 0.25 * min(1 - own[i], 1 - own[j]))
+            for c, own in zip(cosines, reach, strict=True)
+        )
+        if is_copy:
+            copied.setdefault((groups[i], groups[j]), set()).add(i)
+    for pair, items in copied.items():
+        if 2 * len(items) > sum(group == pair[0] for group in groups):
+            joined.add(pair)
+    return joined
+
+
+@pytest.mark.parametrize("block_bytes", [1, 400, 2**20])
+@pytest.mark.parametrize(("dim", "noise"), [(16, 0.05), (16, 0.15), (80, 0.068), (80, 0.25)])
+def test_near_duplicates_are_found_by_comparing_all(monkeypatch, block_bytes, dim, noise):
+    monkeypatch.setattr("nobackfill.evaluation.near_duplicates.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("nobackfill.evaluation.near_duplicates.OWN_ROWS", 7)
+    old, new = (random_rows(40, seed, dim).repeat(2, 1) for seed in (0, 1))
+    old, new = (side + noise * random_rows(80, seed, dim) for side, seed in ((old, 2), (new, 3)))
+    groups = np.random.default_rng(0).permutation(np.arange(80) // 2)
+    groups[:40] = np.arange(40) // 4
+    groups[40:] = 100 + np.arange(40) // 4
+    names = np.unique(groups)
+    left, right = near_duplicates((old, new), groups)
+    place = {name: position for position, name in enumerate(names.tolist())}
+    expected = joined_by_comparing_all((old, new), groups.tolist())
+    edges = [(place[one], place[other]) for one, other in sorted(expected)]
+    roots = components_by_walking(len(names), edges)
+    assert left.tolist() == names.tolist()
+    assert right.tolist() == names[roots].tolist()
+    assert 5 < len(set(roots)) < len(names)
+
+
+def noisy_copies(likeness, labels, dim=16):
+    """Two models' vectors of 32 items, and again of their copies, of that cosine with noise."""
+    noise = (1 / likeness**2 - 1) ** 0.5
+    sides = []
+    for seed in (0, 1):
+        mean = random_rows(100, seed, dim)[labels[:32]]
+        rows = F.normalize(mean + 1.5 * random_rows(32, seed + 2, dim), dim=1).repeat(2, 1)
+        sides.append(rows + noise * random_rows(64, seed + 4, dim) / dim**0.5)
+    return sides
+
+
+def test_classes_that_were_copied_with_noise_are_a_group():
+    labels = np.arange(64) // 4
+    sides = noisy_copies(0.985, labels)
+    cosines = F.cosine_similarity(*(sides[0][rows] for rows in (slice(32), slice(32, 64))))
+    assert cosines.max() < 0.995
+    names, joined = near_duplicates(sides, labels)
+    assert joined.tolist() == [*range(8), *range(8)]
+    assert names.tolist() == list(range(16))
+
+
+def test_a_few_copies_with_noise_join_no_classes():
+    labels = np.arange(64) // 4
+    sides = noisy_copies(0.985, labels)
+    for side in sides:  # half of the items of each copied class are others
+        side[32::4], side[33::4] = random_rows(8, 9), random_rows(8, 10)
+    assert near_duplicates(sides, labels)[1].tolist() == list(range(16))
+
+
+def test_look_alike_classes_are_not_copies():
+    """The items of two classes are as close to those of the other as to their own."""
+    labels = np.arange(400) // 4
+    mean = random_rows(50, 0).repeat_interleave(2, 0)[labels]
+    item = random_rows(400, 1)
+    sides = [mean + item, mean + 0.7 * item]
+    assert near_duplicates(sides, labels)[1].tolist() == list(range(100))
+
+
+def test_one_query_of_a_class_has_no_copies_with_noise():
+    """How far the items of its class are from each other is not known."""
+    old, new = noisy_copies(0.985, np.arange(64))
+    assert near_duplicates((old, new), np.arange(64))[1].tolist() == list(range(64))
+
+
+def test_queries_of_copied_classes_have_copies():
+    labels = np.arange(64) // 4
+    sides = noisy_copies(0.985, labels)
+    queries, others = ([side[rows] for side in sides] for rows in (slice(40), slice(40, 64)))
+    marks = have_copies(queries, labels[:40], others, labels[40:])
+    assert marks.tolist() == [False] * 8 + [True] * 24 + [False] * 8
+    alone = have_copies(queries, labels[:40], others, np.arange(24))
+    assert not alone.any()
+
+
+def test_constant_vectors_are_one_group():
+    groups = np.arange(300) // 3
+    names, joined = near_duplicates((torch.ones(300, 4), torch.ones(300, 4)), groups)
+    assert len(np.unique(joined)) < 8
+    assert len(names) == 100

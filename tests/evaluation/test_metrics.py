@@ -8,7 +8,8 @@ from sklearn.metrics import average_precision_score
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import relevance
-from nobackfill.evaluation.metrics import average_precision, retrieval
+from nobackfill.evaluation.metrics import retrieval
+from nobackfill.evaluation.rank_metrics import average_precision
 from nobackfill.ops import nearest as search
 from nobackfill.ops import ranking
 
@@ -417,7 +418,7 @@ LABELS = {"query_labels": [0, 1], "gallery_labels": [0, 1, 0]}
         ({"query_labels": None}, DataError, "only `gallery_labels` is given"),
         ({"query_labels": None, "gallery_labels": None}, DataError, "but got neither"),
         ({"relevant": [[0], [1]]}, DataError, "but got both"),
-        ({"query_labels": ["a", "b"]}, DataError, "flat list of integers"),
+        ({"query_labels": ["a", "b"]}, DataError, "must be of one kind, but start with"),
         ({"query_labels": torch.tensor([0.0, 1.0])}, DataError, "flat list of integers"),
         ({"query_labels": torch.tensor([[0, 1]])}, DataError, r"shape \(1, 2\)"),
         ({"ignored": [[0]]}, DataError, "`ignored` .* 1 lists and 2 queries"),

@@ -7,7 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import ndcg_score
 
-from nobackfill.evaluation.metrics import count_once, ndcg, retrieval
+from nobackfill.evaluation.metrics import count_once, retrieval
+from nobackfill.evaluation.rank_metrics import ndcg
 
 GENERATOR = torch.Generator().manual_seed(0)
 QUERY = torch.randn(12, 5, generator=GENERATOR, dtype=torch.float64)

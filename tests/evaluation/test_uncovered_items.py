@@ -30,7 +30,7 @@ def unit_rows(rows, dim, seed):
 def test_drawn_means_are_the_formula_written_as_loops():
     """Classes of unequal size: a mean over queries is another than a mean over classes."""
     sums, sizes = np.array([3.0, 1.0, -2.0]), np.array([5.0, 1.0, 2.0])
-    drawn = draw_means(sums, sizes, 6, 0)
+    drawn, _ = draw_means(sums, sizes, 6, 0)
     generator = np.random.default_rng(0)
     for mean in drawn:
         times = generator.multinomial(3, np.full(3, 1 / 3))

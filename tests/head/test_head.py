@@ -425,15 +425,17 @@ WRONG = {
         lambda d: (with_row(d.new, 1e-20), d.old, d.labels),
         "out of the range of float32",
     ),
-    "fewer old": (lambda d: (d.new, d.old[:80], d.labels), r"rows: \(90, 8\) and \(80, 6\)"),
-    "fewer labels": (lambda d: (d.new, d.old, d.labels[:80]), "80 labels for 90 items"),
+    "fewer old": (lambda d: (d.new, d.old[:80], d.labels), "`old` has 80 rows and `new` has 90"),
+    "fewer labels": (
+        lambda d: (d.new, d.old, d.labels[:80]),
+        "are 80 labels for 90 of `old`",
+    ),
     "a label missing": (
         lambda d: (d.new, d.old, [None, *d.labels.tolist()[1:]]),
-        "1 of 90 items are missing",
+        "`labels` must have a value in each row, but 1 of 90 are missing",
     ),
     "one vector": (lambda d: (d.new[0], d.old, d.labels), "shape"),
     "whole numbers": (lambda d: (d.new.long(), d.old, d.labels), "float32"),
-    "ids on one side": (lambda d: (as_vectors(d, "new"), d.old, d.labels), "Only one side has ids"),
     "other ids": (
         lambda d: (nb.Vectors(np.arange(90).astype(str), d.new), as_vectors(d, "old"), None),
         "none of 90 old and 90 new",

@@ -86,9 +86,13 @@ def test_a_closed_form_is_fitted_on_all(files, head):
     assert flags(done.transform(new)) == [True] * 50 + [False] * 40
 
 
-def test_of_arrays_nothing_is_known(fitted, files):
-    assert fitted.fitted_ == ()
-    assert "fitted" not in fitted.transform(files()[0]).columns
+def test_rows_of_arrays_are_known_by_vector(files, head):
+    new, old = files()
+    some = slice(0, 60)
+    done = head(epochs=1).fit(new.vectors[some], old.vectors[some], new.labels[some])
+    assert flags(done.transform(new)) == [True] * 60 + [False] * 30
+    renamed = nb.Vectors(np.arange(90), new.vectors)
+    assert flags(done.transform(renamed)) == [True] * 60 + [False] * 30
 
 
 def test_marks_tell_what_they_were_made_of_but_not_the_zeros_behind():

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -11,18 +10,10 @@ from nobackfill.report.charts import heat_map, step_curves
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
-MISSING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} here")
-
-FLAGS = """
-    --headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run
-    --disable-background-networking --disable-component-update --disable-sync
-""".split()
 DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAUwAOw=="
 
 # Ten rows, so that there is a filter; for each column the order that it shall be sorted into.
@@ -81,18 +72,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     (folder / "page.html").write_text(render_html(everything()))
     return folder
-
-
-@pytest.fixture(scope="module")
-def driver(folder):
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

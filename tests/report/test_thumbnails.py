@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nobackfill.core.short_names import common_folder
 from nobackfill.report.html import render_html
 from nobackfill.report.page import Page, Picture, Section, Table
 from nobackfill.report.thumbnails import (
-    LONGEST,
-    LONGEST_ID,
     SIDE,
     as_cell,
-    common_folder,
     nothing,
-    short_id,
-    shorten,
     thumbnail,
 )
 
@@ -116,14 +112,6 @@ def test_pictures_stand_in_the_page_itself():
     assert 'alt="a"' in html
 
 
-def test_long_texts_are_cut():
-    assert shorten("x" * LONGEST) == "x" * LONGEST
-    cut = shorten("x" * (LONGEST + 1))
-    assert (len(cut), cut[-1]) == (LONGEST, "…")
-    assert shorten("  a \n\t b  ") == "a b"
-    assert shorten("") == ""
-
-
 # Ids that are paths
 
 
@@ -134,33 +122,6 @@ def test_the_folder_that_all_share_is_left_out():
     assert as_cell(ids, {}, folder=folder) == "owl/1.jpg\nox/1.jpg"
     texts = {ids[0]: "birds/images/ is where it lies"}
     assert as_cell(ids[:1], texts, folder=folder) == "birds/images/ is where it lies"
-
-
-@pytest.mark.parametrize(
-    "ids", [[], ["a/b/1.jpg"], ["a/b", "a/b"], ["item 1", "item 2"], [1, 12], ["a/1", "b/1"]]
-)
-def test_where_no_folder_is_shared_none_is(ids):
-    assert common_folder(ids) == ""
-
-
-def test_a_folder_is_whole_or_not_at_all():
-    """What begins alike within a name stays: it would tell half of it."""
-    assert common_folder(["birds/owl_1.jpg", "birds/owl_2.jpg"]) == "birds/"
-    assert common_folder(["birds/a", "birdsong/a"]) == ""
-    assert common_folder(["a/b", "a/b/c"]) == "a/"
-
-
-def test_long_ids_are_cut_in_the_middle_so_that_both_ends_tell_them_apart():
-    assert short_id("x" * LONGEST_ID) == "x" * LONGEST_ID
-    name = "189.Red_bellied_Woodpecker/Red_Bellied_Woodpecker_0114_181092.jpg"
-    cut = short_id(name)
-    begin, end = cut.split("…")
-    assert len(cut) == LONGEST_ID
-    assert name.startswith(begin)
-    assert name.endswith(end)
-    assert abs(len(begin) - len(end)) <= 1
-    assert short_id(7) == "7"
-    assert short_id("two\nlines") == "two lines"
 
 
 def test_each_item_has_a_line_of_its_own_in_the_page():

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from nobackfill.errors import DataError
 from nobackfill.vectors import Vectors, load_vectors, matrix
 from nobackfill.vectors import parquet as as_parquet
+from nobackfill.vectors import rows as as_rows
 from nobackfill.vectors.formats import FORMATS
 from nobackfill.vectors.safetensors import pack_text, unpack_text
 from nobackfill.vectors.space import CompatibleWith, Space, path_beside, read_space, write_space
@@ -476,12 +477,11 @@ def test_a_folder_is_no_file(suffix, tmp_path):
         load_vectors(tmp_path / f"folder{suffix}")
 
 
-@pytest.mark.parametrize("name", ["vectors.pt", "vectors.csv", "vectors"])
+@pytest.mark.parametrize("name", ["vectors.bin", "vectors.parquet.gz", "vectors"])
 def test_an_unknown_suffix_is_answered_with_the_known_ones(name, tmp_path):
-    message = r"'vectors.*\.parquet, \.safetensors, \.npz, \.npy\."
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"'vectors.*\.parquet, \.csv, .*\.npy, \.pt\."):
         load_vectors(tmp_path / name)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"'vectors.*\.parquet, \.safetensors, \.npz, \.npy\."):
         Vectors(range(10), rows()).save(tmp_path / name)
     assert os.listdir(tmp_path) == []
 
@@ -542,9 +542,8 @@ def test_a_pickle_is_refused_and_not_run(kind, tmp_path):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (("ids", "vector"), "no column `id`.*are ids, vector"),
-        (("id", "embedding"), "no column `vector`.*are embedding, id"),
-        (("a", "b"), "no column `id` and no `vector`.*are a, b"),
+        (("id", "scores"), "No column is known to be the vector.*are id, scores"),
+        (("a", "b"), "No column is known to be the vector.*--vector NAME.*are a, b"),
     ],
 )
 def test_a_missing_column_is_answered_with_those_found(suffix, found, message, tmp_path):
@@ -705,15 +704,15 @@ def test_a_large_table_is_in_memory_once(tmp_path, monkeypatch):
     table = pa.table({"id": np.arange(60_000), "vector": vectors})
     pq.write_table(table, tmp_path / "file.parquet", row_group_size=30_000)
     monkeypatch.setattr(as_parquet, "ROWS", 500)
-    monkeypatch.setattr(as_parquet, "THREADS", 1)  # each holds as much
+    monkeypatch.setattr(as_rows, "THREADS", 1)  # each holds as much
     before, during = pa.total_allocated_bytes(), []
-    check_lengths = as_parquet._check_lengths
+    check_lengths = as_rows._check_lengths
 
     def look(*arguments):
         during.append(pa.total_allocated_bytes() - before)
         check_lengths(*arguments)
 
-    monkeypatch.setattr(as_parquet, "_check_lengths", look)
+    monkeypatch.setattr(as_rows, "_check_lengths", look)
     load_vectors(tmp_path / "file.parquet")
     assert len(during) == 120
     assert max(during) < vectors.nbytes / 3
@@ -723,7 +722,7 @@ def test_a_large_table_is_in_memory_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 8])
 def test_groups_of_rows_end_where_they_belong(tmp_path, monkeypatch, group, threads):
     monkeypatch.setattr(as_parquet, "ROWS", 3)
-    monkeypatch.setattr(as_parquet, "THREADS", threads)
+    monkeypatch.setattr(as_rows, "THREADS", threads)
     values = rows(120, 4)
     lists = pa.FixedSizeListArray.from_arrays(values.numpy().ravel(), 4)
     table = pa.table({"id": np.arange(120), "vector": lists})
@@ -743,7 +742,7 @@ def test_of_many_wrong_rows_the_first_is_named(tmp_path):
 def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), VECTOR[:1]], ["id", "id", "vector"])
     pq.write_table(table, tmp_path / "file.parquet")
-    with pytest.raises(DataError, match="two columns have the same name"):
+    with pytest.raises(DataError, match="Two columns have the same name"):
         load_vectors(tmp_path / "file.parquet")
 
 
@@ -762,7 +761,6 @@ def test_plain_arrow_reads_what_we_write(tmp_path):
         (pa.array([[1.0, 2.0], [3.0, 4.0], None], pa.list_(pa.float32(), 2)), "id 'c' is missing"),
         (pa.array([None, [3.0, 4.0], [1.0, 2.0]]), "id 'a' is missing"),
         (pa.array([[1.0, 2.0], [3.0, None], [4.0, 5.0]]), "id 'b' .*NaN"),
-        (pa.array([[1, 2], [3, 4], [5, 6]]), "int64.*list of floats"),
         (pa.array([1.0, 2.0, 3.0]), "double.*list of floats"),
         (pa.array([[], [], []], pa.list_(pa.float32())), r"\(3, 0\)"),
     ],
@@ -809,8 +807,6 @@ def test_columns_as_others_write_them(tmp_path):
         ({"label": pa.array([None, "x", "x"])}, "`label`.*1 of 3.*row 0"),
         ({"camera": pa.array([1, 2, None])}, "`camera`.*row 2.*drop the column"),
         ({"is_query": pa.array([True, None, None])}, "`is_query`.*2 of 3"),
-        ({"box": pa.array([[1, 2], [3, 4], [5, 6]])}, "`box`.*row 0 contains"),
-        ({"when": pa.array([1, 2, 3], pa.timestamp("s"))}, "`when`.*row 0 contains"),
     ],
 )
 def test_columns_that_cannot_be_kept_are_refused_by_name(columns, message, tmp_path):

@@ -6,13 +6,29 @@ from typing import Annotated
 import typer
 
 from nobackfill.cli.exit_codes import code_of_assessment
-from nobackfill.cli.options import Device, Json, Label, NewFile, OldFile, Pairs, Seed, names_in
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    Label,
+    NewFile,
+    OldFile,
+    Pairs,
+    Seed,
+    VectorColumn,
+    names_in,
+    read_truth,
+)
 
 
 def assess(
     old: OldFile,
     new: NewFile,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     method: Annotated[
         list[str] | None,
@@ -35,6 +51,7 @@ def assess(
     """Find out whether an upgrade is worth it, and how to make it, from two files of vectors."""
     from dataclasses import replace
 
+    from nobackfill.cli.assess_unlabelled import Unlabelled, check_methods
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
@@ -45,7 +62,23 @@ def assess(
 
     if report is not None:
         check_page(report)  # before anything is done
-    data = read_for_fit(old, new, label=label, pairs=pairs, only_training=False)
+    data = read_for_fit(
+        old,
+        new,
+        label=label,
+        pairs=pairs,
+        only_training=False,
+        id=id,
+        vector=vector,
+        drop_invalid=drop_invalid,
+    )
+    before, after = names_apart(old, new)
+    title = f"Is {after} worth an upgrade from {before}?"
+    truth = read_truth(pairs, None)
+    if data.labels is None and (truth is None or truth.judgements):
+        check_methods(method)
+        unlabelled = Unlabelled(data, title, report, json, top, seed, choose_device(device))
+        raise typer.Exit(unlabelled.compare() if truth is None else unlabelled.judge(truth))
     with doing() as watch:
         verdict = run(
             data.old,
@@ -60,8 +93,7 @@ def assess(
             watch=watch,
         )
     verdict = replace(verdict, notes=[*data.notes, *verdict.notes])
-    before, after = names_apart(old, new)
-    page = assessment_page(verdict, title=f"Is {after} worth an upgrade from {before}?")
+    page = assessment_page(verdict, title=title)
     if report is not None:
         from nobackfill.report.build import Report
 

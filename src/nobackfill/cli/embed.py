@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Json, Modality, Seed, Workers
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    Modality,
+    Seed,
+    VectorColumn,
+    Workers,
+    read_vectors,
+)
 
 
 def embed(
@@ -14,7 +24,7 @@ def embed(
         Path,
         typer.Argument(
             help="Data to embed: a recipe or run folder, whose \\[data] is used; a .txt file with "
-            "one text per line; for a head, a file of new vectors."
+            "one text per line; for a head, new vectors: a file, a folder or a pattern."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File of vectors to write.")],
@@ -27,6 +37,9 @@ def embed(
         ),
     ] = None,
     modality: Modality = "modality",
+    id: IdColumn = None,
+    vector: VectorColumn = None,
+    drop_invalid: DropInvalid = False,
     workers: Workers = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -44,10 +57,9 @@ def embed(
     if (model / "config.json").exists():
         from nobackfill.head import CompatibleHead
         from nobackfill.head.inputs import modality_of
-        from nobackfill.vectors import load_vectors
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
-        new = load_vectors(data)
+        new = read_vectors(data, id=id, vector=vector, drop_invalid=drop_invalid)
         with doing("mapping"):
             vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
     elif data.suffix == ".txt":

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nobackfill.cli.options import Device, Json, Modality, NewFile, OldFile, Pairs, Seed, names_in
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    Modality,
+    NewFile,
+    OldFile,
+    Pairs,
+    Seed,
+    VectorColumn,
+    names_in,
+)
 from nobackfill.cli.output import emit, print_line, print_notes
 
 if TYPE_CHECKING:
@@ -17,7 +29,10 @@ def fit(
     old: OldFile,
     new: NewFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the head.")],
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Annotated[str, typer.Option(help="Column of the classes.")] = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     group: Annotated[
         str | None,
@@ -92,7 +107,17 @@ def fit(
         seed=seed,
         device=str(choose_device(device)),
     )
-    data = read_for_fit(old, new, label=label, pairs=pairs, group=group, modality=modality)
+    data = read_for_fit(
+        old,
+        new,
+        label=label,
+        pairs=pairs,
+        group=group,
+        modality=modality,
+        id=id,
+        vector=vector,
+        drop_invalid=drop_invalid,
+    )
     notes = (*swap_notes_of_head(output, data.old, data.new), *data.notes)
     with fitting_progress() as watch:
         head.fit(

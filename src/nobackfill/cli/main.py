@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nobackfill import __version__
 from nobackfill.cli.exit_codes import exit_code_of
+
+# Mistakes on the command line: an exception of typer, or of click, which older ones import.
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 # Function or group below nobackfill.cli, and the line of `nobackfill --help`.
 COMMANDS = {
@@ -119,15 +122,12 @@ class Commands(TyperGroup):
         super().format_help(*arguments)
 
 
-UsageError: Any = typer.BadParameter.__base__  # of typer, or of click in its older versions
-
-
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
     """Raises a `ConfigError` for a mistake on the command line."""
     try:
         yield
-    except UsageError as error:
+    except USAGE_ERROR as error:
         from nobackfill.cli.usage_errors import as_config_error
 
         raise as_config_error(error) from None

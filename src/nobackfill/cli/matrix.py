@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from nobackfill.cli.options import Device, Intersect, Json, Level, Pairs, Protocol, read_truth
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Intersect,
+    Json,
+    Label,
+    Level,
+    Pairs,
+    Protocol,
+    VectorColumn,
+    read_all,
+    read_truth,
+)
 from nobackfill.cli.output import print_page
 from nobackfill.errors import ConfigError
 
@@ -16,7 +29,7 @@ def matrix(
         list[Path],
         typer.Argument(
             metavar="OLDEST … NEWEST",
-            help="Vectors of the same items by each model (.parquet, .safetensors, .npz, .npy).",
+            help="Vectors of the same items by each model (files, folders or patterns).",
         ),
     ],
     names: Annotated[
@@ -31,6 +44,10 @@ def matrix(
         ),
     ] = None,
     protocol: Protocol = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
+    label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     level: Level = None,
     intersect: Intersect = False,
@@ -42,19 +59,26 @@ def matrix(
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.matrix import check_names, compatibility_matrix
     from nobackfill.report.pages.matrix import matrix_page
-    from nobackfill.vectors import load_vectors
 
     truth = read_truth(pairs, level)
     called = split_names(names, len(files)) if names is not None else name_files(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read
+    unconstrained = {f"{name}, independent": file for name, file in alone.items()}
+    read = read_all(
+        {**dict(zip(called, files, strict=True)), **unconstrained},
+        id=id,
+        vector=vector,
+        label=label,
+        drop_invalid=drop_invalid,
+    )
     with searching_progress() as progress:
         result = compatibility_matrix(
-            {name: load_vectors(file) for name, file in zip(called, files, strict=True)},
+            {name: read[name] for name in called},
             protocol=protocol,
             ground_truth=truth,
             intersect=intersect,
-            independent={name: load_vectors(file) for name, file in alone.items()},
+            independent={name: read[f"{name}, independent"] for name in alone},
             device=choose_device(device),
             progress=progress,
         )

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from nobackfill.data.listing import GroundTruth as Truth
+    from nobackfill.vectors import Vectors
 
 
 def names_in(place: str) -> Callable[[str], list[str]]:
@@ -35,11 +37,26 @@ OldFile = Annotated[
     Path,
     typer.Option(
         "--old",
-        help="File of old vectors: .parquet, .safetensors, .npz, or .npy (without labels; the row "
-        "numbers are the ids).",
+        help="Old vectors: a file (.parquet, .csv, .jsonl, .npz, .npy …), a folder of shards, or a "
+        "pattern such as 'old/*.parquet'; see docs/files.md.",
     ),
 ]
-NewFile = Annotated[Path, typer.Option("--new", help="File of new vectors of the same items.")]
+NewFile = Annotated[Path, typer.Option("--new", help="New vectors of the same items.")]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="Column of the ids. Default: found by its name.")
+]
+VectorColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--vector",
+        help="Column of the vectors, or what the columns of the dimensions start with. Default: "
+        "found by its name.",
+    ),
+]
+DropInvalid = Annotated[
+    bool,
+    typer.Option("--drop-invalid", help="Leave out vectors that are missing, zero or NaN."),
+]
 Workers = Annotated[
     int | None,
     typer.Option(help="Number of processes that decode images; by default one per core, up to 16."),
@@ -93,3 +110,46 @@ def read_truth(path: Path | None, level: str | None) -> "Truth | None":
 
     check_level(level, path)
     return read_ground_truth(path, level=level) if path is not None else None
+
+
+def read_vectors(
+    path: Path,
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    label: str | None = None,
+    drop_invalid: bool = False,
+) -> "Vectors":
+    """Reads a file of vectors; prints on stderr what was guessed or left out."""
+    files = read_all({"file": path}, id=id, vector=vector, label=label, drop_invalid=drop_invalid)
+    return files["file"]
+
+
+def read_all(
+    paths: Mapping[str, Path | None],
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    label: str | None = None,
+    drop_invalid: bool = False,
+) -> "dict[str, Vectors]":
+    """Reads files of the same items; prints on stderr what was guessed, left out or assumed.
+
+    Raises if no file has the column of labels.
+
+    Args:
+        paths: Path of each file, by the name of its option; None if it was not passed.
+        id: Column of ids.
+        vector: Column of vectors.
+        label: Column of labels, which some of the files may lack.
+        drop_invalid: Whether to leave out vectors without a direction.
+    """
+    from nobackfill.vectors.column_names import Columns
+    from nobackfill.vectors.several_files import check_labelled, read_files
+
+    columns = Columns(id, vector, None if label == "label" else label)
+    read = read_files(paths, columns, drop_invalid=drop_invalid)
+    for remark in read.remarks:
+        print(f"nobackfill: {remark}", file=sys.stderr)
+    check_labelled(columns, read.vectors)
+    return read.vectors

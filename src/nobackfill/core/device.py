@@ -1,4 +1,6 @@
-"""Choice of the device to compute on."""
+"""Choice of the device to compute on, and the number of usable cores."""
+
+import os
 
 import torch
 
@@ -23,3 +25,10 @@ def choose_device(name: str = "auto") -> torch.device:
             f"torch cannot use the device `{name}`: {reason}. Pass --device cpu."
         ) from None
     return device
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -18,6 +18,8 @@ def page_html(page: Page) -> str:
     verdict = f"<b>{escape(page.verdict.capitalize())}:</b> " if page.verdict else ""
     parts = [f"<p>{verdict}{escape(' '.join(page.summary))}</p>"]
     for section in page.sections:
+        if section.title and len(page.sections) > 1:
+            parts.append(f"<p><b>{escape(section.title)}</b></p>")
         parts += [table_html(table) for table in section.tables]
         parts += [f"<p>{escape(line)}</p>" for line in section.text.splitlines()]
     if page.caveats:
@@ -38,7 +40,8 @@ def table_html(table: Table) -> str:
         "".join(f"<td>{escape(cell)}</td>" for cell in row if isinstance(cell, str))
         for row in table.rows
     )
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    return f"<table>{caption}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def data_frame(
@@ -53,7 +56,6 @@ def data_frame(
         from pandas import DataFrame
     except ImportError:
         raise ConfigError(
-            "to_pandas() requires pandas, which is not installed. Run `pip install pandas`, or use "
-            "summary()."
+            "to_pandas() requires pandas, which is not installed. Run `pip install pandas`."
         ) from None
     return DataFrame(values)

@@ -187,8 +187,8 @@ class Readable:
     """A result that prints as its page, and shows it in a notebook."""
 
     def page(self) -> Page:
-        """The verdict, the numbers, what was not measured, and notes."""
-        raise NotImplementedError
+        """The verdict, the numbers, what was not measured, and notes; by default its `repr`."""
+        return Page(type(self).__name__, [repr(self)])
 
     def __str__(self) -> str:
         from nobackfill.core.terminal import page_text

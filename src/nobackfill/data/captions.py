@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.errors import DataError
 
 
-@dataclass(frozen=True, eq=False)
-class Captions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Captions(Short):
     """The texts of images: one list in the order of the images.
 
     Attributes:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config import ImagesConfig, suggest
+from nobackfill.core.short import Short
 from nobackfill.data.captions import Captions, check_captions
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError
@@ -19,8 +20,8 @@ Pixels = Shaped[Tensor, "batch channels height width"]  # as stored: mostly byte
 Rows = Int[Tensor, " rows"]
 
 
-@dataclass(frozen=True, eq=False)
-class Collection:
+@dataclass(frozen=True, eq=False, repr=False)
+class Collection(Short):
     """Labelled images that can be loaded by row.
 
     Attributes:

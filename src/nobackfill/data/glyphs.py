@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.glyph_drawing import Purpose, draw, random_bits
 from nobackfill.data.splits import number_classes
 from nobackfill.errors import ConfigError
@@ -19,8 +20,8 @@ LARGEST_FAMILY = 8  # members; more marks than these do not fit around every ske
 LARGEST_VARIATION = 3.0  # beyond, characters leave the paper
 
 
-@dataclass(frozen=True, eq=False)
-class Glyphs:
+@dataclass(frozen=True, eq=False, repr=False)
+class Glyphs(Short):
     """Drawn characters in memory, one entry per image.
 
     The model of step `s` is trained on images with `labels < class_counts[s]`. Test classes have

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nobackfill.core.short import Short
 from nobackfill.errors import DataError
 
 LAYOUT = "Unpack the collection as its authors lay it out (`nobackfill datasets` shows the layout)."
@@ -29,8 +30,8 @@ class Judgement:
     preferred: str
 
 
-@dataclass(frozen=True)
-class GroundTruth:
+@dataclass(frozen=True, repr=False)
+class GroundTruth(Short):
     """The relevant items of each query, for collections that list them instead of labels.
 
     Attributes:
@@ -44,8 +45,8 @@ class GroundTruth:
     judgements: Mapping[str, Judgement] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Listing:
+@dataclass(frozen=True, eq=False, repr=False)
+class Listing(Short):
     """The items of a collection, in the order of its lists.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Collections by name: the built-in glyphs, and all datasets in files."""
+"""Collections by name: the built-in glyphs, characters drawn by fonts, all datasets in files."""
 
 import inspect
 from collections.abc import Callable
@@ -11,8 +11,10 @@ from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_opt
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.file_collection import collect_files
+from nobackfill.data.fonts import fonts
 from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
+from nobackfill.data.han import han
 from nobackfill.data.listing import Dataset
 from nobackfill.data.readers.cars196 import CARS196
 from nobackfill.data.readers.cub200 import CUB200
@@ -81,7 +83,11 @@ def glyph_collection(*, captions: int = 0, **options: Any) -> Collection:
 
 
 # By name: the functions whose options a collection has; the last one makes the collection.
-COLLECTIONS: dict[str, tuple[Callable[..., Any], ...]] = {"glyphs": (glyphs, glyph_collection)}
+COLLECTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "fonts": (fonts,),
+    "glyphs": (glyphs, glyph_collection),
+    "han": (han,),
+}
 
 
 def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:

@@ -1,44 +1,34 @@
 """Compares the rankings of two models without labels: how much changes, not what is better."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
-from nobackfill.evaluation.evaluate import independent_queries
-from nobackfill.evaluation.file_columns import rows_of
+from nobackfill.evaluation.evaluate import independent_queries, read_sides
 from nobackfill.evaluation.identity import identity_doubts, relation_note
 from nobackfill.evaluation.notes import query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.evaluation.rankings import Progress, Ranking, rank_pairs
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
-from nobackfill.ops.nearest import best_by_partition, best_by_topk, rows_per_block
+from nobackfill.evaluation.verdict import Verdict
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import Ids, is_in
+from nobackfill.vectors.matrix import Data
 
 KS = (1, 10, 100)  # numbers of first results that are compared
 SHOWN = 5  # results of each side that a person sees
 QUERIES = 2_000  # largest number of queries that are compared
 SAMPLE = 50  # largest number of changed queries that are listed
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the best score of each query
-NO_LABELS = "quality: without labels, pairs or groups nobody knows which results are right"
-AGAINST = {"new_old": "old_old", "new_new": "old_old", "two_stage": "new_old"}
-
-Progress = Callable[[int, int], None]  # receives the numbers of done and of all queries
-
-
-class Ranking(NamedTuple):
-    """First results of each query, best first."""
-
-    places: Int[Tensor, "query k"]  # rows of the gallery
-    scores: Float[Tensor, "query k"]  # their cosines
+AGAINST = {"new_old": "old_old", "new_new": "old_old", "two_stage": "new_new"}
 
 
 class Change(NamedTuple):
@@ -50,10 +40,17 @@ class Change(NamedTuple):
     scores_before: list[float]
     scores_after: list[float]
 
+    @property
+    def items(self) -> list[Any]:
+        """The ids of the query and of its results."""
+        return [self.query, *self.before, *self.after]
 
-@dataclass(frozen=True, eq=False)
-class Agreement:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Agreement(Readable):
     """How far the rankings of two models agree. It says nothing about their quality.
+
+    `print` shows its numbers.
 
     Attributes:
         rankings: First results by pair (query/gallery): "old_old", and those of "new_old",
@@ -65,6 +62,8 @@ class Agreement:
         seed: Seed of both samples: of the queries, and of the changes that are listed.
         notes: Notes for the reader.
         doubts: Reasons to doubt that the vectors belong to their items.
+        head: Name of the map by which new queries search the old gallery, if one was fitted.
+        reranked: Number of first results that a second stage ranks again, if there is one.
     """
 
     rankings: Mapping[str, Ranking]
@@ -75,11 +74,32 @@ class Agreement:
     seed: int = 0
     notes: Sequence[str] = ()
     doubts: Sequence[str] = ()
+    head: str = ""
+    reranked: int = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Always "undecided": nobody knows which results are right."""
+        return "undecided"
+
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill evaluate` show."""
+        from nobackfill.evaluation.agreement_overview import agreement_page
+
+        return agreement_page(self)
+
+    def __repr__(self) -> str:
+        k = min(self.depths[-1], 10)
+        shares = (f"{pair} {100 * share[k]:.1f} %" for pair, share in self.overlaps().items())
+        return (
+            f"Agreement(overlap of the top {k}: {', '.join(shares).replace('_', '/')}, "
+            f"{len(self.query_ids):,} queries, {len(self.gallery_ids):,} gallery items)"
+        )
 
     def overlaps(self) -> dict[str, dict[int, float]]:
         """Mean overlap of the first k results, by pair and k: each pair against that of `AGAINST`.
 
-        New/old and new/new are compared with old/old, a second stage with the first one, new/old.
+        New/old and new/new are compared with old/old, a second stage with new/new.
         """
         places = {pair: ranking.places for pair, ranking in self.rankings.items()}
         return {
@@ -94,8 +114,12 @@ class Agreement:
     @property
     def depths(self) -> list[int]:
         """The numbers of first results at which rankings may differ."""
-        depth = self.rankings["old_old"].places.shape[1]
-        return [k for k in KS if k <= depth]
+        return [k for k in KS if k <= self.depth]
+
+    @property
+    def depth(self) -> int:
+        """Number of first results of each ranking."""
+        return self.rankings["old_old"].places.shape[1]
 
     @property
     def is_changed(self) -> Bool[np.ndarray, " query"]:
@@ -120,7 +144,7 @@ class Agreement:
         """The numbers for JSON; None and "undecided" stand for the quality, which is unknown."""
         best = {pair: ranking.scores[:, 0] for pair, ranking in self.rankings.items()}
         return {
-            "verdict": "undecided",
+            "verdict": self.verdict,
             "compatible": None,
             "quality_measured": False,
             "overlap": {
@@ -138,6 +162,8 @@ class Agreement:
             "num_asked": self.num_asked,
             "num_gallery": len(self.gallery_ids),
             "protocol": self.protocol,
+            "head": self.head or None,
+            "reranked": self.reranked or None,
             "doubts": list(self.doubts),
             "notes": list(self.notes),
         }
@@ -177,10 +203,11 @@ def share_below(scores: Float[Tensor, " query"], old: Float[Tensor, " old"]) -> 
 
 
 def compare_rankings(
-    old: Vectors,
-    new: Vectors,
+    old: Data,
+    new: Data,
     *,
-    query_for_old: Vectors | None = None,
+    ids: Any = None,
+    query_for_old: Data | None = None,
     protocol: str | None = None,
     intersect: bool = False,
     sessions: str | None = None,
@@ -194,6 +221,9 @@ def compare_rankings(
     they have its dimension; new/new is searched if the new file has the gallery. Arguments are
     those of `evaluate`.
     """
+    (old, new, query_for_old), assumed = read_sides(
+        {"old": old, "new": new, "query_for_old": query_for_old}, columns=(), ids=ids
+    )
     queries = new if query_for_old is None else query_for_old
     name, plan, number = plan_unlabelled(
         old, new, queries, protocol=protocol, intersect=intersect, seed=seed
@@ -210,7 +240,7 @@ def compare_rankings(
     rankings = rank_pairs(plan, files, device, progress)
 
     # collect what a reader should know
-    notes = [*plan.notes, *filter(None, [seen.note]), *space_notes(old, queries)]
+    notes = [*assumed, *plan.notes, *filter(None, [seen.note]), *space_notes(old, queries)]
     doubts = [*filter(None, [seen.doubt])]
     if "new_old" in files:
         doubts += identity_doubts(old, queries, plan, device)
@@ -255,74 +285,3 @@ def plan_unlabelled(
     marks = np.zeros(number, dtype=bool)
     marks[np.random.default_rng(seed).choice(number, QUERIES, replace=False)] = True
     return name, plan.keep(marks), number
-
-
-def rank_pairs(
-    plan: SearchPlan,
-    files: Mapping[str, tuple[Vectors, Vectors, int | None]],
-    device: torch.device | str,
-    progress: Progress | None = None,
-) -> dict[str, Ranking]:
-    """First results of each pair of files (query, gallery, dimensions of a query), by name."""
-    rankings: dict[str, Ranking] = {}
-    number = len(plan.query_ids)
-    for place, (pair, (queries, gallery, dim)) in enumerate(files.items()):
-
-        def report(done: int, before: int = place * number) -> None:
-            if progress is not None:
-                progress(before + done, len(files) * number)
-
-        rankings[pair] = first_results(
-            plan,
-            rows_of(queries, plan.query_ids)[:, :dim].to(device),
-            rows_of(gallery, plan.gallery_ids).to(device),
-            progress=report,
-        )
-    return rankings
-
-
-def first_results(
-    plan: SearchPlan,
-    query: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "gallery dim"],
-    k: int = KS[-1],
-    *,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Ranking:
-    """The `k` best gallery items of each query by cosine, or fewer: never all of the gallery.
-
-    Ignored items, such as the query itself, are left out.
-    """
-    k = min(k, fewest_ranked(plan) - 1)
-    if k < 1:
-        raise DataError(
-            f"A comparison of rankings needs two gallery items or more for each query, but the "
-            f"gallery has {len(gallery)}, and some queries may not find all of them. Add items."
-        )
-    query, gallery = (F.normalize(side.float(), dim=1) for side in (query, gallery))
-    places, scores = [], []
-    for rows in torch.arange(len(query)).split(rows_per_block(4 * len(gallery), gallery.device)):
-        score = query[rows.to(query.device)] @ gallery.T
-        if plan.ignored is not None:
-            score.masked_fill_(plan.is_ignored(rows).to(score.device), -torch.inf)
-        best = best_by_partition(score, k) if score.device.type == "cpu" else best_by_topk(score, k)
-        places.append(best.cpu())
-        scores.append(score.gather(1, best).cpu())
-        progress(int(rows[-1]) + 1)
-    return Ranking(torch.cat(places), torch.cat(scores))
-
-
-def fewest_ranked(plan: SearchPlan) -> int:
-    """Smallest number of gallery items that a query may find."""
-    hidden = max((len(set(rows)) for rows in plan.ignored or []), default=0)
-    return len(plan.gallery_ids) - hidden
-
-
-def has_supervision(files: Sequence[Vectors], truth: GroundTruth | None) -> bool:
-    """Whether labels of a file or a ground truth tell which items are relevant."""
-    return truth is not None or any(file.labels is not None for file in files)
-
-
-def ids_as_text(ids: NDArray[Any]) -> list[str]:
-    """Ids as a file of pairs names them."""
-    return [str(item) for item in ids.tolist()]

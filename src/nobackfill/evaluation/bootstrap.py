@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Real, UInt8
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
@@ -17,6 +17,7 @@ BLOCK = 2**22  # numbers held at a time
 KEPT = 2**26  # bytes kept from one interval to the next
 FEWEST_GROUPS = 8  # intervals of fewer groups are too narrow
 FEWEST_EFFECTIVE = 4  # with fewer, one group holds most queries
+SMALLEST_ERROR = 0.3  # of a sample, as a share of the measured one: its groups may all agree
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,17 @@ def paired_interval(
         w \sim \mathrm{Multinomial}(G;\, 1/G, \dots, 1/G)
 
     with the sum :math:`s_g` of the differences of class `g` and its number :math:`n_g` of queries.
-    The interval is between two percentiles of :math:`m^*`. With few groups percentiles are too
-    narrow, so they are taken at :math:`\Phi(\mp \sqrt{G/(G-1)}\; t_{G-1})` (Hesterberg's expanded
-    percentiles), which is no change for many groups. :math:`G` is the effective number of groups
-    here, see `effective_groups`. There is no interval with fewer than 8 groups, or fewer than 4
-    effective ones.
+    The interval is
+
+    .. math::
+        \bigl[\, m - q_{1-\alpha/2}\, \mathrm{se}(m),\; m - q_{\alpha/2}\, \mathrm{se}(m) \,\bigr]
+
+    where :math:`q` are quantiles of :math:`(m^* - m) / \mathrm{se}(m^*)`, see `means_and_errors`.
+    These become larger if a few classes lose much while most gain a little. They are at least as
+    large as those of Student's distribution with :math:`G - 1` degrees of freedom, because samples
+    of few classes differ too little. :math:`G` is the effective number of groups here, see
+    `effective_groups`. There is no interval with fewer than 8 groups, or fewer than 4 effective
+    ones.
 
     Args:
         differences: Difference of each query; NaN for queries that do not count.
@@ -109,9 +116,15 @@ def paired_interval(
     if number < FEWEST_GROUPS or effective < FEWEST_EFFECTIVE:
         return Interval(mean, float("nan"), float("nan"), confidence, number)
     # draw classes
-    means = draw_means(sums, sizes, samples, seed)
-    tail = expanded_tail((1 - confidence) / 2, effective)
-    low, high = np.quantile(means, [tail, 1 - tail])
+    error = float(means_and_errors(sums, sizes, np.ones((1, number)))[1][0])
+    drawn, errors = draw_means(sums, sizes, samples, seed)
+    scores = np.zeros(samples)
+    np.divide(drawn - mean, np.maximum(errors, SMALLEST_ERROR * error), out=scores, where=error > 0)
+    # go as far as the samples and Student's distribution say
+    tail = (1 - confidence) / 2
+    lowest, highest = np.quantile(scores, [tail, 1 - tail])
+    student = student_quantile(tail, effective - 1)
+    low, high = mean - max(highest, -student) * error, mean - min(lowest, student) * error
     return Interval(mean, float(low), float(high), confidence, number)
 
 
@@ -130,11 +143,31 @@ def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
 
 def draw_means(
     sums: Float[np.ndarray, " group"], sizes: Float[np.ndarray, " group"], samples: int, seed: int
-) -> Float[np.ndarray, " sample"]:
-    """Means over queries, one per sample of groups."""
-    return np.concatenate(
-        [(weights @ sums) / (weights @ sizes) for weights in draws(len(sums), samples, seed)]
-    )
+) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
+    """Means over queries, one per sample of groups, and their standard errors."""
+    blocks = [means_and_errors(sums, sizes, w) for w in draws(len(sums), samples, seed)]
+    means, errors = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    return means, errors
+
+
+def means_and_errors(
+    sums: Float[np.ndarray, " group"],
+    sizes: Float[np.ndarray, " group"],
+    weights: Real[np.ndarray, "sample group"],
+) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
+    r"""The mean over queries of each sample, and its standard error.
+
+    .. math::
+        \mathrm{se}(m)^2 = \frac{G}{G - 1} \cdot
+        \frac{\sum_g w_g (s_g - m n_g)^2}{\bigl(\sum_g w_g n_g\bigr)^2}
+    """
+    centre = sums.sum() / sizes.sum()  # subtracted first, so that little is lost to rounding
+    rest = sums - centre * sizes
+    columns = np.stack([sizes, rest, rest**2, rest * sizes, sizes**2], axis=1)
+    total, shift, square, product, size = (weights @ columns).T
+    mean = shift / total
+    variance = (square - 2 * mean * product + mean**2 * size) * len(sums) / (len(sums) - 1)
+    return centre + mean, np.sqrt(np.maximum(variance, 0)) / total
 
 
 def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nobackfill.core.short import Short
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.evaluation.file_columns import check_agreement, columns_of, file_with, roles_of
@@ -48,8 +49,8 @@ class Direction(NamedTuple):
         return f"{self.query}_to_{self.gallery}"
 
 
-@dataclass(frozen=True, eq=False)
-class ByModality:
+@dataclass(frozen=True, eq=False, repr=False)
+class ByModality(Short):
     """The evaluations of all directions."""
 
     # evaluation of each direction by its name, such as `text_to_image`: those between two

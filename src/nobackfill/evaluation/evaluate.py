@@ -8,10 +8,11 @@ import torch
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation.dependence import Groups, copies_note, dependent_items, sessions_of
+from nobackfill.evaluation.dependence import copies_note, dependent_items, sessions_of
 from nobackfill.evaluation.file_columns import columns_of, rows_of
 from nobackfill.evaluation.gate import Gate
 from nobackfill.evaluation.identity import identity_doubts, relation_note
+from nobackfill.evaluation.near_duplicates import Groups
 from nobackfill.evaluation.notes import mixed_notes, query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.evaluation.result import Evaluation
@@ -58,7 +59,7 @@ def evaluate(
     ids, which a note says. The columns `is_query` and `is_gallery` of the old file, or of the new
     one if the old has none, mark queries and gallery; without them every item queries all others.
     An item never finds itself. Labels come from the old file, or from the new one if the old has
-    none.
+    none. Without labels, pairs and groups, use `compare_rankings`.
 
     Args:
         old: Vectors of the model in service.
@@ -105,6 +106,11 @@ def evaluate(
     )
     old, new, new_query, query_for_old, independent = sides
     ground_truth = read_pairs(pairs, ground_truth, labels=labels, groups=groups)
+    if ground_truth is not None and ground_truth.judgements:
+        raise ConfigError(
+            "These pairs are judgements of a person, who saw only a few results of each query. "
+            "Pass them to `nobackfill.judge(old, new, pairs)`."
+        )
     name, rules = protocol_named(protocol)
     rules = replace(rules, modalities=modalities or rules.modalities)
     queries = new if new_query is None else new_query
@@ -176,14 +182,14 @@ def read_sides(
     passed = [value for value in (*columns, *values.values()) if value is not None]
     if not passed and all(isinstance(side, Vectors | None) for side in sides.values()):
         return list(sides.values()), ()
-    from nobackfill.vectors.arrays import Columns  # files of the command line need neither
+    from nobackfill.vectors.column_names import Columns  # files of the command line need neither
     from nobackfill.vectors.sides import as_sides
 
     present = {
         name: side for name, side in sides.items() if side is not None or name in ("old", "new")
     }
     read = as_sides(present, columns=Columns(*columns), **values)
-    return [read.vectors.get(name) for name in sides], read.notes
+    return [read.vectors.get(name) for name in sides], (*read.notes, *read.matching)
 
 
 def read_pairs(pairs: Any, ground_truth: Any, *, labels: Any, groups: Any) -> GroundTruth | None:

@@ -49,6 +49,11 @@ def file_with(column: str, files: Sequence[Vectors]) -> Vectors | None:
     return next((file for file in files if column in file.columns), None)
 
 
+def have_labels(files: Iterable[Vectors | None]) -> bool:
+    """Whether any file has labels."""
+    return any(file is not None and file.labels is not None for file in files)
+
+
 def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids]:
     """The ids of the queries and of the gallery.
 

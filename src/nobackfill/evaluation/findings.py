@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.errors import DataError
 from nobackfill.evaluation.confusion import ConfusedPair, confused_classes
 from nobackfill.evaluation.geometry import cosine_spread, uniformity
@@ -48,8 +49,8 @@ class PlaneMap:
     classes: Mapping[str, NDArray[Any]]  # classes of the points of each part, as indices of `names`
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings(Short):
     """All measurements of an upgrade."""
 
     evaluation: Evaluation  # evaluation of the upgrade

@@ -11,7 +11,8 @@ from torch import Tensor
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.bootstrap import Interval
-from nobackfill.evaluation.metrics import Retrieval, ndcg
+from nobackfill.evaluation.metrics import Retrieval
+from nobackfill.evaluation.rank_metrics import ndcg
 from nobackfill.evaluation.verdict import Verdict
 
 # One value per query, by the metric's key in JSON; queries without a relevant item do not count.

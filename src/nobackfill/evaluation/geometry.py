@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.ops.nearest import rows_per_block
 
 MOST_ROWS = 10_000  # rows whose pairs `uniformity` compares
@@ -88,8 +89,8 @@ def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None)
     return float(torch.tensor(total / pairs, dtype=torch.float64).log())
 
 
-@dataclass(frozen=True, eq=False)
-class SimilarityHistogram:
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarityHistogram(Short):
     """Cosines of selected pairs of classes in several spaces. All tensors are on the CPU."""
 
     alike_in: tuple[str, ...]  # spaces in which every selected pair has a cosine above 0

@@ -14,20 +14,22 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth, Judgement
 from nobackfill.errors import DataError
-from nobackfill.evaluation.agreement import SHOWN, Ranking, ids_as_text, rank_pairs
+from nobackfill.evaluation.agreement import SHOWN
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
-from nobackfill.evaluation.evaluate import independent_queries
+from nobackfill.evaluation.evaluate import independent_queries, read_pairs, read_sides
 from nobackfill.evaluation.gate import WEIGHED, change_of
 from nobackfill.evaluation.identity import identity_doubts
 from nobackfill.evaluation.metrics import Retrieval
 from nobackfill.evaluation.protocols import protocol_named
+from nobackfill.evaluation.rankings import Ranking, ids_as_text, rank_pairs
 from nobackfill.evaluation.result import metrics_of
 from nobackfill.evaluation.search import PairVectors, search_pairs
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import Verdict, is_compatible
-from nobackfill.vectors import Vectors
+from nobackfill.vectors.matrix import Data
 
 VALUES = {"before": -1, "equal": 0, "after": 1}  # of what a person prefers
 CONFIDENCE = 0.95
@@ -76,9 +78,9 @@ class Preference:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """An upgrade as a person judged it.
+@dataclass(frozen=True, eq=False, repr=False)
+class Judged(Readable):
+    """An upgrade as a person judged it; `print` shows its numbers.
 
     Attributes:
         preference: Which results the person prefers.
@@ -101,6 +103,15 @@ class Judged:
     def verdict(self) -> Verdict:
         """Whether the upgrade may go live, by `decide`; "undecided" if there is any doubt."""
         return "undecided" if self.doubts else decide(self.preference, self.changes)
+
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill evaluate` show."""
+        from nobackfill.evaluation.judged_overview import judged_page
+
+        return judged_page(self)
+
+    def __repr__(self) -> str:
+        return f"Judged({self.verdict!r}, {self.preference})"
 
     def summary(self) -> dict[str, Any]:
         """The numbers for JSON."""
@@ -134,11 +145,12 @@ def decide(preference: Preference, changes: Mapping[str, Interval]) -> Verdict:
 
 
 def judge(
-    old: Vectors,
-    new: Vectors,
-    truth: GroundTruth,
+    old: Data,
+    new: Data,
+    judgements: Any,
     *,
-    query_for_old: Vectors | None = None,
+    ids: Any = None,
+    query_for_old: Data | None = None,
     protocol: str | None = None,
     intersect: bool = False,
     sessions: str | None = None,
@@ -146,12 +158,33 @@ def judge(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Judged:
-    """Returns what the judgements of `truth` say about an upgrade.
+    """Returns what the judgements of a person say about an upgrade.
 
-    A judgement counts if the first results of its query are still those that the person saw. The
-    `metrics` rank the items that were shown for a query; nobody knows about all others. Other
-    arguments are those of `evaluate`.
+    A judgement counts if the first results of its query are still those that the person saw.
+
+    Args:
+        old: Vectors of the model in service, as for `evaluate`.
+        new: Vectors of the model that may replace it.
+        judgements: File of answers that a judging page saved.
+        ids: As for `evaluate`, like all that follow.
+        query_for_old: New queries, mapped for the old gallery.
+        protocol: Name of the protocol.
+        intersect: Whether to leave out items that only one file has.
+        sessions: Column of the session of each item.
+        metrics: Metrics over the items that were shown for a query; nobody knows about all others.
+        seed: Random seed of their intervals.
+        device: Device of the search.
     """
+    (old, new, query_for_old), assumed = read_sides(
+        {"old": old, "new": new, "query_for_old": query_for_old}, columns=(), ids=ids
+    )
+    truth = read_pairs(judgements, None, labels=None, groups=None)
+    if truth is None or not truth.judgements:
+        raise DataError(
+            "The pairs have no judgements of a person. Save the answers of a judging page "
+            "(`nobackfill evaluate --report page.html` on files without labels), or pass other "
+            "pairs to `evaluate`."
+        )
     _, rules = protocol_named(protocol)
     queries = new if query_for_old is None else query_for_old
     plan = plan_upgrade(
@@ -165,13 +198,13 @@ def judge(
 
     # leave out queries that a head has seen, and those whose results are others now
     plan, groups, seen, copies = independent_queries(plan, old, queries, new, sessions, device)
-    judgements = [truth.judgements[query] for query in ids_as_text(plan.query_ids)]
+    answers = [truth.judgements[query] for query in ids_as_text(plan.query_ids)]
     rankings = rank_pairs(plan, files, device)
     is_current = np.array(
         [
-            is_shown(judgement.before, rankings["old_old"], row, plan)
-            and is_shown(judgement.after, rankings["new_old"], row, plan)
-            for row, judgement in enumerate(judgements)
+            is_shown(answer.before, rankings["old_old"], row, plan)
+            and is_shown(answer.after, rankings["new_old"], row, plan)
+            for row, answer in enumerate(answers)
         ]
     )
     if not is_current.any():
@@ -182,13 +215,13 @@ def judge(
         )
     doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries, every, device)]
     plan, groups = plan.keep(is_current), groups[is_current]
-    judgements = [judgement for judgement, keep in zip(judgements, is_current, strict=True) if keep]
+    answers = [answer for answer, keep in zip(answers, is_current, strict=True) if keep]
 
     # measure
-    values = np.array([VALUES[judgement.preferred] for judgement in judgements], dtype=np.float64)
+    values = np.array([VALUES[answer.preferred] for answer in answers], dtype=np.float64)
     results: dict[str, Retrieval] = {}
     if any(plan.relevant or []):
-        shown = only_shown(plan, judgements)
+        shown = only_shown(plan, answers)
         results = search_pairs(shown, rules, PairVectors(shown, files, device))
     changes = {
         name: paired_interval(
@@ -200,11 +233,11 @@ def judge(
         "in_file": len(truth.judgements),
         "found": found,
         "stale": int((~is_current).sum()),
-        "judged": len(judgements),
+        "judged": len(answers),
         "marked": sum(map(bool, plan.relevant or [])),
     }
     preference = preference_of(values, groups)
-    notes = [*limits(counts, preference), *filter(None, [seen.note]), *copies, *doubts]
+    notes = [*assumed, *limits(counts, preference), *filter(None, [seen.note]), *copies, *doubts]
     return Judged(preference, changes, results, counts, notes, doubts)
 
 
@@ -294,6 +327,11 @@ def limits(counts: Mapping[str, int], preference: Preference) -> list[str]:
     if counts["stale"]:
         notes.append(
             f"{counts['stale']:,} judged queries have other results by these files and are left out"
+        )
+    if preference.groups < counts["judged"]:
+        notes.append(
+            f"these {counts['judged']:,} queries count as {preference.groups:,} independent ones: "
+            f"near-duplicates, and queries that share a relevant item, count once"
         )
     if not preference.is_enough:
         notes.append(

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from nobackfill.core.config import suggest
+from nobackfill.core.notebook import data_frame
+from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import maps_queries
@@ -21,6 +23,9 @@ from nobackfill.evaluation.scores import (
 from nobackfill.evaluation.search import PairVectors, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ class Upgrade:
         return {**asdict(self), "p_scores": [scores.summary() for scores in self.p_scores]}
 
 
-@dataclass(frozen=True)
-class CompatibilityMatrix:
-    """mAP of every model's queries on every model's gallery.
+@dataclass(frozen=True, repr=False)
+class CompatibilityMatrix(Readable):
+    """mAP of every model's queries on every model's gallery; `print` shows it.
 
     Attributes:
         names: Names of the models, the oldest first.
@@ -95,6 +100,25 @@ class CompatibilityMatrix:
     num_queries: int = 0
     num_gallery: int = 0
     notes: tuple[str, ...] = ()
+
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill matrix` show."""
+        from nobackfill.evaluation.matrix_overview import matrix_page
+
+        return matrix_page(self)
+
+    def __repr__(self) -> str:
+        scores = "" if self.ac is None else f", AC {self.ac:.2f}, AM {self.am:.3f}"
+        return (
+            f"CompatibilityMatrix({len(self.names)} models{scores}, "
+            f"{self.num_queries:,} queries, {self.num_gallery:,} gallery items)"
+        )
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of the mAP of queries (rows) on galleries (columns). Requires pandas."""
+        columns = zip(self.names, zip(*self.map, strict=True), strict=True)
+        frame = data_frame({"query by": self.names, **{name: list(maps) for name, maps in columns}})
+        return frame.set_index("query by")
 
     @property
     def ac(self) -> float | None:

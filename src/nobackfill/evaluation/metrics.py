@@ -3,16 +3,24 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.evaluation.rank_metrics import (
+    average_precision,
+    check_settings,
+    first_hit,
+    ndcg,
+    offsets,
+)
 from nobackfill.evaluation.relevance import (
     IndexLists,
-    Integers,
     Lists,
     both_sides,
     lists_by_index,
@@ -21,12 +29,14 @@ from nobackfill.evaluation.relevance import (
 )
 from nobackfill.ops.nearest import check_finite, comparable, rows_per_block, score_blocks
 from nobackfill.ops.ranking import send_to_cpu, sorted_ranks
+from nobackfill.vectors.matrix import Data
 
-AREAS = ("step", "trapezoid")
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Retrieval:
+class Retrieval(Readable):
     """The results of a search. All tensors are on the CPU.
 
     Attributes:
@@ -49,6 +59,13 @@ class Retrieval:
             f"Retrieval({len(self.num_relevant):,} queries, {len(self.ranks):,} relevant items, "
             f"mAP {100 * self.mean_average_precision:.2f})"
         )
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of one row per query. Requires pandas."""
+        from nobackfill.core.notebook import data_frame
+
+        names = ("average_precision", "first_hit", "num_relevant", "num_ranked")
+        return data_frame({name: getattr(self, name).numpy() for name in names})
 
     @property
     def offsets(self) -> Int[Tensor, " query_and_one"]:
@@ -105,15 +122,16 @@ class Retrieval:
 
 
 def retrieval(
-    query: Float[Tensor, "query dim"],
-    gallery: Float[Tensor, "gallery gallery_dim"],
-    query_labels: Integers | None = None,
-    gallery_labels: Integers | None = None,
+    query: Data,
+    gallery: Data,
+    query_labels: Any = None,
+    gallery_labels: Any = None,
     *,
     relevant: IndexLists | None = None,
+    pairs: Any = None,
     ignored: IndexLists | None = None,
-    query_camera: Integers | None = None,
-    gallery_camera: Integers | None = None,
+    query_camera: Any = None,
+    gallery_camera: Any = None,
     exclude_self: bool = False,
     at: int | None = None,
     area: str = "step",
@@ -121,20 +139,24 @@ def retrieval(
 ) -> Retrieval:
     """Ranks the gallery by cosine similarity for each query, and scores the rankings.
 
-    Items with the label of the query, or those in `relevant`, are relevant. Ignored items, relevant
-    or not, are removed before ranks are counted. Items of equal score are ranked in the order of
-    the gallery. Scores are computed in blocks of queries.
+    Vectors may be NumPy arrays, torch tensors, lists, tables (pandas, polars, pyarrow), paths or
+    `Vectors`; see `nobackfill.as_vectors`. Items with the label of the query, or those in
+    `relevant` or `pairs`, are relevant. Ignored items, relevant or not, are removed before ranks
+    are counted. Items of equal score are ranked in the order of the gallery. Scores are computed in
+    blocks of queries.
 
     Args:
         query: One row per query; any length but zero.
-        gallery: One row per gallery item, on the same device.
-        query_labels: Label of each query, an integer.
-        gallery_labels: Label of each gallery item, an integer.
+        gallery: One row per gallery item; a tensor must be on the device of the queries.
+        query_labels: Label of each query, text or an integer; None for those of the data.
+        gallery_labels: Label of each gallery item, likewise.
         relevant: Gallery rows of the relevant items of each query, in place of labels.
+        pairs: Relevant items of each query by id (or row number), in place of labels: a mapping,
+            (query, relevant) tuples, a table of both columns, or a path.
         ignored: Gallery rows of the ignored items of each query (junk).
-        query_camera: Camera of each query, an integer. Items with the label *and* the camera of
-            the query are ignored, as in person re-identification.
-        gallery_camera: Camera of each gallery item, an integer.
+        query_camera: Camera of each query, text or an integer. Items with the label *and* the
+            camera of the query are ignored, as in person re-identification.
+        gallery_camera: Camera of each gallery item, likewise.
         exclude_self: Whether query `i` ignores gallery item `i` (leave-one-out).
         at: Cut-off rank of the average precision; see `average_precision`.
         area: "step", or "trapezoid" as in ROxford and RParis.
@@ -153,8 +175,14 @@ def retrieval(
         >>> round(result.mean_average_precision, 4), result.recall(1)
         (0.8333, 1.0)
     """
-    # check the inputs
+    # read and check the inputs
     check_settings(at, area)
+    if pairs is not None or not (isinstance(query, Tensor) and isinstance(gallery, Tensor)):
+        from nobackfill.evaluation.search_inputs import read_search
+
+        query, gallery, query_labels, gallery_labels, relevant = read_search(
+            query, gallery, query_labels, gallery_labels, relevant=relevant, pairs=pairs
+        )
     query, gallery = comparable(query, gallery, exclude_self=exclude_self)
     sizes = len(query), len(gallery)
     lengths = [length_of(side) for side in (query, gallery)]  # runs on a GPU while labels are read
@@ -202,92 +230,6 @@ def retrieval(
     )
 
 
-def average_precision(
-    ranks: Int[Tensor, " hits"],
-    num_relevant: Int[Tensor, " query"],
-    *,
-    at: int | None = None,
-    area: str = "step",
-) -> Float[Tensor, " query"]:
-    r"""Average precision of each query, from the ranks of its relevant items.
-
-    .. math::
-        \mathrm{AP@}k = \frac{1}{\min(R, k)} \sum_{j : r_j \le k} p_j, \qquad
-        p_j = \frac{j}{r_j} \;\text{(step)}, \quad
-        p_j = \frac{1}{2} \Bigl( \frac{j - 1}{r_j - 1} + \frac{j}{r_j} \Bigr) \;\text{(trapezoid)},
-
-    with :math:`r_1 < r_2 < \dots < r_R` the ranks, from 1, and :math:`k` infinite without `at`.
-    The first fraction of the trapezoid is 1 if :math:`r_j = 1`.
-
-    Args:
-        ranks: Ranks of query 0, ascending, then those of query 1, and so on.
-        num_relevant: Number of ranks of each query, :math:`R`.
-        at: Cut-off rank :math:`k`.
-        area: Area under the precision-recall curve, by "step" or by "trapezoid".
-
-    Returns:
-        One float64 in [0, 1] per query; NaN if nothing is relevant.
-
-    Example:
-        >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3, 0]))
-        tensor([0.8667,    nan], dtype=torch.float64)
-        >>> average_precision(torch.tensor([1, 2, 5]), torch.tensor([3]), area="trapezoid")
-        tensor([0.8500], dtype=torch.float64)
-    """
-    rank, number = ranks.numpy(), num_relevant.numpy()  # torch threads would wait for each other
-    start = number.cumsum() - number
-    hit = np.arange(1, len(rank) + 1) - np.repeat(start, number)  # j
-    precision = hit / rank
-    if area == "trapezoid":
-        before = np.where(rank == 1, 1.0, (hit - 1) / np.maximum(rank - 1, 1))
-        precision = (before + precision) / 2
-    if at is not None:
-        precision *= rank <= at
-        number = np.minimum(number, at)  # the most hits that fit
-    mean, counted = np.full(len(number), np.nan), number > 0
-    mean[counted] = np.add.reduceat(precision, start[counted]) / number[counted]
-    return torch.from_numpy(mean)
-
-
-def ndcg(
-    ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int
-) -> Float[Tensor, " query"]:
-    r"""Normalised discounted cumulative gain of each query, with binary relevance.
-
-    .. math::
-        \mathrm{nDCG@}k = \frac{\sum_{j : r_j \le k} 1 / \log_2(r_j + 1)}
-        {\sum_{i=1}^{\min(R, k)} 1 / \log_2(i + 1)}
-
-    with the rank :math:`r_j` of the `j`-th of `R` relevant items; NaN if `R` is 0.
-
-    Example:
-        >>> ndcg(torch.tensor([2]), torch.tensor([1]), at=10)  # log 2 / log 3
-        tensor([0.6309], dtype=torch.float64)
-    """
-    check_settings(at, "step")
-    query = torch.repeat_interleave(torch.arange(len(num_relevant)), num_relevant)
-    gain = torch.where(ranks <= at, 1 / (ranks.double() + 1).log2(), 0.0)
-    total = torch.zeros(len(num_relevant), dtype=torch.float64).index_add(0, query, gain)
-    ideal = (1 / torch.arange(2, at + 2).double().log2()).cumsum(0)
-    best = ideal[num_relevant.clamp(1, at) - 1]
-    return torch.where(num_relevant > 0, total / best, torch.nan)
-
-
-def first_hit(
-    ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int | None = None
-) -> Int[Tensor, " query"]:
-    """Rank of the best relevant item of each query; 0 if there is none, or none up to `at`.
-
-    Example:
-        >>> first_hit(torch.tensor([2, 3, 9]), torch.tensor([2, 0, 1]), at=5)
-        tensor([2, 0, 0])
-    """
-    counted = num_relevant.numpy() > 0
-    hit = np.zeros(len(counted), dtype=np.int64)
-    hit[counted] = ranks.numpy()[offsets(num_relevant).numpy()[:-1][counted]]
-    return torch.from_numpy(hit if at is None else np.where(hit <= at, hit, 0))
-
-
 def count_once(
     pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]],
     queries: int,
@@ -299,25 +241,6 @@ def count_once(
     both = torch.cat([row * num_gallery + item for row, item in pairs]).unique()
     number: Tensor = (both // num_gallery).bincount(minlength=queries)
     return number
-
-
-def offsets(num_relevant: Int[Tensor, " query"]) -> Int[Tensor, " query_and_one"]:
-    """Start of each query's part of a flat list, and the length of the list."""
-    return torch.cat([num_relevant.new_zeros(1), num_relevant.cumsum(0)])
-
-
-def check_settings(at: int | None, area: str) -> None:
-    """Raises if a setting is invalid."""
-    if at is not None and at < 1:
-        raise ConfigError(
-            f"`at` cuts the ranking at a rank from 1, but it is {at}. Pass 1 or more, or leave it "
-            "out for the whole ranking."
-        )
-    if area not in AREAS:
-        raise ConfigError(
-            f"`area` must be one of {', '.join(AREAS)}, but it is {area!r}. Use 'step' "
-            "for plain average precision, 'trapezoid' for ROxford and RParis."
-        )
 
 
 def unit(

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.evaluation.gate import METRICS, WEIGHED
-from nobackfill.evaluation.metrics import Retrieval, average_precision, first_hit
+from nobackfill.evaluation.metrics import Retrieval
+from nobackfill.evaluation.rank_metrics import average_precision, first_hit
 from nobackfill.evaluation.relevance import lists_by_label
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.ops.nearest import rows_per_block

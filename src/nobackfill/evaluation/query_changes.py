@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nobackfill.core.atomic_files import replacing
 from nobackfill.core.config import suggest
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import Interval, paired_interval
 from nobackfill.evaluation.metrics import unit
@@ -64,11 +65,16 @@ class Threshold:
     true_accept: float  # share of pairs of one class at or above the threshold
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Readable):
     """Compares old and new results query by query."""
 
     evaluation: Evaluation
+
+    def __repr__(self) -> str:
+        flips, queries = self.evaluation.flips(1), int(self.evaluation.counted.sum())
+        lost, won = (round(share * queries) for share in (flips.negative, flips.positive))
+        return f"Comparison({queries:,} queries: {lost:,} lose their first hit, {won:,} gain one)"
 
     def to_pandas(self) -> "DataFrame":
         """A DataFrame of one row per query, as in `save_queries`. Requires pandas."""

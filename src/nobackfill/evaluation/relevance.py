@@ -131,12 +131,15 @@ def lists_by_index(lists: IndexLists, sizes: tuple[int, int], name: str) -> List
 
 
 def both_sides(
-    query_values: Integers | None,
-    gallery_values: Integers | None,
+    query_values: Any,
+    gallery_values: Any,
     sizes: tuple[int, int],
     name: str,
 ) -> Sides | None:
-    """Checked integers per query and per gallery item; None if there are none."""
+    """Checked integers per query and per gallery item; None if there are none.
+
+    Texts are numbered.
+    """
     if query_values is None and gallery_values is None:
         return None
     if query_values is None or gallery_values is None:
@@ -145,10 +148,41 @@ def both_sides(
             f"`query_{name}` and `gallery_{name}` go together, but only `{have}_{name}` is given. "
             f"Pass `{miss}_{name}` too, or neither."
         )
+    if any(is_text(values) for values in (query_values, gallery_values)):
+        query_values, gallery_values = numbered(query_values, gallery_values, name)
     return (
         whole_numbers(query_values, sizes[0], f"query_{name}"),
         whole_numbers(gallery_values, sizes[1], f"gallery_{name}"),
     )
+
+
+def is_text(values: Any) -> bool:
+    """Whether values are text or objects, rather than numbers."""
+    return not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "UOTS"
+
+
+def numbered(
+    query_values: Any, gallery_values: Any, name: str
+) -> tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]:
+    """Numbers text of both sides alike.
+
+    Example:
+        >>> numbered(["b", "a"], ["a", "c"], "labels")
+        (array([1, 0]), array([0, 2]))
+    """
+    from nobackfill.vectors.arrays import key_of
+
+    query, gallery = (
+        key_of(query_values, f"query_{name}"),
+        key_of(gallery_values, f"gallery_{name}"),
+    )
+    if query.dtype.kind != gallery.dtype.kind:
+        raise DataError(
+            f"`query_{name}` and `gallery_{name}` must be of one kind, but start with "
+            f"{query[:1].tolist()} and {gallery[:1].tolist()}. Convert one of them."
+        )
+    _, number = np.unique(np.concatenate([query, gallery]), return_inverse=True)
+    return number[: len(query)], number[len(query) :]
 
 
 def whole_numbers(values: Integers, length: int | None, name: str) -> Int[np.ndarray, " values"]:

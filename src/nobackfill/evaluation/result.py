@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from nobackfill.evaluation.scores import PScores, p_scores_or_reason
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors.space import Space
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PAIRS = ("old_old", "new_old", "new_new", "independent")
 DIFFERENCES = (
@@ -94,6 +97,12 @@ class Evaluation(Readable):
         from nobackfill.evaluation.overview import evaluation_page
 
         return evaluation_page(self)
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of one row per query: its results in every pair. Requires pandas."""
+        from nobackfill.evaluation.query_changes import compare
+
+        return compare(self).to_pandas()
 
     def __repr__(self) -> str:
         means = (

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import (
@@ -29,8 +30,8 @@ from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 Values = tuple[Ids, Ids]  # ids of items, and one value of each
 
 
-@dataclass(frozen=True, eq=False)
-class SearchPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchPlan(Short):
     """Queries, gallery and relevant items of a search, the same for every pair of models."""
 
     query_ids: Ids  # ids of the queries
@@ -269,7 +270,7 @@ def _labels(files: Mapping[str, Vectors]) -> Values:
             "labels decide which items are relevant, but no file has a column `label`. Add one to "
             "any file, or name another column (`evaluate --label`). A .npy file has no columns: "
             "write .npz or .parquet, or list the relevant items in a separate file "
-            "(--pairs)."
+            "(--pairs). In Python, `nobackfill.compare_rankings` needs no labels."
         )
     check_agreement("label", files)
     return file.ids, np.asarray(file.labels)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from nobackfill.evaluation.dependence import have_copies
 from nobackfill.evaluation.file_columns import rows_of
+from nobackfill.evaluation.near_duplicates import have_copies
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
@@ -77,7 +77,7 @@ def seen_queries(
     if plan.query_labels is not None:
         is_query |= is_of_fitted_class((old, *files), plan.query_ids, fitted)
     if len(others):
-        is_query |= is_copy_of_fitted(old, files[0], plan.query_ids, others)
+        is_query |= is_copy_of_fitted((old, *files), plan.query_ids, query_groups, others)
     groups = np.concatenate([query_groups[is_query], gallery_groups[is_gallery]])
     return SeenQueries(np.isin(query_groups, groups), int(is_gallery.sum()), len(plan.gallery_ids))
 
@@ -104,11 +104,21 @@ def is_of_fitted_class(
 
 
 def is_copy_of_fitted(
-    old: Vectors, new: Vectors, queries: Ids, fitted: Ids
+    files: Sequence[Vectors], queries: Ids, query_groups: Int[np.ndarray, " query"], fitted: Ids
 ) -> Bool[np.ndarray, " query"]:
-    """Marks the queries that are near-duplicates of fitted items by both models."""
+    """Marks the queries that are near-duplicates of fitted items by both models.
+
+    Classes of fitted items are known if a file has labels, and copies with noise are found then.
+    """
+    old, new = files[:2]
     shared = np.unique(fitted[is_in(fitted, old.ids) & is_in(fitted, new.ids)])
+    groups = np.arange(len(shared))
+    for file in files:
+        if file.labels is not None and is_in(shared, file.ids).all():
+            labels = file.labels[rows_of_ids(shared, file.ids)]
+            groups = np.unique(labels, return_inverse=True)[1]
+            break
     query_sides, fitted_sides = (
         [rows_of(old, ids), rows_of(new, ids)[:, : new.compatible_dim]] for ids in (queries, shared)
     )
-    return have_copies(query_sides, fitted_sides)
+    return have_copies(query_sides, query_groups, fitted_sides, groups)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, GalleryError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.status import share_of
@@ -12,7 +13,7 @@ SAMPLE = 1000  # stored vectors with which the scores of unrelated pairs are mea
 Ranking = list[tuple[str, float]]  # ids and cosines, best first
 
 
-class MixedGallery:
+class MixedGallery(Readable):
     """Searches the owner's collection and the new one next to it as one gallery.
 
     An item belongs to the new half once it has a new vector, and then no longer to the old half;
@@ -29,6 +30,10 @@ class MixedGallery:
     def __init__(self, store: Store, new: str, *, same_space: bool):
         self.store, self.new, self.same_space = store, new, same_space
         self.scales = (Scale(), Scale()) if same_space else None
+
+    def __repr__(self) -> str:
+        scores = "as they are" if self.same_space else "in deviations from unrelated pairs"
+        return f"MixedGallery({self.store!r}, new half {self.new!r}, scores {scores})"
 
     def share(self) -> float:
         """Share of the gallery that is in the new half."""

@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
+
 BLOCK = 16_384  # rows per block
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
+@dataclass(frozen=True, eq=False, repr=False)
+class Examples(Short):
     """Items with new and old vectors and, if known, classes.
 
     New vectors stay where they are stored, which may be a memory-mapped file. Only the rows of a

@@ -1,56 +1,41 @@
 """CompatibleHead, a scikit-learn transformer that is fitted on vectors of two models."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from nobackfill.core.config import suggest
+from nobackfill.core.page import Page, Readable
 from nobackfill.core.seeding import seeded
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import ConfigError, NotFitted
+from nobackfill.head.arguments import read_arguments
+from nobackfill.head.estimator import Estimator
 from nobackfill.head.export import to_onnx, to_sentence_transformers
 from nobackfill.head.fitting import learn
-from nobackfill.head.inputs import (
-    Rows,
-    check_lengths,
-    match_items,
-    partner_notes,
-    space_fingerprint,
-)
-from nobackfill.head.multimodal import (
-    Modality,
-    check_fitted,
-    check_padding,
-    modalities_of_items,
-    modalities_of_rows,
-    widths_of,
-)
+from nobackfill.head.inputs import match_items, partner_notes, space_fingerprint
+from nobackfill.head.mapping import map_vectors
+from nobackfill.head.multimodal import Modality, check_fitted, modalities_of_items, widths_of
 from nobackfill.head.network import Network, make_network
+from nobackfill.head.overview import head_line, head_page
 from nobackfill.head.save_load import extract_modality, read_head, save_head
 from nobackfill.head.schedule import FitConfig, Progress, check_config
-from nobackfill.head.seen_items import Marks, columns_with_fitted, fit_marks
-from nobackfill.head.source import check_source
+from nobackfill.head.seen_items import Marks, fit_marks
 from nobackfill.head.split import split_items
 from nobackfill.head.storage import fingerprint
-from nobackfill.head.supervision import Pairs, check_supervision, resolve_classes
+from nobackfill.head.supervision import resolve_classes
 from nobackfill.head.training_items import (
-    FitArguments,
     evaluation_note,
     keep_for_evaluation,
     only_training_items,
 )
-from nobackfill.head.validation import embed_rows
-from nobackfill.vectors import Vectors
-from nobackfill.vectors.matrix import as_matrix
+from nobackfill.vectors.column_names import Columns
+from nobackfill.vectors.matrix import Data
 from nobackfill.vectors.space import Space
 
 
-class CompatibleHead:
+class CompatibleHead(Estimator, Readable):
     """Maps vectors of a new model into the old space, to search vectors of the old model.
 
     A fit needs vectors of both models for the same items. For more than a closed-form map it also
@@ -134,70 +119,84 @@ class CompatibleHead:
         self.together, self.extra = together, extra
         self.seconds, self.seed, self.device = seconds, seed, device
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns the settings by name, as scikit-learn requires."""
-        return {name: getattr(self, name) for name in PARAMETERS}
+    def page(self) -> Page:
+        """What the head maps, and its results on the held-out classes."""
+        return head_page(self)
 
-    def set_params(self, **params: Any) -> "CompatibleHead":
-        """Changes settings; raises ConfigError for an unknown name."""
-        for name, value in params.items():
-            if name not in PARAMETERS:
-                raise ConfigError(f"unknown parameter `{name}`. {suggest(name, PARAMETERS)}")
-            setattr(self, name, value)
-        return self
+    def __repr__(self) -> str:
+        return head_line(self)
 
     def fit(
         self,
-        new: Rows,
-        old: Rows,
-        labels: Sequence[Any] | Tensor | NDArray[Any] | None = None,
+        new: Data,
+        old: Data,
+        labels: Any = None,
         *,
-        pairs: Pairs | None = None,
-        groups: Sequence[Any] | Tensor | NDArray[Any] | None = None,
+        pairs: Any = None,
+        groups: Any = None,
+        ids: Any = None,
         modality: Modality | None = None,
+        id: str | None = None,
+        vector: str | None = None,
+        label: str | None = None,
         watch: Callable[[Progress], None] = lambda progress: None,
     ) -> "CompatibleHead":
         """Fits the map and returns the head itself.
 
-        If the vectors have a column `split`, only its training items are used. Without it, vectors
-        with ids keep a share of the classes, `test_share`, for an evaluation; `notes_` names them.
+        Vectors may be NumPy arrays, torch tensors, lists, tables (pandas, polars, pyarrow), paths
+        or `Vectors`; see `nobackfill.as_vectors`. Rows with ids are matched by id, others by
+        position. If the vectors have a column `split`, only its training items are used. Without
+        it, vectors with ids keep a share of the classes, `test_share`, for an evaluation; `notes_`
+        names them.
 
         Args:
-            new: New vectors. Those with ids (`Vectors`) are matched with the old ones by id.
-            old: Old vectors of the same items, in the same order if they have no ids.
-            labels: Class of each item; None for the labels of the files, if they have any.
-            pairs: Relevant items of each query by id (or row number), in place of labels.
+            new: New vectors.
+            old: Old vectors of the same items.
+            labels: Class of each item; None for the labels of the data, if it has any.
+            pairs: Relevant items of each query by id (or row number), in place of labels: a
+                mapping, (query, relevant) tuples, a table of both columns, or a path.
             groups: Group of each item, in place of labels.
+            ids: Id of each row of the sides that have none.
             modality: Modality of each item, such as "image" or "text"; None for the column of the
-                files, if they have it. Each of several modalities gets a map of its own.
+                data, if it has it. Each of several modalities gets a map of its own.
+            id: Column of ids, where it is not found by name.
+            vector: Column of vectors, likewise.
+            label: Column of labels, likewise.
             watch: Callback that receives the progress after each round.
         """
         begun, config = monotonic(), self._config()
         check_config(config)
-        kind = check_supervision(new, old, labels=labels, pairs=pairs, groups=groups)
-        notes = partner_notes(old, new)
+        arguments = read_arguments(
+            new,
+            old,
+            ids=ids,
+            labels=labels,
+            pairs=pairs,
+            groups=groups,
+            modality=modality,
+            columns=Columns(id, vector, label),
+        )
+        notes = (*arguments.notes, *partner_notes(arguments.old, arguments.new))
+        if arguments.has_ids:  # otherwise all rows are matched by position, as documented
+            notes = (*arguments.matching, *notes)
         # Match the items and resolve their classes and modalities.
-        arguments = FitArguments(new, old, labels, pairs, groups, modality)
         training = only_training_items(arguments)
-        given = training or arguments
-        ids, new_rows, old_rows, file_labels = match_items(
-            given.new, given.old, use_labels=kind is None
+        items = training or arguments
+        item_ids, new_rows, old_rows, names = match_items(
+            items.new, items.old, use_labels=items.pairs is None
         )
-        classes, source = resolve_classes(
-            ids, file_labels, labels=given.labels, pairs=given.pairs, groups=given.groups
-        )
-        names, numbers = modalities_of_items(given.new, given.old, ids, given.modality)
+        classes = resolve_classes(item_ids, names, items.pairs)
+        source = items.kind or ("none" if classes is None else "labels")
+        modalities, numbers = modalities_of_items(items.new, items.old, item_ids)
         if self.extra > new_rows.shape[1]:
             raise ConfigError(
                 f"`extra` must be at most {new_rows.shape[1]}, the dimension of the new vectors, "
                 f"but it is {self.extra}."
             )
         # Keep classes for an evaluation.
-        if training is None and isinstance(new, Vectors):
-            is_kept = keep_for_evaluation(classes, len(ids), self.test_share, seed=self.seed)
-            values = (labels, groups, file_labels)
-            class_names = next((value for value in values if value is not None), ids)
-            notes += (evaluation_note(is_kept, classes, np.asarray(class_names)),)
+        if training is None and items.has_ids:
+            is_kept = keep_for_evaluation(classes, len(item_ids), self.test_share, seed=self.seed)
+            notes += (evaluation_note(is_kept, classes, item_ids if names is None else names),)
             classes = None if classes is None else classes.where(~is_kept, -1)
         # Hold out a part of the classes.
         stored = new_rows
@@ -206,22 +205,28 @@ class CompatibleHead:
         parts = split_items(
             new_rows, old_rows, classes, source, share=share, seed=seed, modality=numbers
         )
-        check_fitted(names, parts.fitted.modality, extra=self.extra)
+        check_fitted(modalities, parts.fitted.modality, extra=self.extra)
         # Fit the network.
-        widths, old_dim = widths_of(new_rows, numbers, len(names)), old_rows.shape[1]
+        widths, old_dim = widths_of(new_rows, numbers, len(modalities)), old_rows.shape[1]
         with seeded(self.seed):
             network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
         self.progress_, fit_notes = learn(
             network.to(self.device), parts.fitted, parts.held_out, config, begun=begun, watch=watch
         )
-        self.network_, self.modalities_ = network.eval(), names
+        self.network_, self.modalities_ = network.eval(), modalities
         # Record what was fitted on what.
         self.supervision_ = parts.supervision
         self.notes_ = (*notes, *parts.notes, *fit_notes)
-        self.fitted_ = fit_marks(new, ids, stored, parts.rows, numbers)
-        self.source_ = space_fingerprint(new)
-        self.space_ = self._space(old_dim, parent=space_fingerprint(old))
+        marked_ids = item_ids if items.has_ids else None
+        self.fitted_ = fit_marks(marked_ids, stored, parts.rows, numbers)
+        self.source_ = space_fingerprint(arguments.new)
+        self.space_ = self._space(old_dim, parent=space_fingerprint(arguments.old))
         return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of dimensions of the new vectors."""
+        return self.fitted_network().new_dim
 
     @property
     def stores(self) -> str:
@@ -229,15 +234,25 @@ class CompatibleHead:
 
         It is "mapped", which old vectors may be mixed with, or "as they are" for new vectors.
         """
-        self._fitted()
+        self.fitted_network()
         values = self.progress_.stored
         return max(values, key=lambda name: values[name]) if values else "mapped"
 
-    def transform(self, new: Rows, *, side: str = "query", modality: Modality | None = None) -> Any:
-        """Maps new vectors into the old space; the result has the type of the input.
+    def transform(
+        self,
+        new: Data,
+        *,
+        side: str = "query",
+        modality: Modality | None = None,
+        id: str | None = None,
+        vector: str | None = None,
+    ) -> Any:
+        """Maps new vectors into the old space; the result has the form of the input.
 
-        Mapped vectors have unit length in the old space; `extra` dimensions follow. Vectors get a
-        column `fitted` if it is known which items the head was fitted on.
+        A tensor gives a tensor on its device, an array or lists an array. `Vectors`, tables and
+        paths give `Vectors`, with their ids, labels and columns, and a column `fitted` if it is
+        known which items the head was fitted on. Mapped vectors are of float32 and have unit length
+        in the old space; `extra` dimensions follow.
 
         Args:
             new: Vectors of the new model.
@@ -245,49 +260,25 @@ class CompatibleHead:
                 themselves if `stores` is "as they are".
             modality: Modality of all vectors, or of each, for a head with several; None for the
                 column of the vectors, if they have it.
+            id: Column of ids, where it is not found by name.
+            vector: Column of vectors, likewise.
         """
-        if side not in ("query", "gallery"):
-            raise ConfigError(f"unknown side `{side}`. {suggest(side, ['query', 'gallery'])}")
-        network = self._fitted()
-        rows = new.vectors if isinstance(new, Vectors) else as_matrix(new)
-        check_source(
-            new if isinstance(new, Vectors) else None,
-            rows.shape[1],
-            new_dim=network.new_dim,
-            old_dim=network.old_dim,
-            source=self.source_,
-            space=self.space_,
-        )
-        numbers = modalities_of_rows(new, self.modalities_, len(rows), modality)
-        if numbers is not None:
-            check_padding(rows, numbers, network)
-        if side == "gallery" and self.stores == "as they are":
-            return new
-        ids = new.ids if isinstance(new, Vectors) else np.arange(len(rows))
-        check_lengths(rows, ids)
-        out = embed_rows(network, rows, numbers)
-        if isinstance(new, Vectors):
-            return Vectors(
-                new.ids,
-                out,
-                new.labels,
-                columns=columns_with_fitted(new, self.fitted_),
-                space=self.space_,
-                compatible_dim=network.old_dim if network.extra else None,
-            )
-        return out if isinstance(new, Tensor) else out.numpy()
+        columns = Columns(id, vector)
+        return map_vectors(self, new, side=side, modality=modality, columns=columns)
 
-    def fit_transform(self, new: Rows, old: Rows, labels: Any = None, **options: Any) -> Any:
-        """Fits, then maps the same new vectors."""
+    def fit_transform(self, new: Data, old: Data, labels: Any = None, **options: Any) -> Any:
+        """Fits, then maps the same new vectors; takes the arguments of `fit`."""
         self.fit(new, old, labels, **options)
-        return self.transform(new, modality=options.get("modality") if self.modalities_ else None)
+        modality = options.get("modality") if self.modalities_ else None
+        columns = {name: options[name] for name in ("id", "vector") if name in options}
+        return self.transform(new, modality=modality, **columns)
 
     def for_modality(self, name: str) -> "CompatibleHead":
         """Returns the head of a single modality.
 
         It takes vectors of that modality's own dimension, without zeros at the end.
         """
-        self._fitted()
+        self.fitted_network()
         return extract_modality(self, name)
 
     def save_pretrained(self, folder: Path | str) -> None:
@@ -296,7 +287,7 @@ class CompatibleHead:
         Several modalities get a subfolder each; see `nobackfill.head.save_load`. A head in the
         folder is replaced; a trained run is never touched.
         """
-        self._fitted()
+        self.fitted_network()
         save_head(self, Path(folder))
 
     @classmethod
@@ -314,13 +305,17 @@ class CompatibleHead:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Returns the weights by name, as arrays."""
-        state = self._fitted().state_dict()
+        state = self.fitted_network().state_dict()
         return {name: t.detach().cpu().contiguous().numpy() for name, t in state.items()}
 
-    def _fitted(self) -> Network:
+    def fitted_network(self) -> Network:
+        """Returns the network; raises NotFitted before a fit."""
         if not hasattr(self, "network_"):
-            raise DataError("This head is not fitted. Call `fit` first.")
+            raise NotFitted("This head is not fitted. Call `fit` first.")
         return self.network_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "network_")
 
     def _space(self, old_dim: int, *, parent: str | None) -> Space:
         """Returns the space of the mapped vectors."""
@@ -337,6 +332,3 @@ class CompatibleHead:
         settings = self.get_params()
         settings.pop("device")
         return FitConfig(**settings)
-
-
-PARAMETERS = tuple(inspect.signature(CompatibleHead).parameters)

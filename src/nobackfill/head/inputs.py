@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config import suggest
+from nobackfill.core.short import Short
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.file_columns import (
@@ -21,19 +22,19 @@ from nobackfill.evaluation.file_columns import (
     rows_of,
 )
 from nobackfill.evaluation.swapped import swap_notes
-from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.ids import is_in, rows_of_ids
-from nobackfill.vectors.matrix import as_matrix, blocks, check_rows
+from nobackfill.vectors.matrix import blocks, check_rows
+from nobackfill.vectors.several_files import Files, read_files
 from nobackfill.vectors.split_column import is_training
-
-Rows = Vectors | Tensor | NDArray[Any]
 
 MODALITY = "modality"  # column of modalities
 SHORTEST = 1e-12  # vectors of this length or less cannot be normalized
 
 
 def match_items(
-    new: Rows, old: Rows, *, use_labels: bool = True
+    new: Vectors, old: Vectors, *, use_labels: bool = True
 ) -> tuple[NDArray[Any], Float[Tensor, "items new_dim"], Float[Tensor, "items old_dim"], Any]:
     """Returns ids, new vectors, old vectors and labels of the items that both sides have.
 
@@ -41,23 +42,11 @@ def match_items(
     the same order.
     Labels must agree.
     """
-    if isinstance(new, Vectors) and isinstance(old, Vectors):
-        ids = common_ids(new, old)
-        labels = None
-        if use_labels:
-            check_agreement("label", named(old, new))
-            labels = columns_of((old, new), ids).get("label")
-        sides = rows_of(new, ids), rows_of(old, ids)
-    elif isinstance(new, Vectors) or isinstance(old, Vectors):
-        raise DataError("Only one side has ids. Pass two Vectors, or two arrays.")
-    else:
-        sides, labels = (as_matrix(new), as_matrix(old)), None
-        ids = np.arange(len(sides[0]))
-        if len(sides[0]) != len(sides[1]):
-            raise DataError(
-                f"New and old vectors have different numbers of rows: {tuple(sides[0].shape)} and "
-                f"{tuple(sides[1].shape)}. Pass rows of the same items, or Vectors with ids."
-            )
+    ids, labels = common_ids(new, old), None
+    if use_labels:
+        check_agreement("label", named(old, new))
+        labels = columns_of((old, new), ids).get("label")
+    sides = rows_of(new, ids), rows_of(old, ids)
     for side in sides:
         check_lengths(side, ids)
     return ids, *sides, labels
@@ -80,7 +69,7 @@ def common_ids(new: Vectors, old: Vectors) -> NDArray[Any]:
     return ids
 
 
-def partner_notes(old: Rows, new: Rows, *, only_training: bool = True) -> tuple[str, ...]:
+def partner_notes(old: Vectors, new: Vectors, *, only_training: bool = True) -> tuple[str, ...]:
     """Returns a note for each file with items, to fit on or any, that the other file lacks.
 
     Example:
@@ -90,8 +79,6 @@ def partner_notes(old: Rows, new: Rows, *, only_training: bool = True) -> tuple[
         ("2 of 3 items of the old file are not in the new one and are not used (first: 'a', 'c')",)
     """
     notes: list[str] = []
-    if not (isinstance(old, Vectors) and isinstance(new, Vectors)):
-        return ()
     ids = common_ids(new, old)
     for file, name, other in ((old, "old", "new"), (new, "new", "old")):
         marks = is_training(file) if only_training else None
@@ -105,10 +92,9 @@ def partner_notes(old: Rows, new: Rows, *, only_training: bool = True) -> tuple[
     return tuple(notes)
 
 
-def space_fingerprint(rows: Rows) -> str | None:
+def space_fingerprint(vectors: Vectors) -> str | None:
     """Returns the fingerprint of the vectors' space, if known."""
-    space = rows.space if isinstance(rows, Vectors) else None
-    return space.fingerprint if space else None
+    return vectors.space.fingerprint if vectors.space else None
 
 
 def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
@@ -135,18 +121,17 @@ def check_complete(what: str, values: Sequence[Any]) -> None:
         )
 
 
-def check_order(new: Rows, old: Rows, name: str) -> None:
-    """Raises DataError if a list comes with two files whose items or order differ."""
-    ids = [side.ids for side in (new, old) if isinstance(side, Vectors)]
-    if len(ids) == 2 and not np.array_equal(ids[0], ids[1]):
+def check_order(new: Vectors, old: Vectors, name: str) -> None:
+    """Raises DataError if a list comes with two sides whose items or order differ."""
+    if not np.array_equal(new.ids, old.ids):
         raise DataError(
             f"The order of {name} is ambiguous: new and old vectors have different items, or a "
             f"different order. Put {name} into the Vectors, or `select` the same rows of both."
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FitInputs:
+@dataclass(frozen=True, eq=False, repr=False)
+class FitInputs(Short):
     """Arguments of `CompatibleHead.fit`, read from files."""
 
     new: Vectors  # new vectors of the items to fit on
@@ -168,13 +153,16 @@ def read_for_fit(
     group: str | None = None,
     modality: str | None = None,
     only_training: bool = True,
+    id: str | None = None,
+    vector: str | None = None,
+    drop_invalid: bool = False,
 ) -> FitInputs:
     """Reads the items that two files share, and their supervision.
 
     With `only_training`, notes count training items alone. A used column must agree where both
-    files have it. The default columns `label` and `modality`
-    may be missing. A file of pairs has lines such as `{"query": "a", "relevant": ["b"]}`, or is a
-    table with these columns.
+    files have it. The default columns `label` and `modality` may be missing. `id`, `vector` and
+    `drop_invalid` are those of `load_vectors`. A file of pairs has lines such as
+    `{"query": "a", "relevant": ["b"]}`, or is a table with these columns.
     """
     if pairs is not None and group is not None:
         raise ConfigError("--pairs and --group exclude each other. Pass one kind of supervision.")
@@ -182,10 +170,17 @@ def read_for_fit(
         other = "--pairs" if group is None else "--group"
         raise ConfigError(f"--label and {other} exclude each other. Pass one kind of supervision.")
     # Match the items of both files.
-    files = load_vectors(old), load_vectors(new)
-    check_rows_match((old, new), files)
+    column = group or label
+    named_columns = Columns(id, vector, None if column == "label" else column)
+    read = read_files({"old": old, "new": new}, named_columns, drop_invalid=drop_invalid)
+    files = read.vectors["old"], read.vectors["new"]
+    check_rows_match({"old": old, "new": new}, read)
     ids = common_ids(files[1], files[0])
-    notes = (*swap_notes(*files), *partner_notes(*files, only_training=only_training))
+    notes = (
+        *read.remarks,
+        *swap_notes(*files),
+        *partner_notes(*files, only_training=only_training),
+    )
     columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))
@@ -198,7 +193,6 @@ def read_for_fit(
         check_agreement(modality, named(old_side, new_side))
     # Read supervision.
     supervision: dict[str, Any] = {}
-    column = group or label
     if pairs is not None:
         supervision["pairs"] = read_ground_truth(pairs).relevant
     elif column in columns or group is not None or label != "label":
@@ -207,9 +201,10 @@ def read_for_fit(
     return FitInputs(new_side, old_side, modality=kinds, notes=notes, **supervision)
 
 
-def check_rows_match(paths: Sequence[Path], files: Sequence[Vectors]) -> None:
+def check_rows_match(paths: Mapping[str, Path], read: Files) -> None:
     """Raises DataError if files without ids, such as .npy, have different numbers of rows."""
-    bare = [path for path in paths if path.suffix.lower() == ".npy"]
+    bare = [path for name, path in paths.items() if name in read.without_ids]
+    files = [read.vectors[name] for name in paths]
     rows = [len(file) for file in files]
     by_row = all(np.array_equal(file.ids, np.arange(len(file))) for file in files)
     if bare and by_row and rows[0] != rows[1]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import check_agreement, columns_of
-from nobackfill.head.inputs import MODALITY, Rows, check_complete, check_order, named
+from nobackfill.head.inputs import MODALITY, check_complete, check_order, named
 from nobackfill.head.network import Network
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.matrix import blocks
@@ -23,19 +24,25 @@ FEWEST = 2  # smallest number of items of a modality that a map can be fitted to
 Modality = str | int | Sequence[Any] | Tensor | NDArray[Any]  # one for all items, or one for each
 
 
+def with_modality(new: Vectors, old: Vectors, modality: Modality) -> tuple[Vectors, Vectors]:
+    """Returns both sides with a column of modalities, which are in the order of their rows."""
+    check_order(new, old, MODALITY)
+    names = as_names(modality, len(new))
+    first, second = (
+        replace(side, columns={**side.columns, MODALITY: names}) for side in (new, old)
+    )
+    return first, second
+
+
 def modalities_of_items(
-    new: Rows, old: Rows, ids: NDArray[Any], modality: Modality | None
+    new: Vectors, old: Vectors, ids: NDArray[Any]
 ) -> tuple[tuple[str, ...], Int[Tensor, " items"] | None]:
     """Returns the names of the modalities and each item's number; nothing for a single modality.
 
-    Without `modality`, the column of both files is read, and must agree.
+    The columns of both sides must agree.
     """
-    values: Any = modality
-    if modality is not None:
-        check_order(new, old, MODALITY)
-    elif isinstance(new, Vectors) and isinstance(old, Vectors):
-        check_agreement(MODALITY, named(old, new))
-        values = columns_of((old, new), ids).get(MODALITY)
+    check_agreement(MODALITY, named(old, new))
+    values = columns_of((old, new), ids).get(MODALITY)
     if values is None:
         return (), None
     names, numbers = np.unique(as_names(values, len(ids)), return_inverse=True)
@@ -46,11 +53,11 @@ def modalities_of_items(
 
 
 def modalities_of_rows(
-    new: Rows, names: Sequence[str], rows: int, modality: Modality | None
+    new: Vectors, names: Sequence[str], modality: Modality | None
 ) -> Int[Tensor, " rows"] | None:
     """Returns the number of each row's modality; None for a head with a single map.
 
-    Without `modality`, the column of the file is read.
+    Without `modality`, the column of the vectors is read.
     """
     if not names and modality is not None:
         raise ConfigError(
@@ -59,9 +66,7 @@ def modalities_of_rows(
         )
     if not names:
         return None
-    values: Any = modality
-    if values is None and isinstance(new, Vectors):
-        values = new.columns.get(MODALITY)
+    values: Any = new.columns.get(MODALITY) if modality is None else modality
     if values is None and len(names) == 1:
         return None
     if values is None:
@@ -69,7 +74,7 @@ def modalities_of_rows(
             f"This head has a map for each of {', '.join(names)}, but the modality of the vectors "
             f"is unknown. Pass Vectors with a column `{MODALITY}`, or `{MODALITY}=`."
         )
-    row_names = as_names(values, rows).tolist()
+    row_names = as_names(values, len(new)).tolist()
     if unknown := sorted(set(row_names) - set(names)):
         raise ConfigError(
             f"This head maps vectors of {' or '.join(names)}, but there are vectors of "

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.head.inputs import Rows
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.contents import FITTED
 from nobackfill.vectors.matrix import blocks
@@ -26,21 +25,19 @@ Marks = NDArray[np.uint64]
 
 
 def fit_marks(
-    new: Rows,
-    ids: NDArray[Any],
+    ids: NDArray[Any] | None,
     vectors: Float[Tensor, "items new_dim"],
     rows: Int[Tensor, " used"],
     modality: Int[Tensor, " items"] | None,
 ) -> tuple[Marks, ...]:
-    """Returns the marks of the items that each map was fitted on; none without ids."""
-    if not isinstance(new, Vectors):
-        return ()
+    """Returns the marks of the items that each map was fitted on; of vectors alone without ids."""
     used = np.sort(rows.cpu().numpy())
-    marks = np.stack([id_marks(ids), vector_marks(vectors)])
+    kinds = [] if ids is None else [id_marks(ids)]
+    marks = np.stack([*kinds, vector_marks(vectors)])
     if modality is None:
         return (np.unique(marks[:, used]),)
-    kinds = modality.numpy()
-    return tuple(np.unique(marks[:, used[kinds[used] == kind]]) for kind in np.unique(kinds))
+    names = modality.numpy()
+    return tuple(np.unique(marks[:, used[names[used] == name]]) for name in np.unique(names))
 
 
 def id_marks(ids: NDArray[Any]) -> Marks:

@@ -11,19 +11,18 @@ from nobackfill.vectors.space import Space
 
 
 def check_source(
-    rows: Vectors | None, dim: int, *, new_dim: int, old_dim: int, source: str | None, space: Space
+    rows: Vectors, *, new_dim: int, old_dim: int, source: str | None, space: Space
 ) -> None:
     """Raises SpaceMismatch for vectors of another model, and says so if they are the old ones.
 
     Args:
-        rows: Vectors to map; None if only their dimension is known.
-        dim: Their number of dimensions.
+        rows: Vectors to map.
         new_dim: Number of dimensions of the new model.
         old_dim: Number of dimensions of the old model.
         source: Fingerprint of the new vectors that the head was fitted on, if known.
         space: Space of mapped vectors.
     """
-    own = rows.space.fingerprint if rows is not None and rows.space else None
+    own, dim = rows.space.fingerprint if rows.space else None, rows.dim
     remedy = "Pass vectors of the same new model."
     if own is not None and own == space.parent != source:
         remedy = "They are of the old model, so old and new seem to be swapped. Pass the new ones."

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.head.examples import Examples
 from nobackfill.head.supervision import notes_on_classes
@@ -17,8 +18,8 @@ LOOSE = 2 / 3  # share of the classes, the loosest ones, that may be held out
 BLOCK = 65_536  # rows per block
 
 
-@dataclass(frozen=True, eq=False)
-class FitSplit:
+@dataclass(frozen=True, eq=False, repr=False)
+class FitSplit(Short):
     """Fitted and held-out items of a fit."""
 
     fitted: Examples  # items to fit on

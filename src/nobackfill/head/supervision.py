@@ -9,41 +9,20 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import ConfigError, DataError
-from nobackfill.head.inputs import Rows, check_complete, check_order
+from nobackfill.errors import DataError
+from nobackfill.head.inputs import check_complete
 
 Pairs = Mapping[Any, Sequence[Any]]  # relevant items of each query
 LARGE = 0.1  # share of all linked items above which a class is worth a note
 
 
-def check_supervision(new: Rows, old: Rows, *, labels: Any, pairs: Any, groups: Any) -> str | None:
-    """Returns the kind of supervision, if any; raises for two kinds, or an ambiguous order."""
-    values = {"labels": labels, "pairs": pairs, "groups": groups}
-    kinds = [kind for kind, value in values.items() if value is not None]
-    if len(kinds) > 1:
-        raise ConfigError(f"Pass one kind of supervision, not {' and '.join(kinds)}.")
-    if kinds and kinds != ["pairs"]:
-        check_order(new, old, kinds[0])
-    return kinds[0] if kinds else None
-
-
 def resolve_classes(
-    ids: NDArray[Any], file_labels: Any, *, labels: Any, pairs: Pairs | None, groups: Any
-) -> tuple[Int[Tensor, " items"] | None, str]:
-    """Returns the class of each item, if known, and the kind of supervision.
-
-    Labels of a file are used if there is no other supervision.
-    """
+    ids: NDArray[Any], labels: NDArray[Any] | None, pairs: Pairs | None
+) -> Int[Tensor, " items"] | None:
+    """Returns the class of each item by pairs, or else by labels; None if there are neither."""
     if pairs is not None:
-        return classes_of_pairs(ids, pairs), "pairs"
-    values, kind = (groups, "groups") if groups is not None else (labels, "labels")
-    values = file_labels if values is None else values
-    values = values.cpu() if isinstance(values, Tensor) else values
-    if values is None:
-        return None, "none"
-    if len(values) != len(ids):
-        raise DataError(f"There are {len(values)} {kind} for {len(ids)} items. Pass one for each.")
-    return classes_of(np.asarray(values).tolist()), kind
+        return classes_of_pairs(ids, pairs)
+    return None if labels is None else classes_of(labels.tolist())
 
 
 def classes_of(values: Iterable[Any]) -> Int[Tensor, " items"]:

@@ -4,8 +4,7 @@ The column `split` decides if a file has it. Otherwise a share of the classes is
 fit. The head marks what it was fitted on, so `evaluate` tests it on the other classes alone.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,11 @@ from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.evaluation.file_columns import file_with
-from nobackfill.head.inputs import Rows, common_ids, drop_pairs
+from nobackfill.head.arguments import FitArguments
+from nobackfill.head.inputs import common_ids, drop_pairs
 from nobackfill.head.split import FEWEST_CLASSES, repeated_classes
-from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.split_column import is_training
-
-
-@dataclass(frozen=True, eq=False)
-class FitArguments:
-    """Arguments of `CompatibleHead.fit`."""
-
-    new: Rows
-    old: Rows
-    labels: Any
-    pairs: Mapping[Any, Sequence[Any]] | None
-    groups: Any
-    modality: Any
 
 
 def only_training_items(given: FitArguments) -> FitArguments | None:
@@ -43,8 +30,6 @@ def only_training_items(given: FitArguments) -> FitArguments | None:
     Pairs with such items go, too. Returns None if there is no column `split`.
     """
     new, old = given.new, given.old
-    if not (isinstance(new, Vectors) and isinstance(old, Vectors)):
-        return None
     file = file_with("split", (old, new))
     if file is None:
         return None
@@ -57,22 +42,12 @@ def only_training_items(given: FitArguments) -> FitArguments | None:
             f"The column `split` marks none of the {len(shared):,} items for training. Fit on a "
             f"file with training items, or drop the column."
         )
-    rows = is_in(new.ids, training)
-
-    def kept(values: Any) -> Any:
-        if values is None or isinstance(values, str):
-            return values
-        values = values.cpu() if isinstance(values, Tensor) else values
-        return np.asarray(values)[rows]
-
     others = set(map(str, shared[~is_in(shared, training)].tolist()))
-    return FitArguments(
-        new.select(rows),
-        old.select(is_in(old.ids, training)),
-        kept(given.labels),
-        None if given.pairs is None else drop_pairs(given.pairs, others),
-        kept(given.groups),
-        kept(given.modality),
+    return replace(
+        given,
+        new=new.select(is_in(new.ids, training)),
+        old=old.select(is_in(old.ids, training)),
+        pairs=None if given.pairs is None else drop_pairs(given.pairs, others),
     )
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.errors import OldSpaceError
 
 Need = Literal["prototypes", "embeddings", "classifier", "independent"]
@@ -19,8 +20,8 @@ MEANING: dict[Need, str] = {
 }
 
 
-@dataclass(frozen=True)
-class OldSpace:
+@dataclass(frozen=True, repr=False)
+class OldSpace(Short):
     """The known parts of the old embedding space. Classes of the old model come first.
 
     Attributes:

@@ -7,6 +7,7 @@ from torch import nn
 
 from nobackfill.models.base import Backbone
 from nobackfill.models.custom import module_backbone
+from nobackfill.models.residual import residual
 from nobackfill.models.timm import timm_backbone
 from nobackfill.models.torchvision import torchvision_backbone
 from nobackfill.models.transformers import resolve_transformers, transformers_backbone
@@ -42,6 +43,7 @@ def small(*, channels: int = 1, width: int = 16) -> Backbone:
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {
     "small": small,
+    "residual": residual,
     "timm": timm_backbone,
     "torchvision": torchvision_backbone,
     "transformers": transformers_backbone,

@@ -8,6 +8,7 @@ from typing import Any
 
 from nobackfill.core.atomic_files import write_text
 from nobackfill.core.steps import Watch, unwatched
+from nobackfill.evaluation.agreement import Agreement
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.findings import findings_of
@@ -17,6 +18,7 @@ from nobackfill.report.markdown import render_markdown
 from nobackfill.report.page import Page, check_page
 from nobackfill.report.pages.backfill import backfill_section
 from nobackfill.report.pages.by_modality import modalities_page
+from nobackfill.report.pages.judging import SIDE, judging_sheet, unlabelled_page
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.thumbnails import show_files
 from nobackfill.vectors import Vectors
@@ -76,6 +78,31 @@ def report_vectors(
     watch(DRAWING)
     page = upgrade_page(findings, title=title, show=show_files(files), made_of=spaces)
     return Report(page, {**findings.summary(), "made_of": spaces}, evaluation)
+
+
+def report_agreement(
+    agreement: Agreement,
+    files: Sequence[Vectors],
+    path: Path,
+    *,
+    title: str,
+    verdict: str = "undecided",
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the report on two files without labels, with queries for a person to judge.
+
+    Args:
+        agreement: Result of `compare_rankings` or `assess_rankings`.
+        files: Old and new vectors; their columns `path` and `text` show items.
+        path: Path of the page, which ends in .html.
+        title: Title of the page.
+        verdict: How the command calls a quality that it does not know.
+        facts: Content of the JSON file; the numbers of the comparison by default.
+    """
+    show = show_files(files, side=SIDE)
+    sheet = judging_sheet(agreement, show, file_name=f"{path.stem}.answers.jsonl")
+    page = unlabelled_page(agreement, title=title, verdict=verdict, judging=sheet)
+    Report(page, facts or agreement.summary()).save(path)
 
 
 def report_modalities(result: ByModality, files: Sequence[Vectors], *, title: str) -> Report:

@@ -60,7 +60,7 @@ function shownItem(item) {
 function shownResult(number, key, isMarked, isOnBoth) {
   const words = element("span", "judge-item", ...shownItem(SHEET.items[number]));
   if (isOnBoth) {
-    words.append(element("span", "judge-both", "on both sides"));
+    words.append(element("span", "judge-both", "both sides"));
   }
   const button = element("button", "", element("kbd", "", key), words);
   button.type = "button";
@@ -69,8 +69,9 @@ function shownResult(number, key, isMarked, isOnBoth) {
   return element("li", "", button);
 }
 
-/** Shows the query at `place`, or that all are judged. */
+/** Shows the query at `place`, or that all are judged; keeps the focus on its button. */
 function show() {
+  const focused = ROOT.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const judged = state.answers.filter((answer) => answer !== null).length;
   const total = SHEET.queries.length;
   const isDone = place >= total;
@@ -78,28 +79,42 @@ function show() {
   ROOT.querySelector(".judge-count").textContent = `${judged} of ${total} judged`;
   const done = ROOT.querySelector(".judge-done");
   done.hidden = !isDone;
-  done.textContent = isDone ? "All queries are judged. Press s to save the answers." : "";
+  done.textContent = isDone ? "All queries are judged. Press s to save the answers, z to undo." : "";
   ROOT.querySelectorAll(".judge-query, .judge-sides, .judge-keys, .judge-help").forEach((part) => {
     part.hidden = isDone;
   });
   ROOT.classList.toggle("is-done", isDone);
   ROOT.querySelector("[data-key='z']").disabled = past.length === 0;
+  ROOT.querySelector(".judge-kept").hidden = !isStored;
   if (!isDone) {
     showQuery(SHEET.queries[place], state.marks[place]);
   }
+  if (focused) {
+    ROOT.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+  }
 }
 
-/** Shows a query and both lists. */
+/** Scrolls so that the query and the keys are in view, if they are not. */
+function bringIntoView() {
+  const { top, bottom } = ROOT.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) {
+    ROOT.scrollIntoView({ block: "start" });
+  }
+}
+
+/** Shows a query and both lists, or tiles if all results are pictures. */
 function showQuery(query, marks) {
   const words = element("span", "judge-item", ...shownItem(SHEET.items[query.query]));
   const name = element("span", "judge-name", `Query ${place + 1}`);
   ROOT.querySelector(".judge-query").replaceChildren(name, words);
   const sides = sidesOf(query);
+  const areTiles = sides.flat().every((number) => SHEET.items[number].picture);
   ROOT.querySelectorAll(".judge-sides ol").forEach((list, side) => {
     const results = sides[side].map((number, row) => {
       const isOnBoth = sides[1 - side].includes(number);
       return shownResult(number, DIGITS[side][row], marks.includes(number), isOnBoth);
     });
+    list.classList.toggle("tiles", areTiles);
     list.replaceChildren(...results);
   });
 }
@@ -171,7 +186,8 @@ function save() {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   isSaved = true;
-  output.textContent = `Saved ${answers.length} answers as ${SHEET.file_name}.`;
+  const number = answers.length === 1 ? "1 answer" : `${answers.length} answers`;
+  output.textContent = `Saved ${number} as ${SHEET.file_name}, in your folder of downloads. Next: the same command with --pairs and that file.`;
 }
 
 /** Keeps the answers in the browser, if it allows that. */
@@ -201,11 +217,11 @@ function restore() {
 /** Does what a key means; returns whether it means anything. */
 function press(key) {
   const isOpen = place < SHEET.queries.length;
-  if (key === "s") {
+  if (key === "s" || (key === "Enter" && !isOpen)) {
     save();
     return true;
   }
-  if (key === "z") {
+  if (key === "z" || key === "Backspace") {
     if (past.length) {
       ({ state, place } = past.pop());
       store();
@@ -220,12 +236,13 @@ function press(key) {
     return false;
   }
   show();
+  bringIntoView();
   return true;
 }
 
 document.addEventListener("keydown", (event) => {
   const isElsewhere = event.target.closest("input, .scroll, summary");
-  const isOnButton = event.target.closest("button, a") && event.key === " ";
+  const isOnButton = event.target.closest("button, a") && [" ", "Enter"].includes(event.key);
   if (isElsewhere || isOnButton || event.ctrlKey || event.metaKey || event.altKey) {
     return;
   }
@@ -239,7 +256,7 @@ ROOT.addEventListener("click", (event) => {
   if (button) {
     press(button.dataset.key);
     if (event.detail) {
-      document.activeElement.blur(); // the space bar shall not press it again
+      document.activeElement.blur(); // the space bar must not press it again
     }
   }
 });

@@ -3,7 +3,6 @@
 import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
-from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from PIL import Image
 
 from nobackfill.core.atomic_files import find_path
+from nobackfill.core.short_names import short_id, shorten
 from nobackfill.data.collection import Collection
 from nobackfill.data.decode import open_image
 from nobackfill.errors import DataError
@@ -20,7 +20,7 @@ from nobackfill.vectors import Vectors
 
 # Takes ids; returns the data URI of a picture, or a text, for those that have one.
 Show = Callable[[Sequence[Any]], Mapping[Any, str]]
-SIDE, LONGEST, LONGEST_ID = 96, 80, 40  # pixels of a picture; characters of a text and of an id
+SIDE = 96  # pixels of a picture
 
 
 def nothing(ids: Sequence[Any]) -> Mapping[Any, str]:
@@ -116,42 +116,3 @@ def as_cell(
         for item, picture in zip(ids, is_picture, strict=True)
     ]
     return "\n".join(sign[mark] + text for text, mark in zip(texts, marks, strict=True))
-
-
-def common_folder(ids: Sequence[Any]) -> str:
-    """The folder that all ids share, if they are paths; else empty.
-
-    Example:
-        >>> common_folder(["birds/owl/1.jpg", "birds/ox/2.jpg"]), common_folder(["a1", "a2"])
-        ('birds/', '')
-    """
-    names = [str(item) for item in ids]
-    if len(set(names)) < 2:
-        return ""
-    shared = commonprefix(names)
-    return shared[: shared.rfind("/") + 1]
-
-
-def short_id(item: Any, folder: str = "") -> str:
-    """An id without the shared folder; a long id is cut in the middle.
-
-    Example:
-        >>> short_id("birds/owl/1.jpg", "birds/"), len(short_id("a" * 100))
-        ('owl/1.jpg', 40)
-    """
-    name = " ".join(str(item).removeprefix(folder).split())
-    if len(name) <= LONGEST_ID:
-        return name
-    end = LONGEST_ID // 2
-    return f"{name[: LONGEST_ID - end - 1]}…{name[-end:]}"
-
-
-def shorten(text: str, longest: int = LONGEST) -> str:
-    r"""A text in one line; a long text is cut at its end.
-
-    Example:
-        >>> shorten("a\n  b"), len(shorten("word " * 100))
-        ('a b', 80)
-    """
-    line = " ".join(text.split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 
 from nobackfill.core.config import Choice, ImagesConfig
+from nobackfill.core.device import usable_cores
 from nobackfill.data.collection import Collection
 from nobackfill.data.registry import make_collection
 
@@ -31,6 +32,5 @@ DEFAULT_DECODING = Decoding()
 def choose_decoding(workers: int | None, *, keep: bool = False) -> Decoding:
     """Uses `workers` processes; None divides the cores among the training processes, up to 16."""
     if workers is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        workers = min(16, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        workers = min(16, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     return Decoding(workers, keep)

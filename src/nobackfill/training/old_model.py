@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.config import OldConfig, Recipe
 from nobackfill.data.collection import Collection
-from nobackfill.data.registry import make_collection
+from nobackfill.data.registry import DATASETS, make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import MEANING, OldSpace
@@ -123,7 +123,7 @@ def load_old_model(recipe: Recipe, device: torch.device) -> nn.Module | None:
     if recipe.train.old_view == "test":
         return None
     old = Run.open(Path(str(recipe.old.run)))
-    if old.recipe.images != recipe.images and recipe.data.name != "glyphs":
+    if old.recipe.images != recipe.images and recipe.data.name in DATASETS:
         raise ConfigError(
             f'`old_view = "same"` requires the [images] of the old model, but those of '
             f'{old.folder} differ. Leave `old_view` at "test", or copy its [images].'

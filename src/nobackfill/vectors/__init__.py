@@ -1,8 +1,9 @@
 """Vectors with their ids, labels and columns, in memory and on disk.
 
-A file has the columns `id` and `vector`, and optionally `label`, `split`, `is_query`, `is_gallery`,
-`camera`, `text`, and `fitted` (whether the head that made the vectors was fitted on the item).
-Other columns are kept. The names are the same in every format:
+Files are read by `load.py`: any format of `paths.py`, with columns found by their usual names. Four
+formats are also written. There, a file has the columns `id` and `vector`, and optionally `label`,
+`split`, `is_query`, `is_gallery`, `camera`, `text`, and `fitted` (whether the head that made the
+vectors was fitted on the item). Other columns are kept. The names are the same in every format:
 
 * `.parquet`      one column each, `vector` a list of floats of fixed length; read in batches
 * `.safetensors`  one tensor each, text as `NAME.bytes` and `NAME.offsets`; memory-mapped
@@ -17,7 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nobackfill.vectors.vectors import Vectors, load_vectors
+    from nobackfill.vectors.load import load_vectors
+    from nobackfill.vectors.vectors import Vectors
 
 __all__ = ["Vectors", "load_vectors"]
 
@@ -26,4 +28,5 @@ def __getattr__(name: str) -> Any:
     """Imports a public name on first use: `nobackfill.vectors.space` needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module 'nobackfill.vectors' has no attribute {name!r}")
-    return getattr(import_module("nobackfill.vectors.vectors"), name)
+    module = "load" if name == "load_vectors" else "vectors"
+    return getattr(import_module(f"nobackfill.vectors.{module}"), name)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor
 
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors import Vectors
+from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.columns import Values, as_key
+from nobackfill.vectors.load import Loaded, read_file
 from nobackfill.vectors.matrix import Data, as_matrix
 from nobackfill.vectors.tables import Table, as_table, read_table, stack_rows, values_of
 
-Source = Any  # Vectors, a `Table`, or rows: an array, a tensor or lists
+Source = Any  # Vectors, a `Loaded` file, a `Table`, or rows: an array, a tensor or lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +39,6 @@ class Side:
     vectors: Vectors
     has_ids: bool
     notes: tuple[str, ...] = ()
-
-
-class Columns(NamedTuple):
-    """Names of the columns of tables and files, where they are known."""
-
-    id: str | None = None
-    vector: str | None = None
-    label: str | None = None
-
-
-ANY = Columns()  # columns that are found by name
 
 
 def as_vectors(
@@ -81,7 +72,7 @@ def as_vectors(
         array(['a', 'b'], dtype='<U1')
     """
     columns = Columns(id, vector, label)
-    source = open_source(data)
+    source = open_source(data, columns)
     check_label(columns, [source])
     vectors = read_side("data", source, columns).vectors
     if ids is not None:
@@ -106,16 +97,18 @@ def as_rows(data: Data, name: str) -> Float[Tensor, "rows dim"]:
     source = open_source(data)
     if isinstance(source, Vectors):
         return source.vectors
+    if isinstance(source, Loaded):
+        return source.vectors.vectors
     if isinstance(source, Table):
         return read_side(name, source, ANY).vectors.vectors
     with naming(name):
         return _matrix_of(source, name)
 
 
-def open_source(data: Data) -> Source:
+def open_source(data: Data, columns: Columns = ANY) -> Source:
     """Returns Vectors, a table, or rows: the file of a path is read, and a table is recognized."""
     if isinstance(data, str | Path):
-        return load_vectors(data)
+        return read_file(data, columns)
     if isinstance(data, Vectors):
         return data
     if isinstance(data, Tensor | np.ndarray):
@@ -133,6 +126,8 @@ def read_side(name: str, source: Source, columns: Columns) -> Side:
         columns: Names of the columns. A source need not have the column of labels.
     """
     with naming(name):
+        if isinstance(source, Loaded):
+            return Side(name, source.vectors, source.has_ids, source.remarks)
         if isinstance(source, Vectors):
             if columns.label in (None, "label"):
                 return Side(name, source, has_ids=True)
@@ -204,6 +199,7 @@ def check_label(columns: Columns, sources: Iterable[Source]) -> None:
     """Raises if no source has the column of labels."""
     names: dict[str, None] = {}
     for source in sources:
+        source = source.vectors if isinstance(source, Loaded) else source
         if isinstance(source, Vectors):
             names |= dict.fromkeys(["label"] * (source.labels is not None))
             names |= dict.fromkeys(source.columns)

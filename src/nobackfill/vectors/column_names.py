@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nobackfill.core.config import suggest
 from nobackfill.errors import ConfigError, DataError
@@ -37,6 +38,17 @@ USUAL: dict[str, tuple[frozenset[str], ...]] = {
 UNNAMED = re.compile(r"(unnamed: ?\d+)?", re.IGNORECASE)  # the index that pandas writes
 NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 USUAL_STEMS = re.compile(r"(d|dim|v|vec|vector|embs?|embeddings?|f|feat|feature|x|e)?")
+
+
+class Columns(NamedTuple):
+    """Names of the columns of tables and files, where they are known."""
+
+    id: str | None = None
+    vector: str | None = None
+    label: str | None = None
+
+
+ANY = Columns()  # columns that are found by name
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,22 @@ def choose_columns(
         notes.insert(0, _sentence(guessed))
     reserved = {"id", "vector", "label"} - {id, label, *vectors}
     return ColumnChoice(vectors, id, label, tuple(notes), frozenset(reserved & set(names)))
+
+
+def choose_by(
+    names: Sequence[str], columns: Columns, *, lists: Collection[str] = ()
+) -> ColumnChoice:
+    """Chooses columns by name. A label that is passed may be missing: then there is none.
+
+    Example:
+        >>> choose_by(["id", "vector", "category"], Columns(label="kind")).label is None
+        True
+    """
+    label = columns.label
+    if label is not None and label not in names:
+        candidates = label_candidates(names)
+        names, label = [name for name in names if name not in candidates], None
+    return choose_columns(names, id=columns.id, vector=columns.vector, label=label, lists=lists)
 
 
 def label_candidates(names: Iterable[str]) -> list[str]:

@@ -1,18 +1,18 @@
 """The contents of a file of vectors, in the form that all file formats read and write."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.errors import DataError
+from nobackfill.vectors.columns import FLAGS
 
 NOTES = "nobackfill."
 SPACE = NOTES + "space"
 COMPATIBLE_DIM = NOTES + "compatible_dim"
 FITTED = "fitted"  # column: whether a head was fitted on the item
+MEANINGFUL = (*FLAGS, FITTED, "split", "camera", "modality")  # columns that are never left out
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,12 @@ class Contents:
         vector: One row per item; for writing a contiguous float16 or float32 tensor on the CPU.
         columns: `id`, optionally `label` and others: one value per row.
         notes: Text about the whole file, under `SPACE` and `COMPATIBLE_DIM`.
+        remarks: Sentences for the user on what was guessed or left out in reading.
+        has_ids: Whether the ids are in the file; otherwise they are row numbers.
     """
 
     vector: Tensor | NDArray[Any]
     columns: dict[str, NDArray[Any]]
     notes: dict[str, str]
-
-
-def require_id_and_vector(columns: Iterable[str]) -> None:
-    """Raises if a file lacks `id` or `vector`."""
-    names = sorted(columns)
-    if missing := [f"`{name}`" for name in ("id", "vector") if name not in names]:
-        raise DataError(
-            f"The file has no column {' and no '.join(missing)}. Rename or add it; the columns are "
-            f"{', '.join(names) or 'none'}."
-        )
+    remarks: tuple[str, ...] = ()
+    has_ids: bool = True

@@ -42,17 +42,29 @@ def as_matrix(vectors: Tensor | NDArray[Any]) -> Float[Tensor, "rows dim"]:
 def check_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
     """Raises if a vector has no direction: it contains NaN or infinity, or is zero."""
     for start, block in blocks(vectors):
+        largest, smallest = block.amax(dim=1), block.amin(dim=1)
         faults = {
-            "contains NaN or infinite values": ~block.isfinite().all(dim=1),
-            "contains only zeros": ~block.any(dim=1),
+            "contains NaN or infinite values": ~(largest.isfinite() & smallest.isfinite()),
+            "contains only zeros": (largest == 0) & (smallest == 0),
         }
         for fault, bad in faults.items():
             if bad.any():
                 row = start + int(bad.nonzero()[0])
                 raise DataError(
                     f"The vector of id {ids[row].item()!r} (row {row}) {fault}, so it has no "
-                    f"direction. Embed such items again, or drop them."
+                    f"direction. Embed such items again, or drop them: --drop-invalid leaves them "
+                    f"out (in Python `load_vectors(path, drop_invalid=True)`)."
                 )
+
+
+def are_valid(vectors: Float[Tensor, "rows dim"]) -> NDArray[np.bool_]:
+    """Returns for each vector whether it has a direction."""
+    valid = np.empty(len(vectors), dtype=np.bool_)
+    for start, block in blocks(vectors):
+        largest, smallest = block.amax(dim=1), block.amin(dim=1)
+        good = largest.isfinite() & smallest.isfinite() & ((largest != 0) | (smallest != 0))
+        valid[start : start + len(block)] = good.cpu().numpy()
+    return valid
 
 
 def blocks(vectors: Float[Tensor, "rows dim"]) -> Iterator[tuple[int, Float[Tensor, "block dim"]]]:

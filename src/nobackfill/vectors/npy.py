@@ -12,14 +12,15 @@ from torch import Tensor
 
 from nobackfill.core.atomic_files import write_text
 from nobackfill.errors import DataError
+from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.contents import FITTED, SPACE, Contents
 
 
-def read(path: Path) -> Contents:
+def read(path: Path, columns: Columns = ANY) -> Contents:
     """Memory-maps the array, copy on write: the file is never changed. Ids are row numbers."""
     vector = np.lib.format.open_memmap(path, mode="c")
     ids = np.arange(len(vector) if vector.ndim else 0)
-    return Contents(vector, {"id": ids, **_read_fitted(path)}, {})
+    return Contents(vector, {"id": ids, **_read_fitted(path)}, {}, has_ids=False)
 
 
 def write(path: Path, contents: Contents) -> None:

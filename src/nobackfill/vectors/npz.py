@@ -2,28 +2,40 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from nobackfill.vectors.contents import NOTES, Contents, require_id_and_vector
+from nobackfill.vectors.column_names import ANY, Columns
+from nobackfill.vectors.contents import NOTES, Contents
+from nobackfill.vectors.named_arrays import choose_arrays
 
 
-def read(path: Path) -> Contents:
+def read(path: Path, columns: Columns = ANY) -> Contents:
     """Loads every array of the archive; arrays that require a pickle are refused."""
     with path.open("rb") as file:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("it is a single array, as in .npy")
-        require_id_and_vector(archive.files)
-        arrays = {name: archive[name] for name in archive.files}
+        arrays = {name: _array(archive, name) for name in archive.files}
     if others := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
         raise ValueError(f"{', '.join(others)}: not an array")
-    return Contents(
-        vector=arrays.pop("vector"),
-        columns={name: array for name, array in arrays.items() if not name.startswith(NOTES)},
-        notes={name: str(array) for name, array in arrays.items() if name.startswith(NOTES)},
-    )
+    notes = {name: str(arrays.pop(name)) for name in archive.files if name.startswith(NOTES)}
+    return choose_arrays(arrays, columns, notes)
+
+
+def _array(archive: Any, name: str) -> Any:
+    """Loads an array."""
+    try:
+        return archive[name]
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        raise ValueError(
+            f"`{name}` contains Python objects, which are never loaded: save it as text, by "
+            f"`{name}.astype(str)`, or as numbers"
+        ) from None
 
 
 def write(path: Path, contents: Contents) -> None:

@@ -17,27 +17,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.columns import as_column
-from nobackfill.vectors.contents import Contents, require_id_and_vector
+from nobackfill.vectors.column_names import ANY, Columns
+from nobackfill.vectors.contents import Contents
+from nobackfill.vectors.named_arrays import choose_arrays
 
 BYTES, OFFSETS = ".bytes", ".offsets"
 
 
-def read(path: Path) -> Contents:
+def read(path: Path, columns: Columns = ANY) -> Contents:
     """Memory-maps the vectors, copy on write: the file is never changed. Loads the columns."""
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         notes = file.metadata() or {}
     texts = {name.removesuffix(OFFSETS) for name in tensors if name.endswith(OFFSETS)}
-    columns = {
+    packed = {
         name: unpack_text(tensors.pop(name + BYTES), tensors.pop(name + OFFSETS), name)
         for name in sorted(texts)
         if name + BYTES in tensors
     }
-    require_id_and_vector([*tensors, *columns])
-    vector = tensors.pop("vector")
-    columns |= {name: as_column(tensor.clone(), name) for name, tensor in tensors.items()}
-    return Contents(vector, columns, notes)
+    return choose_arrays({**packed, **tensors}, columns, notes)
 
 
 def write(path: Path, contents: Contents) -> None:

@@ -6,7 +6,6 @@ rows are an error.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +13,8 @@ from numpy.typing import NDArray
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import (
-    ANY,
-    Columns,
-    Side,
-    check_label,
-    key_of,
-    naming,
-    open_source,
-    read_side,
-)
+from nobackfill.vectors.arrays import Side, check_label, key_of, naming, open_source, read_side
+from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.columns import Values
 from nobackfill.vectors.matrix import Data
 
@@ -32,7 +23,8 @@ class Sides(NamedTuple):
     """Vectors of both models by argument, with matching ids."""
 
     vectors: dict[str, Vectors]
-    notes: tuple[str, ...]  # what was assumed
+    notes: tuple[str, ...]  # columns that were guessed
+    matching: tuple[str, ...]  # how rows without ids were matched
     has_ids: bool  # whether any side came with ids
 
 
@@ -55,21 +47,21 @@ def as_sides(
     """
     if labels is not None and groups is not None:
         raise ConfigError("Pass one kind of supervision, not labels and groups.")
-    sources = {name: open_source(data) for name, data in sides.items()}
+    sources = {name: open_source(data, columns) for name, data in sides.items()}
     check_label(columns, sources.values())
     read = [read_side(name, source, columns) for name, source in sources.items()]
-    read = [replace(side, has_ids=False) if _is_bare(sides[side.name]) else side for side in read]
     has_ids = ids is not None or any(side.has_ids for side in read)
     notes = [f"`{side.name}`: {note}" for side in read for note in side.notes]
-    matched, assumed = _match(read, None if ids is None else key_of(ids, "ids"))
+    matched, assumed = match_sides(read, None if ids is None else key_of(ids, "ids"))
     # Attach labels to the side whose rows they follow; a label of the data is not used.
     name, values = ("labels", labels) if groups is None else ("groups", groups)
     if values is not None:
         matched = _labelled(matched, key_of(values, name), name)
-    return Sides({side.name: side.vectors for side in matched}, (*notes, *assumed), has_ids)
+    vectors = _on_one_device({side.name: side.vectors for side in matched})
+    return Sides(vectors, tuple(notes), tuple(assumed), has_ids)
 
 
-def _match(read: list[Side], ids: NDArray[Any] | None) -> tuple[list[Side], list[str]]:
+def match_sides(read: list[Side], ids: NDArray[Any] | None = None) -> tuple[list[Side], list[str]]:
     """Gives ids to rows without: those of `ids`, of a side that has some, or row numbers."""
     bare, named = ([side for side in read if side.has_ids is has] for has in (False, True))
     if ids is not None:
@@ -128,9 +120,11 @@ def _labelled(sides: list[Side], labels: NDArray[Any], name: str) -> list[Side]:
     ]
 
 
-def _is_bare(data: Data) -> bool:
-    """Whether data is the path of a file that has no ids."""
-    return isinstance(data, str | Path) and ".npy" in Path(data).suffixes
+def _on_one_device(vectors: dict[str, Vectors]) -> dict[str, Vectors]:
+    """Moves vectors of several devices to the CPU; those of one device stay there."""
+    if len({side.vectors.device for side in vectors.values()}) == 1:
+        return vectors
+    return {name: replace(side, vectors=side.vectors.cpu()) for name, side in vectors.items()}
 
 
 def _identified(side: Side, ids: NDArray[Any]) -> Side:

@@ -4,10 +4,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from nobackfill.errors import DataError
+from nobackfill.vectors.split_names import SEARCHED, TRAIN
 from nobackfill.vectors.vectors import Vectors
-
-TRAIN = frozenset({"train", "training", "fit"})
-SEARCHED = frozenset({"validation", "valid", "val", "dev", "test", "eval", "evaluation"})
 
 
 def is_training(file: Vectors) -> Bool[np.ndarray, " item"] | None:

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ColumnChoice, choose_columns
-from nobackfill.vectors.columns import FLAGS, as_column
-from nobackfill.vectors.contents import FITTED
-
-MEANINGFUL = (*FLAGS, FITTED, "split", "camera", "modality")  # columns that are never left out
+from nobackfill.vectors.columns import as_column
+from nobackfill.vectors.contents import MEANINGFUL
 
 EXACT = 2**53  # whole numbers below it are exact as floats
 
@@ -102,6 +100,7 @@ def read_table(
     """
     choice = _choose(table, id=id, vector=vector, label=label)
     # Read vectors.
+    vectors: NDArray[Any] | Tensor
     if choice.is_wide:
         vectors = np.stack([values_of(table.column(name), name) for name in choice.vector], axis=1)
     else:
@@ -182,7 +181,8 @@ def values_of(column: Column, name: str, *, required: bool = False) -> NDArray[A
             and (values == np.trunc(values)).all()
             and (abs(values) < EXACT).all()
         ):
-            return values.astype(np.int64)  # pandas reads whole numbers as floats next to gaps
+            whole: NDArray[Any] = values.astype(np.int64)  # pandas has floats next to gaps
+            return whole
         _check_present(np.isnan(values), name)
     if values.dtype.kind in "OT":
         values = values.astype(object)
@@ -217,8 +217,8 @@ def _of_pandas(frame: Any) -> Table:
     kinds = dict(zip(names, frame.dtypes, strict=True))
     lists = [name for name in names if _first_is_list(frame.iloc[:1, places[name]].tolist())]
     floats = [name for name in names if getattr(kinds[name], "kind", "") == "f"]
-    index, notes = None, ()
-    values = frame.index
+    index, values = None, frame.index
+    notes: tuple[str, ...] = ()
     if values.nlevels == 1 and values.is_unique and not _counts_rows(values.to_numpy()):
         index = values_of(values, "index", required=True)
         notes = ("the index is read as the id",)

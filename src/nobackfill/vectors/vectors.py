@@ -1,9 +1,9 @@
 """Vectors: the embeddings of a collection with ids, labels and columns, checked when created."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,19 +11,25 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.page import Page, Readable
 from nobackfill.errors import DataError
 from nobackfill.vectors.columns import FLAGS, Values, as_column, as_flag, as_key
 from nobackfill.vectors.contents import COMPATIBLE_DIM, NOTES, SPACE, Contents
-from nobackfill.vectors.formats import read_contents, write_contents
+from nobackfill.vectors.formats import write_contents
 from nobackfill.vectors.matrix import as_matrix, check_rows
-from nobackfill.vectors.space import Space, read_space, write_space
+from nobackfill.vectors.space import Space, write_space
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 RESERVED = ("id", "vector", "label")
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Vectors:
+class Vectors(Readable):
     """The embeddings of a collection: an id and a vector per item, optionally labels and columns.
+
+    `print` shows the first items.
 
     Args:
         ids: Unique ids: text or whole numbers.
@@ -88,6 +94,20 @@ class Vectors:
             parts.append(f"compatible_dim: {self.compatible_dim}")
         return f"Vectors({', '.join(parts)})"
 
+    def page(self) -> Page:
+        """The size of the vectors, and a table of the first items."""
+        from nobackfill.vectors.overview import vectors_page
+
+        return vectors_page(self)
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of the ids, vectors (an array each), labels and columns. Requires pandas."""
+        from nobackfill.core.notebook import data_frame
+
+        label = {} if self.labels is None else {"label": self.labels}
+        rows = list(self.vectors.cpu().numpy())
+        return data_frame({"id": self.ids, "vector": rows, **label, **self.columns})
+
     @property
     def dim(self) -> int:
         """Number of dimensions of a vector."""
@@ -121,21 +141,6 @@ class Vectors:
             write_space(path, self.space)
 
 
-def load_vectors(path: Path | str) -> Vectors:
-    """Reads a file of vectors, written by `Vectors.save` or another program.
-
-    The space is read from the file's metadata or else from `NAME.space.json`. Compatibility that
-    was measured later is in `NAME.space.json` only. Vectors in .npy and .safetensors are
-    memory-mapped: read once to check them, never copied. Changing the tensor does not change the
-    file.
-    """
-    path = Path(path)
-    try:
-        return _from_contents(read_contents(path), path)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-
-
 def _to_contents(vectors: Vectors) -> Contents:
     """Returns the contents to write, with vectors in at most float32."""
     matrix = vectors.vectors.cpu().contiguous()
@@ -151,35 +156,6 @@ def _to_contents(vectors: Vectors) -> Contents:
     if vectors.compatible_dim is not None:
         notes[COMPATIBLE_DIM] = str(vectors.compatible_dim)
     return Contents(matrix, columns, notes)
-
-
-def _from_contents(contents: Contents, path: Path) -> Vectors:
-    """Checks the contents of the file at `path`."""
-    columns, notes = dict(contents.columns), contents.notes
-    dim = contents.vector.shape[1] if contents.vector.ndim == 2 else None
-    # Take the space from the file, but later measurements from the record beside it.
-    space = record = read_space(path, dim=dim)
-    if SPACE in notes:
-        space = Space.from_json(notes[SPACE])
-        if record is not None and record.fingerprint == space.fingerprint:
-            space = replace(
-                space,
-                compatible_with=record.compatible_with,
-                not_compatible_with=record.not_compatible_with,
-            )
-    compatible_dim = notes.get(COMPATIBLE_DIM)
-    if compatible_dim is not None and not compatible_dim.isdecimal():
-        raise DataError(
-            f"`{COMPATIBLE_DIM}` must be a number, not {compatible_dim!r}. Write the file again."
-        )
-    return Vectors(
-        columns.pop("id"),
-        contents.vector,
-        columns.pop("label", None),
-        columns=columns,
-        space=space,
-        compatible_dim=None if compatible_dim is None else int(compatible_dim),
-    )
 
 
 def _read_column(name: str, values: Values) -> NDArray[Any]:
@@ -221,8 +197,10 @@ def _check_lengths(vectors: Vectors) -> None:
 
 def _check_unique(ids: NDArray[Any]) -> None:
     """Raises if an id occurs twice: old and new vectors are matched by id."""
-    first = np.unique(ids, return_index=True)[1]
-    if len(first) < len(ids):
+    if (ids[1:] > ids[:-1]).all():  # in ascending order, as many files are
+        return
+    if len(set(ids.tolist())) < len(ids):  # faster than sorting texts
+        first = np.unique(ids, return_index=True)[1]
         repeated = np.ones(len(ids), dtype=np.bool_)
         repeated[first] = False
         row = int(np.flatnonzero(repeated)[0])

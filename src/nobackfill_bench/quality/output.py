@@ -13,6 +13,7 @@ from rich.table import Table
 from nobackfill.cli.output import print_object
 from nobackfill.cli.quiet import is_quiet
 from nobackfill.core.config import suggest
+from nobackfill.core.device import choose_device, usable_cores
 from nobackfill.core.numbers import duration
 from nobackfill.errors import ConfigError, RunsFailed
 from nobackfill_bench import SUITES, Place, Task
@@ -35,7 +36,7 @@ class Asked:
     output: Path
     work: Path
     data: Path | None
-    processes: int
+    jobs: int | None
     device: str
 
 
@@ -90,7 +91,9 @@ def run_and_tell(
 ) -> Iterator[Done]:
     """Makes runs and prints a line when each ends."""
     total, began = sum(map(len, stages)), monotonic()
-    runs = run_stages(stages, folder=asked.output / LINES, processes=asked.processes)
+    runs = run_stages(
+        stages, folder=asked.output / LINES, processes=asked.jobs or jobs_for(asked.device)
+    )
     for number, done in enumerate(runs, start=1):
         left = (monotonic() - began) / number * (total - number)
         console.print(
@@ -99,6 +102,11 @@ def run_and_tell(
             soft_wrap=True,
         )
         yield done
+
+
+def jobs_for(device: str) -> int:
+    """Number of runs at the same time: one per core, or one on a GPU."""
+    return 1 if choose_device(device).type == "cuda" else usable_cores()
 
 
 def plan(asked: Asked) -> list[list[Task]]:

@@ -1,6 +1,7 @@
 """Runs suites stage by stage in several processes and writes each result when it is ready."""
 
 import multiprocessing
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def run_stages(
     for suite in {task.suite for stage in stages for task in stage}:
         mend(lines_path(folder, suite))
         there |= {key_of(line) for line in read_lines(lines_path(folder, suite))}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several runs slow each other down
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
         for stage in stages:

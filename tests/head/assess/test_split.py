@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.head.assess.split import (
     Roles,
     divide,
@@ -30,6 +31,15 @@ def test_classes_are_never_on_both_sides():
     parts = [set(classes[rows].tolist()) for rows in divide(classes, None, seed=0)]
     assert [len(part) for part in parts] == [30, 10, 10]
     assert len(set.union(*parts)) == 50
+
+
+@pytest.mark.parametrize("number", [30, 33, 35, 39])
+def test_few_classes_leave_enough_to_decide(number):
+    classes = torch.arange(400) % number
+    sizes = [len(classes[rows].unique()) for rows in divide(classes, None, seed=0)]
+    assert sizes[2] == FEWEST_GROUPS
+    assert sizes[1] >= 4
+    assert sum(sizes) == number
 
 
 def test_where_a_split_is_told_only_training_items_are_fitted_on():
@@ -108,13 +118,13 @@ def test_items_are_matched_by_id_and_in_single_precision():
     assert items.ids.tolist() == [f"item {row}" for row in range(1, 400, 2)]
     assert torch.equal(items.old, old.vectors[1::2].float())
     assert torch.equal(items.new, new.vectors.flip(0))
-    assert items.classes.tolist() == items_of(old, new, labels=LABELS[1::2]).classes.tolist()
+    assert items.class_names[items.classes.numpy()].tolist() == LABELS[1::2].astype(str).tolist()
     assert items.notes == ()
 
 
 def test_a_class_is_called_by_its_label():
     names = np.array([f"bird {label}" for label in LABELS])
-    items = items_of(a_file(0, 4), a_file(1, 4), labels=names)
+    items = items_of(a_file(0, 4, names), a_file(1, 4, names))
     assert len(items.class_names) == 50
     assert (items.class_names[items.classes.numpy()] == names).all()
 

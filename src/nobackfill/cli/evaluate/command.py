@@ -10,6 +10,8 @@ import typer
 from nobackfill.cli.exit_codes import code_of_verdict
 from nobackfill.cli.options import (
     Device,
+    DropInvalid,
+    IdColumn,
     Intersect,
     Json,
     Label,
@@ -20,7 +22,9 @@ from nobackfill.cli.options import (
     Pairs,
     Protocol,
     Seed,
+    VectorColumn,
     names_in,
+    read_all,
     read_truth,
 )
 
@@ -41,7 +45,10 @@ def evaluate(
     ] = None,
     query_for_old: MappedQueries = None,
     protocol: Protocol = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: Label = "label",
+    drop_invalid: DropInvalid = False,
     pairs: Pairs = None,
     level: Level = None,
     by_modality: Annotated[
@@ -113,19 +120,33 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
+    from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
+    from nobackfill.evaluation.file_columns import have_labels
     from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.report.pages.evaluation import Details
-    from nobackfill.vectors import load_vectors
 
     check_one_kind(label, pairs)
+    details = {
+        "--slice": slices,
+        "--flips": flips,
+        "--false-accept": false_accept,
+        "--save-queries": save_queries,
+        "--declare": declare,
+    }
     if by_modality:
-        check_alone(slices, flips, false_accept, save_queries, pairs, declare)
+        check_alone({**details, "--pairs": pairs})
     if report is not None:
         check_page(report)
     truth = read_truth(pairs, level)
-    files = [load_vectors(old), load_vectors(new)]
-    mapped = load_vectors(query_for_old) if query_for_old else None
+    read = read_all(
+        {"old": old, "new": new, "query_for_old": query_for_old, "independent": independent},
+        id=id,
+        vector=vector,
+        label=label,
+        drop_invalid=drop_invalid,
+    )
+    files, mapped = [read["old"], read["new"]], read.get("query_for_old")
     if label != "label":
         files, mapped = labelled_files(label, files, mapped)
     if declare is not None:
@@ -136,7 +157,7 @@ def evaluate(
         files,
         {
             "query_for_old": mapped,
-            "independent": load_vectors(independent) if independent else None,
+            "independent": read.get("independent"),
             "protocol": protocol,
             "gate": gate_of(metric, min_gain, max_negative_flips),
             "sessions": session,
@@ -148,7 +169,22 @@ def evaluate(
         report=report,
         as_json=json,
     )
-    if by_modality:
+    is_judged = truth is not None and bool(truth.judgements)
+    if is_judged or (truth is None and not have_labels([*files, mapped])):
+        check_unlabelled(
+            {
+                "--independent": independent,
+                "--by-modality": by_modality,
+                "--metric": None if is_judged else metric,
+                "--min-gain": min_gain,
+                "--max-negative-flips": max_negative_flips,
+                **details,
+            },
+            truth,
+        )
+        verdict = run_unlabelled(search) if truth is None else run_judged(search, truth)
+        require_compatible |= truth is None  # nothing was measured, which is no success
+    elif by_modality:
         verdict = run_directions(search)
     else:
         verdict = run_upgrade(
@@ -288,7 +324,7 @@ def print_declared(
     from nobackfill.vectors.records import record_of
 
     if measured is None:
-        print_warning(str(why_not(evaluation, written=True)))
+        print_warning(why_not(evaluation, written=True) or "nothing was written")
     elif not as_json:
         print_line(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
@@ -306,25 +342,10 @@ def check_one_kind(label: str, pairs: Path | None) -> None:
         )
 
 
-def check_alone(
-    slices: list[str] | None,
-    flips: int | None,
-    false_accept: float | None,
-    save_queries: Path | None,
-    pairs: Path | None,
-    declare: Path | None,
-) -> None:
+def check_alone(options: Mapping[str, Any]) -> None:
     """Raises `ConfigError` for options that do not work with --by-modality."""
     from nobackfill.errors import ConfigError
 
-    options = {
-        "--slice": slices,
-        "--flips": flips,
-        "--false-accept": false_accept,
-        "--save-queries": save_queries,
-        "--pairs": pairs,
-        "--declare": declare,
-    }
     if also := [name for name, value in options.items() if value not in (None, [])]:
         raise ConfigError(
             f"--by-modality searches in several directions, but {', '.join(also)} "

@@ -11,7 +11,17 @@ from nobackfill.cli.exit_codes import code_of_search_check
 from nobackfill.cli.gallery import options as opt
 from nobackfill.cli.gallery import output as show
 from nobackfill.cli.gallery.options import DryRun, Name, NewName, Uri, opened
-from nobackfill.cli.options import Device, Json, NewFile, OldFile, Seed, Workers
+from nobackfill.cli.options import (
+    Device,
+    DropInvalid,
+    IdColumn,
+    Json,
+    NewFile,
+    OldFile,
+    Seed,
+    VectorColumn,
+    Workers,
+)
 from nobackfill.cli.output import print_object
 from nobackfill.cli.progress import counting_progress, doing
 
@@ -83,6 +93,8 @@ def search(
     uri: Uri,
     queries: Annotated[Path, typer.Option(help="File of query vectors that declares its model.")],
     top: shared.Top = 10,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     name: NewName = None,
     assume_space: opt.Assume = None,
     json: Json = False,
@@ -90,10 +102,9 @@ def search(
     """Search with a file of query vectors, if its model may search the collection."""
     from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.searching import searched
-    from nobackfill.vectors import load_vectors
     from nobackfill.vectors.records import space_of
 
-    file = load_vectors(queries)
+    file = shared.read_vectors(queries, id=id, vector=vector)
     with opened(uri, name) as (store, collection):
         check_model(store, collection, file.space or space_of(queries), assume_space)
         with doing("searching") as watch:
@@ -108,7 +119,10 @@ def plan(
     new: NewFile,
     output: opt.PlanFile,
     query_for_old: shared.MappedQueries = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     label: opt.Label = None,
+    drop_invalid: DropInvalid = False,
     traffic: opt.Traffic = None,
     order: opt.Order = "planned",
     rate: opt.Rate = None,
@@ -126,16 +140,22 @@ def plan(
     from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.status import check_items
     from nobackfill.report.page import check_page
-    from nobackfill.vectors import load_vectors
 
     if report is not None:
         check_page(report)  # before anything is done
     with doing() as watch:
-        old_vectors = load_vectors(old)
+        files = shared.read_all(
+            {"old": old, "new": new, "query_for_old": query_for_old},
+            id=id,
+            vector=vector,
+            label=label,
+            drop_invalid=drop_invalid,
+        )
+        old_vectors = files["old"]
         backfill_plan = plan_backfill(
             old_vectors,
-            load_vectors(new),
-            query_for_old=load_vectors(query_for_old) if query_for_old else None,
+            files["new"],
+            query_for_old=files.get("query_for_old"),
             group=label,
             traffic=traffic,
             order=order,
@@ -164,6 +184,9 @@ def backfill(
     uri: Uri,
     plan: Annotated[Path, typer.Option(help="Output of `gallery plan`.")],
     new: opt.NewVectors = None,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
+    drop_invalid: DropInvalid = False,
     model: Annotated[
         Path | None, typer.Option(help="Run whose model embeds the items, in place of a file.")
     ] = None,
@@ -185,11 +208,10 @@ def backfill(
     from nobackfill.gallery.backfill_from_model import FromModel
     from nobackfill.gallery.planning.plan_file import load_plan
     from nobackfill.training.decoding import choose_decoding
-    from nobackfill.vectors import load_vectors
 
     source: Source
     if new is not None and model is None:
-        source = FromFile(load_vectors(new))
+        source = FromFile(shared.read_vectors(new, id=id, vector=vector, drop_invalid=drop_invalid))
     elif new is None and model is not None:
         source = FromModel(
             model, data or model, device=choose_device(device), decoding=choose_decoding(workers)
@@ -227,6 +249,8 @@ def shadow(
     old_queries: Annotated[Path, typer.Option(help="Query vectors of the served model.")],
     queries: Annotated[Path, typer.Option(help="The same queries by the new model.")],
     top: shared.Top = 10,
+    id: IdColumn = None,
+    vector: VectorColumn = None,
     assume_space: opt.Assume = None,
     json: Json = False,
 ) -> None:
@@ -234,10 +258,10 @@ def shadow(
     from nobackfill.evaluation.file_columns import rows_of
     from nobackfill.gallery.guard import check_model
     from nobackfill.gallery.shadow import compare_queries
-    from nobackfill.vectors import load_vectors
     from nobackfill.vectors.records import space_of
 
-    old, new = load_vectors(old_queries), load_vectors(queries)
+    files = shared.read_all({"old": old_queries, "new": queries}, id=id, vector=vector)
+    old, new = files["old"], files["new"]
     with opened(uri) as (store, main), doing("searching") as watch:
         for path, file in ((old_queries, old), (queries, new)):
             check_model(store, main, file.space or space_of(path), assume_space)

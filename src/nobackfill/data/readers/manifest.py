@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from nobackfill.data.listing import Dataset, Listing, invalid, require_folder
 from nobackfill.data.tables import as_text, read_columns, require_filled
 from nobackfill.errors import DataError
+from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.columns import FLAGS, as_flag
-from nobackfill.vectors.parquet import to_numpy
 
 TEXT = ("id", "path", "label", "split", "text")  # always text, so that "007" stays what it is
 SEARCHED = dict.fromkeys(("validation", "val", "test"), "validation")

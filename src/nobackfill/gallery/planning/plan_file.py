@@ -14,6 +14,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nobackfill.core.atomic_files import replacing
+from nobackfill.core.short import Short
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.planning.curve import Curve
@@ -24,8 +25,8 @@ KEY, SCHEMA = b"nobackfill.backfill", 1
 COLUMNS = ("id", "rank", "score")
 
 
-@dataclass(frozen=True, eq=False)
-class BackfillPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class BackfillPlan(Short):
     """Which items to embed again first, and the gain of each share."""
 
     ids: NDArray[Any]  # all gallery items of the old file, best first

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.evaluation.file_columns import rows_of
-from nobackfill.evaluation.metrics import average_precision, unit
+from nobackfill.evaluation.metrics import unit
 from nobackfill.evaluation.mixed_scores import every_so_many, mixed, unrelated_scale
+from nobackfill.evaluation.rank_metrics import average_precision
 from nobackfill.evaluation.relevance import lists_by_label
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.search_plan import SearchPlan

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, GalleryError
 from nobackfill.vectors.space import Space
 
@@ -56,7 +57,7 @@ class Index(NamedTuple):
     lacks: int = 0  # number of vectors that are not in the index
 
 
-class Store(ABC):
+class Store(Readable, ABC):
     """A vector database, opened at one collection of its owner.
 
     Ids are compared as text. `scan` returns them in a fixed order that the database defines.
@@ -72,6 +73,10 @@ class Store(ABC):
 
     def __init__(self, main: str, shown: str, *, read_only: bool = False):
         self.main, self.shown, self.read_only = main, shown, read_only
+
+    def __repr__(self) -> str:
+        only = ", read-only" if self.read_only else ""
+        return f"{type(self).__name__}({self.shown}, collection {self.main!r}{only})"
 
     # Reading: any collection.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
+from nobackfill.core.notebook import data_frame
+from nobackfill.core.page import Page, Readable
 from nobackfill.core.steps import Step, Watch, unwatched
-from nobackfill.errors import ConfigError
 from nobackfill.evaluation.identity import exchanged, repeated, shifted
 from nobackfill.evaluation.mixed_scores import (
     Metrics,
@@ -30,6 +31,7 @@ from nobackfill.evaluation.mixed_scores import (
 )
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.swapped import swap_notes
+from nobackfill.head.arguments import read_arguments
 from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
 from nobackfill.head.assess.copies import SEEN, independent_queries
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
@@ -40,6 +42,7 @@ from nobackfill.head.assess.decision import (
     decide,
     two_stage_name,
 )
+from nobackfill.head.assess.overview import assessment_page
 from nobackfill.head.assess.split import (
     items_of,
     roles_of_items,
@@ -50,18 +53,23 @@ from nobackfill.head.assess.split import (
 from nobackfill.head.closed_form import closed_forms
 from nobackfill.head.examples import Examples
 from nobackfill.head.head import CompatibleHead
+from nobackfill.head.inputs import partner_notes
 from nobackfill.head.schedule import FitConfig, Progress, check_method
-from nobackfill.head.supervision import Pairs
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.column_names import Columns
+from nobackfill.vectors.matrix import Data
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Map = Callable[[Tensor], Tensor]  # from new vectors to vectors of the old space
 Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
 SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Recommendation of an assessment, with its numbers.
+@dataclass(frozen=True, repr=False)
+class Verdict(Readable):
+    """Recommendation of an assessment; `print` shows its numbers.
 
     Attributes:
         verdict: One of six answers.
@@ -85,6 +93,20 @@ class Verdict:
     notes: Sequence[str] = ()
     doubts: Sequence[str] = ()
 
+    def page(self) -> Page:
+        """The page that `print` and `nobackfill assess` show."""
+        return assessment_page(self)
+
+    def __repr__(self) -> str:
+        maps = {way.name: f"{way.name} {100 * way.test:.2f}" for way in self.candidates}
+        shown = ", ".join(maps[name] for name in (KEEP, self.chosen, FULL) if name in maps)
+        queries = f"{self.counts.get('test_queries', 0):,} test queries"
+        return f"Verdict({self.verdict!r}, mAP {shown}, {queries})"
+
+    def to_pandas(self) -> "DataFrame":
+        """A DataFrame of one row per way, with fractions. Requires pandas."""
+        return data_frame([candidate.row() for candidate in self.candidates])
+
     @property
     def advice(self) -> str:
         """Method that the paper favours in such a crowded space, and why."""
@@ -107,11 +129,16 @@ class Verdict:
 
 
 def assess(
-    old: Vectors,
-    new: Vectors,
+    old: Data,
+    new: Data,
     *,
-    labels: Sequence[Any] | NDArray[Any] | None = None,
-    pairs: Pairs | None = None,
+    ids: Any = None,
+    labels: Any = None,
+    pairs: Any = None,
+    groups: Any = None,
+    id: str | None = None,
+    vector: str | None = None,
+    label: str | None = None,
     methods: Sequence[str] = (DEFAULT_HEAD_METHOD,),
     k: int = 100,
     seed: int = 0,
@@ -121,6 +148,10 @@ def assess(
 ) -> Verdict:
     """Compares ways to serve an upgrade on classes that nothing was fitted on.
 
+    Vectors may be NumPy arrays, torch tensors, lists, tables (pandas, polars, pyarrow), paths or
+    `Vectors`; see `nobackfill.as_vectors`. Items are matched by id, or by position if a side has
+    no ids, which a note says.
+
     Heads and maps are fitted on a part of the classes. The best is chosen on a second part and
     tested once on the rest; see `divide`. If the files have a column `split`, the fit uses its
     training items. If they have the columns `is_query` and `is_gallery`, only queries search, and
@@ -129,9 +160,15 @@ def assess(
     Args:
         old: Vectors of the model in service.
         new: Vectors of its possible successor, of the same items.
-        labels: Label of each item that both files have; None for the labels of the files.
-        pairs: Relevant items of each query by id, in place of labels. Items in no pair are not
+        ids: Id of each row of the sides that have none.
+        labels: Label of each item; None for the labels of the data.
+        pairs: Relevant items of each query by id (or row number), in place of labels: a mapping,
+            (query, relevant) tuples, a table of both columns, or a path. Items in no pair are not
             used.
+        groups: Group of each item, in place of labels.
+        id: Column of ids, where it is not found by name.
+        vector: Column of vectors, likewise.
+        label: Column of labels, likewise.
         methods: Methods to fit heads by.
         k: Number of items that a second stage ranks again.
         seed: Random seed.
@@ -141,9 +178,17 @@ def assess(
     """
     for method in methods:
         check_method(method)
-    if labels is not None and pairs is not None:
-        raise ConfigError("Pass one kind of supervision, not labels and pairs.")
-    items = items_of(old, new, labels=labels, pairs=pairs)
+    read = read_arguments(
+        new,
+        old,
+        ids=ids,
+        labels=labels,
+        pairs=pairs,
+        groups=groups,
+        columns=Columns(id, vector, label),
+    )
+    old, new = read.old, read.new
+    items = items_of(old, new, pairs=read.pairs)
     is_training = training_items((old, new), items.ids)
     roles = roles_of_items((old, new), items.ids)
     parts = split_for_assessment(items, is_training, roles, seed=seed)
@@ -197,7 +242,14 @@ def assess(
         float(np.nanmean(metrics_of_queries(test, headroom(test))["map"])),
         crowding,
         {"items": len(items), "classes": crowding.classes, **parts.counts},
-        notes=[*items.notes, *independent.notes, *split_notes(is_training)],
+        notes=[
+            *read.matching,
+            *read.notes,
+            *partner_notes(old, new, only_training=False),
+            *items.notes,
+            *independent.notes,
+            *split_notes(is_training),
+        ],
         doubts=doubts,
     )
 

@@ -58,6 +58,25 @@ class Candidate:
         """
         return self.verdict == "compatible" and (self.name == FULL or self.added.low > 0)
 
+    def row(self) -> dict[str, Any]:
+        """Returns the row of a table: metrics, changes with their intervals, and flips."""
+        intervals = {f"{name}_change": change for name, change in self.changes.items()}
+        intervals["added"] = self.added
+        ends = {"": "mean", "_low": "low", "_high": "high"}
+        return {
+            "way": self.name,
+            **self.metrics,
+            **{
+                f"{name}{end}": getattr(interval, part)
+                for name, interval in intervals.items()
+                for end, part in ends.items()
+            },
+            "lost": self.lost.mean,
+            "gained": self.gained.mean,
+            "pays": self.pays,
+            "validation": self.validation,
+        }
+
     def summary(self) -> dict[str, Any]:
         """Returns what goes into JSON."""
         return {

@@ -10,8 +10,10 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
+from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 from nobackfill.evaluation.file_columns import file_with, roles_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
@@ -36,8 +38,8 @@ class Roles(NamedTuple):
         return Roles(self.is_query[rows], self.is_gallery[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class Items:
+@dataclass(frozen=True, eq=False, repr=False)
+class Items(Short):
     """Items of both models, with their classes."""
 
     ids: NDArray[Any]
@@ -84,33 +86,25 @@ class AssessmentSplit(NamedTuple):
         }
 
 
-def items_of(
-    old: Vectors,
-    new: Vectors,
-    *,
-    labels: Sequence[Any] | NDArray[Any] | None = None,
-    pairs: Pairs | None = None,
-) -> Items:
-    """Returns the items of both files with their classes, without items that are in no pair."""
-    use_labels = labels is None and pairs is None
-    ids, new_rows, old_rows, file_labels = match_items(new, old, use_labels=use_labels)
-    classes, kind = resolve_classes(ids, file_labels, labels=labels, pairs=pairs, groups=None)
+def items_of(old: Vectors, new: Vectors, *, pairs: Pairs | None = None) -> Items:
+    """Returns the items of both sides with their classes, without items that are in no pair."""
+    ids, new_rows, old_rows, names = match_items(new, old, use_labels=pairs is None)
+    classes = resolve_classes(ids, names, pairs)
     if classes is None:
         raise DataError(
             f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
-            f"groups, or pass pairs."
+            f"groups, or pass pairs. `nobackfill.assess_rankings` needs none of them."
         )
-    if kind != "pairs":
-        names = np.asarray(file_labels if labels is None else labels)
-        return Items(ids, new_rows.float(), old_rows.float(), classes, names)
+    new_rows, old_rows = new_rows.float().cpu(), old_rows.float().cpu()  # fits choose their device
+    if pairs is None:
+        return Items(ids, new_rows, old_rows, classes, names)
     # leave out the items that are in no pair
     linked = classes >= 0
     linked_ids, unlinked = ids[linked.numpy()], int((~linked).sum())
     notes = notes_on_classes(classes)
     if unlinked:
         notes = (f"{unlinked:,} of {len(ids):,} items are in no pair and are not used", *notes)
-    new_rows, old_rows = new_rows[linked].float(), old_rows[linked].float()
-    return Items(linked_ids, new_rows, old_rows, classes[linked], linked_ids, notes)
+    return Items(linked_ids, new_rows[linked], old_rows[linked], classes[linked], linked_ids, notes)
 
 
 def split_for_assessment(
@@ -168,8 +162,8 @@ def divide(
     """Returns rows to fit on, to choose on and to test on, of different classes.
 
     With training items, all of them are to fit on and the other classes are halved. Without, three
-    fifths of the classes are to fit on, a fifth to choose on and a fifth to test on. Classes of a
-    single item are left out: it has nothing to find.
+    fifths of the classes are to fit on, a fifth to choose on and a fifth to test on, but at least
+    8, as fewer decide nothing. Classes of a single item are left out: it has nothing to find.
 
     With roles, only queries and gallery items are to choose on and to test on, of classes in which
     a query has something to find. Without training items, all other classes of two items or more
@@ -182,7 +176,7 @@ def divide(
     if is_training is None:
         others = repeated_classes(classes)
         others = others[~torch.isin(others, rest)]
-        ends = [3 * len(rest) // 5, 4 * len(rest) // 5]
+        ends = [3 * len(rest) // 5, min(4 * len(rest) // 5, len(rest) - FEWEST_GROUPS)]
     else:
         others = classes[is_training].unique()
         rest = rest[~torch.isin(rest, others)]

@@ -5,8 +5,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
+from nobackfill.methods.perturbation.described import described
 from nobackfill.ops.matmul import check_precision
 from nobackfill.ops.nearest import comparable, nearest_checked
 
@@ -55,7 +57,7 @@ def repulsion(
     return w.sum(dim=1, keepdim=True) * x - weighted_neighbors  # (classes, dim)
 
 
-class NeighborPerturbation(nn.Module):
+class NeighborPerturbation(Readable, nn.Module):
     r"""Old prototypes, pushed apart once by their old neighbours and every epoch by the new ones.
 
     .. math::
@@ -104,7 +106,7 @@ class NeighborPerturbation(nn.Module):
                 f"neighbors must be at least 1, not {neighbors}. The paper uses 100. For no "
                 f"perturbation, use `prototype_alignment`."
             )
-        self.neighbors, self.new_strength = neighbors, new_strength
+        self.neighbors, self.old_strength, self.new_strength = neighbors, old_strength, new_strength
         self.accumulate, self.include_self, self.normalize = accumulate, include_self, normalize
         self.precision = precision
 
@@ -114,6 +116,10 @@ class NeighborPerturbation(nn.Module):
         self.register_buffer("old", p)
         self.register_buffer("start", torch.add(p, push, alpha=old_strength))
         self.register_buffer("moved", self.start.clone())
+
+    def extra_repr(self) -> str:
+        """The prototypes and how far they have moved, for `repr`."""
+        return described(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Moves the prototypes by one epoch, given the new model's prototypes (Eqs. 7-8)."""

@@ -7,9 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
 from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
+from nobackfill.methods.perturbation.described import described
 from nobackfill.methods.perturbation.near_pairs import NearPairs
 from nobackfill.ops.matmul import matmul_precision
 from nobackfill.ops.softmax_contrast import before_normalizing
@@ -38,7 +40,7 @@ def adam_step(gradient: Classes, first: Classes, second: Classes, step: int) -> 
     return (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-class OptimizedPerturbation(nn.Module):
+class OptimizedPerturbation(Readable, nn.Module):
     r"""Old prototypes plus a perturbation, optimised until no two prototypes are too close.
 
     .. math::
@@ -132,6 +134,10 @@ class OptimizedPerturbation(nn.Module):
     def moved(self) -> Classes:
         """The prototypes at their present positions (Eq. 10)."""
         return self.old + self.perturbation
+
+    def extra_repr(self) -> str:
+        """The prototypes and how far they have moved, for `repr`."""
+        return described(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Continues minimising both terms, given the new model's prototypes (Eq. 11)."""

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 
 from nobackfill.evaluation.matrix import CompatibilityMatrix
+from nobackfill.evaluation.matrix_overview import matrix_conclusion, upgrades_section
 from nobackfill.report.page import Page
-from nobackfill.report.pages.matrix import (
-    matrix_conclusion,
-    matrix_section,
-    upgrades_section,
-)
+from nobackfill.report.pages.matrix import matrix_section
 from nobackfill.training.sequence import SequenceSummary
 
 

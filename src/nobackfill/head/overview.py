@@ -1,0 +1,53 @@
+"""What `print` and a notebook show of a head."""
+
+from typing import TYPE_CHECKING
+
+from nobackfill.core.numbers import count, maybe
+from nobackfill.core.page import Page, Section, Table
+
+if TYPE_CHECKING:
+    from nobackfill.head.head import CompatibleHead
+
+
+def head_page(head: "CompatibleHead") -> Page:
+    """What the head maps, its results on the held-out classes, and notes on the fit."""
+    if not head.__sklearn_is_fitted__():
+        return Page("A head for new vectors", [f"{head!r} is not fitted."])
+    sections = [held_out_section(head)] if head.progress_.closed else []
+    return Page("A head for new vectors", [f"{head!r}."], sections, notes=head.notes_)
+
+
+def held_out_section(head: "CompatibleHead") -> Section:
+    """The mAP of each closed form, of the rounds that came after, and of stored vectors."""
+    progress = head.progress_
+    rows = [[f"{name}, closed form", "new/old", measured(value)]
+            for name, value in progress.closed.items()]  # fmt: skip
+    if progress.best:
+        name = f"{head.method}, {count(progress.best, 'round', 'rounds')}"
+        rows.append([name, "new/old", measured(progress.history[progress.best - 1])])
+    rows += [
+        [f"stored {name}", "new/new", measured(value)] for name, value in progress.stored.items()
+    ]
+    columns = ["vectors", "query/gallery", "mAP"]
+    title = "Results on the held-out classes, in percent"
+    return Section(title, title + ".", [Table(columns, rows, frozenset({"mAP"}))])
+
+
+def measured(value: float) -> str:
+    """A fraction in percent, or a dash for NaN."""
+    return maybe(None if value != value else value, digits=2)
+
+
+def head_line(head: "CompatibleHead") -> str:
+    """The settings that were changed, and what the head maps if it is fitted."""
+    text = f"CompatibleHead({head.settings()})"
+    if not head.__sklearn_is_fitted__():
+        return text
+    network = head.fitted_network()
+    extra = f" and {network.extra.linear.out_features} extra" if network.extra else ""
+    several = f" for each of {', '.join(head.modalities_)}" if len(head.modalities_) > 1 else ""
+    supervised = "without labels" if head.supervision_ == "none" else f"by {head.supervision_}"
+    return (
+        f"{text}, fitted {supervised}: {network.new_dim} to {network.old_dim}{extra} dimensions"
+        f"{several}"
+    )

@@ -1,0 +1,170 @@
+"""Reads files of vectors: the only way from a path to `Vectors`."""
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nobackfill.errors import ConfigError, DataError
+from nobackfill.vectors.column_names import ANY, Columns
+from nobackfill.vectors.contents import COMPATIBLE_DIM, SPACE, Contents
+from nobackfill.vectors.formats import read_contents
+from nobackfill.vectors.matrix import are_valid, as_matrix
+from nobackfill.vectors.space import Space, read_record, read_space, with_dim
+from nobackfill.vectors.vectors import Vectors
+
+SHOWN = 5  # ids in a note
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Vectors of a file, and what a user should know about them.
+
+    Attributes:
+        vectors: Vectors; their ids are row numbers if `has_ids` is false.
+        remarks: Sentences on what was guessed or left out.
+        has_ids: Whether the ids are in the file.
+        dropped: Ids of the rows that were left out, as they had no direction.
+    """
+
+    vectors: Vectors
+    remarks: tuple[str, ...]
+    has_ids: bool
+    dropped: tuple[str | int, ...] = ()
+
+
+def load_vectors(
+    path: Path | str,
+    *,
+    id: str | None = None,
+    vector: str | None = None,
+    label: str | None = None,
+    drop_invalid: bool = False,
+) -> Vectors:
+    """Reads a file of vectors, written by `Vectors.save` or another program.
+
+    The path names a file, a folder of shards, or several files by a pattern such as
+    `shards/*.parquet`. See docs/files.md for the formats. Columns are found by their usual names.
+
+    The space is read from the file's metadata or else from `NAME.space.json`. Compatibility that
+    was measured later is in `NAME.space.json` only. Vectors in .npy and .safetensors are
+    memory-mapped: read once to check them, never copied. Changing the tensor does not change the
+    file.
+
+    Args:
+        path: File, folder or pattern.
+        id: Name of the column of ids, if it is not found.
+        vector: Name of the column of vectors, or what the names of its dimensions start with.
+        label: Name of the column of labels.
+        drop_invalid: Whether to leave out vectors that are missing, zero, infinite or NaN, and to
+            warn about them, instead of raising an error.
+    """
+    columns = Columns(id, vector, label)
+    loaded = read_file(path, columns, drop_invalid=drop_invalid)
+    if label is not None and loaded.vectors.labels is None:
+        raise ConfigError(f"{path}: {_no_label(label, loaded.vectors)}")
+    if loaded.dropped:
+        warnings.warn(f"{path}: {loaded.remarks[-1]}", stacklevel=2)
+    return loaded.vectors
+
+
+def read_file(path: Path | str, columns: Columns = ANY, *, drop_invalid: bool = False) -> Loaded:
+    """Reads a file of vectors. A column of labels that is passed may be missing.
+
+    Args:
+        path: File, folder or pattern.
+        columns: Names of columns, where they are known.
+        drop_invalid: Whether to leave out vectors without a direction.
+    """
+    path = Path(path)
+    try:
+        contents = read_contents(path, columns, keep_missing=drop_invalid)
+        dropped: tuple[str | int, ...] = ()
+        if drop_invalid:
+            contents, dropped = _without_invalid(contents)
+        vectors = _from_contents(contents, path)
+    except (DataError, ConfigError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    return Loaded(vectors, contents.remarks, contents.has_ids, dropped)
+
+
+def _without_invalid(contents: Contents) -> tuple[Contents, tuple[str | int, ...]]:
+    """Returns contents without vectors that have no direction, and the ids of those."""
+    matrix = as_matrix(contents.vector)
+    valid = are_valid(matrix)
+    if valid.all():
+        return contents, ()
+    ids = contents.columns["id"]
+    if len(ids) != len(valid):
+        return contents, ()  # an error that is raised later
+    dropped = tuple(ids[~valid].tolist())
+    if not valid.any():
+        raise DataError(f"None of {len(ids):,} vectors has a direction. Embed the items again.")
+    remark = (
+        f"{len(dropped):,} of {len(ids):,} vectors are left out, as they are missing, zero, "
+        f"infinite or NaN: {shown_ids(dropped)}"
+    )
+    columns = {
+        name: values[valid] if len(values) == len(valid) else values
+        for name, values in contents.columns.items()
+    }
+    kept = matrix[torch.from_numpy(np.flatnonzero(valid))]
+    remarks = (*contents.remarks, remark)
+    return replace(contents, vector=kept, columns=columns, remarks=remarks), dropped
+
+
+def shown_ids(ids: tuple[str | int, ...]) -> str:
+    """Returns the first ids for a sentence.
+
+    Example:
+        >>> shown_ids(("a", "b")), shown_ids(tuple(range(9)))
+        ("'a', 'b'", '0, 1, 2, 3, 4 …')
+    """
+    return ", ".join(map(repr, ids[:SHOWN])) + (" …" if len(ids) > SHOWN else "")
+
+
+def _no_label(label: str, vectors: Vectors) -> str:
+    """Returns the message for a column of labels that is not in the file."""
+    from nobackfill.core.config import suggest
+
+    hint = suggest(label, vectors.columns) if vectors.columns else "It has only ids and vectors."
+    return f"There is no column `{label}` for the labels. {hint}"
+
+
+def _from_contents(contents: Contents, path: Path) -> Vectors:
+    """Checks the contents of the file at `path`."""
+    columns, notes = dict(contents.columns), contents.notes
+    dim = contents.vector.shape[1] if contents.vector.ndim == 2 else None
+    # Take the space from the file, but later measurements from the record beside it.
+    space = record = _space_beside(path, dim)
+    if SPACE in notes:
+        space = Space.from_json(notes[SPACE])
+        if record is not None and record.fingerprint == space.fingerprint:
+            space = replace(
+                space,
+                compatible_with=record.compatible_with,
+                not_compatible_with=record.not_compatible_with,
+            )
+    compatible_dim = notes.get(COMPATIBLE_DIM)
+    if compatible_dim is not None and not compatible_dim.isdecimal():
+        raise DataError(
+            f"`{COMPATIBLE_DIM}` must be a number, not {compatible_dim!r}. Write the file again."
+        )
+    return Vectors(
+        columns.pop("id"),
+        contents.vector,
+        columns.pop("label", None),
+        columns=columns,
+        space=space,
+        compatible_dim=None if compatible_dim is None else int(compatible_dim),
+    )
+
+
+def _space_beside(path: Path, dim: int | None) -> Space | None:
+    """Reads the record of a file, or of a folder, which may also be within it."""
+    within = path / "space.json"
+    if path.is_dir() and within.is_file():
+        return with_dim(read_record(within), dim)
+    return read_space(path, dim=dim)
