@@ -200,7 +200,8 @@ def test_one_role_alone_is_two(assess, files, tmp_path):
         nb.Vectors(file.ids, file.vectors, LABELS, columns=roles).save(tmp_path / f"{side}.npz")
     code, _, err = assess("--old", tmp_path / "old.npz", "--new", tmp_path / "new.npz")
     assert code == 2
-    assert "neither file has `is_gallery`" in " ".join(err.split())
+    neither = f"neither {tmp_path / 'old.npz'} nor {tmp_path / 'new.npz'} has `is_gallery`"
+    assert neither in " ".join(err.split())
 
 
 def test_without_labels_rankings_are_compared_and_nothing_is_recommended(

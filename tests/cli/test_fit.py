@@ -152,7 +152,9 @@ def test_labels_that_disagree_are_two(fit, files, tmp_path):
     wrong.save(tmp_path / "wrong.parquet")
     code, out, err = fit("--new", tmp_path / "wrong.parquet")
     assert (code, out) == (2, "")
-    assert "10 items differ: 3 is 3 in the old file and 4 in the new file" in " ".join(err.split())
+    paths = files / "old.parquet", tmp_path / "wrong.parquet"
+    differ = "10 items differ: 3 is 3 in {} and 4 in {}".format(*paths)
+    assert differ in " ".join(err.split())
     assert not (tmp_path / "head").exists()
 
 

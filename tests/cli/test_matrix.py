@@ -69,7 +69,7 @@ def test_programs_get_one_object(command, files):
 
 def test_the_installed_command_prints_nothing_else(files):
     done = subprocess.run(
-        [sys.executable, "-m", "nobackfill", "matrix", *THREE, "--device", "cpu", "--json"],
+        [sys.executable, "-m", "nobackfill", "matrix", *THREE, "--device", "cpu", "--json", "-q"],
         cwd=files, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     assert done.stderr == ""

@@ -13,6 +13,8 @@ FILES = {
     "the file of mapped queries": "query_for_old",
 }
 BOTH = {
+    "neither file": "neither {old} nor {new}",
+    "Neither file": "Neither {old} nor {new}",
     "either file": "{old} or {new}",
     "The files have": "{old} and {new} have",
     "no file has": "neither {old} nor {new} has",
@@ -37,6 +39,8 @@ def with_paths(message: str, options: Mapping[str, Any]) -> str:
         'no column `x` in a.csv'
         >>> with_paths("no column `x` in either file", options)
         'no column `x` in a.csv or b.csv'
+        >>> with_paths("neither file has `x`", options)
+        'neither a.csv nor b.csv has `x`'
     """
     for words, option in FILES.items():
         if options.get(option) is not None:

@@ -91,7 +91,7 @@ class Line:
         where :math:`t` is the time since the step began with the amount `first`.
         """
         passed, gained = monotonic() - self.begun, self.done - self.first
-        if self.has_ended:
+        if self.has_ended or (self.total is not None and self.done >= self.total):
             return ""
         if self.total is None or gained <= 0:
             return f"{duration(round(passed))} so far" if passed >= 1 else ""

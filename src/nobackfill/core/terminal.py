@@ -85,7 +85,8 @@ def print_table(table: Table, console: Console) -> None:
     """Prints a table. Words such as "yes" and signs such as "▲" have a colour.
 
     Numbers are never wrapped or cut. On a terminal that is too narrow, columns move together and
-    names in the first column lose their middle; a table that is still too wide leaves the terminal.
+    names in the first column lose their middle, then long words in other columns are folded; a
+    table that is still too wide leaves the terminal.
     """
     grid, is_cut = _grid(table), False
     if console.is_terminal and _narrowest(grid, console) > console.width:
@@ -95,7 +96,7 @@ def print_table(table: Table, console: Console) -> None:
             longest = max(SHORTEST_NAME, names - excess)
             grid, is_cut = _grid(table, gap=1, longest=longest), longest < names
     narrowest = _narrowest(grid, console)
-    if narrowest > console.width:
+    if narrowest > console.width and not (console.is_terminal and _can_fold(grid, console.width)):
         grid.width = narrowest
     console.print(grid, crop=False)
     if is_cut:
@@ -104,6 +105,12 @@ def print_table(table: Table, console: Console) -> None:
 
 def _narrowest(grid: Grid, console: Console) -> int:
     return console.measure(grid, options=console.options.update(max_width=10_000)).minimum
+
+
+def _can_fold(grid: Grid, width: int) -> bool:
+    """Whether the columns of text can be folded so far that a table fits."""
+    fixed = (column.min_width if column.no_wrap else SHORTEST_NAME for column in grid.columns)
+    return sum(cells or 0 for cells in fixed) + 2 * len(grid.columns) <= width
 
 
 def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:

@@ -11,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.cli.output import print_object
+from nobackfill.cli.quiet import is_quiet
 from nobackfill.core.config import suggest
 from nobackfill.core.device import choose_device, usable_cores
+from nobackfill.core.numbers import duration
 from nobackfill.errors import ConfigError, RunsFailed
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.quality.page import LINES, render_page
@@ -60,7 +62,7 @@ def print_suites(*, as_json: bool) -> None:
 
 def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     """Makes the missing runs, prints the result of each and renders the page."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=is_quiet())
     made, failed = 0, list[Done]()
     if not only_render:
         while (stages := plan(asked)) and any(stages) and not failed:
@@ -95,7 +97,7 @@ def run_and_tell(
     for number, done in enumerate(runs, start=1):
         left = (monotonic() - began) / number * (total - number)
         console.print(
-            f"{number}/{total}  {in_words(done)}  [dim]about {left / 60:.0f} min left[/]",
+            f"{number}/{total}  {in_words(done)}  [dim]{duration(round(left))} left[/]",
             highlight=False,
             soft_wrap=True,
         )

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from nobackfill.cli.output import console, emit, print_object
+from nobackfill.cli.quiet import is_quiet
 from nobackfill.core.device import choose_device
+from nobackfill.core.numbers import duration
 from nobackfill.errors import RunsFailed
 from nobackfill_bench.speed import SPEED_SUITES, Case, Finding
 from nobackfill_bench.speed.case import in_words
@@ -68,12 +71,14 @@ def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) ->
             torch.set_num_threads(asked.threads)
         device = choose_device(asked.device)
         planned = asked.cases(kind_of(device))
-        progress = Console(stderr=True, highlight=False, soft_wrap=True)
+        progress = Console(stderr=True, highlight=False, soft_wrap=True, quiet=is_quiet())
+        began = monotonic()
         figures = measure_all(
             planned, device, asked.output / LINES, repeats=asked.repeats, limit=asked.limit
         )
         for number, one in enumerate(figures, start=1):
-            progress.print(f"{number}/{len(planned)}  {in_one_line(one)}")
+            left = duration(round((monotonic() - began) / number * (len(planned) - number)))
+            progress.print(f"{number}/{len(planned)}  {in_one_line(one)}  [dim]{left} left[/]")
             made += [one] if one.line is not None else []
             failed += [one] if one.error else []
     page = render_page(asked.output)

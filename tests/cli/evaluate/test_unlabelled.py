@@ -157,7 +157,7 @@ def test_options_that_need_labels_say_so(evaluate, folder, option):
     arguments = [folder / part if "." in part and part[0].isalpha() else part for part in option]
     code, out, err = evaluate(*arguments)
     assert (code, out) == (2, "")
-    assert f"{option[0]} requires labels or complete pairs, but neither file has" in err
+    assert f"{option[0]} requires labels or complete pairs, but neither " in err
     path = answers(folder, name="option", is_right="after")
     if option[0] != "--by-modality":
         code, _, err = evaluate("--pairs", path, *arguments)

@@ -261,7 +261,7 @@ def test_without_labels_a_column_of_groups_is_asked_for():
     bare = [nb.Vectors(one.ids, one.vectors, columns=one.columns) for one in (old, new)]
     with pytest.raises(DataError, match="--label"):
         plan_backfill(*bare, compatible=True)
-    with pytest.raises(DataError, match="the files have album"):
+    with pytest.raises(DataError, match="Known: album"):
         plan_backfill(*bare, compatible=True, group="shelf")
     by_group = plan_backfill(*bare, compatible=True, group="album", seeds=1, shares=FEW)
     by_label = plan_backfill(old, new, compatible=True, seeds=1, shares=FEW)

@@ -110,9 +110,10 @@ def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vecto
         return file
     if not any(group in each.columns for each in files):
         known = sorted({name for each in files for name in each.columns})
+        known += ["label"] * any(each.labels is not None for each in files)
         raise DataError(
             f"No column `{group}` in either file. "
-            f"{suggest(group, ['label', *known]) if known else 'They have no columns.'}"
+            f"{suggest(group, known) if known else 'They have no columns.'}"
         )
     return Vectors(
         file.ids,
