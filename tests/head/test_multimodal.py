@@ -664,7 +664,7 @@ def test_each_modality_has_its_own_width(head, tmp_path):
     short = nb.CompatibleHead.from_pretrained(tmp_path / "text")
     texts = sides["new"]["text"].vectors
     torch.testing.assert_close(short.transform(texts), out[45:])
-    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, .* shape \(45, 5\)"):
+    with pytest.raises(SpaceMismatch, match=r"of 8 dimensions, but these have 5"):
         done.transform(texts, modality="text")
     longer = new.vectors.clone()
     longer[50, 7] = 1e-3

@@ -112,7 +112,7 @@ def test_a_head_takes_the_place_of_another(folder, items, head):
     read = nb.CompatibleHead.from_pretrained(folder)
     assert torch.equal(read.transform(data.new), other.transform(data.new))
     assert sorted(path.name for path in folder.iterdir()) == [
-        "config.json", "model.safetensors", "space.json",
+        "config.json", "fitted.npy", "model.safetensors", "space.json",
     ]  # fmt: skip
 
 
@@ -239,7 +239,9 @@ def test_where_a_head_may_go(folder, tmp_path):
         check_place(folder, overwrite=False)
     check_place(folder, overwrite=True)
     (folder / "config.json").unlink()
-    with pytest.raises(ConfigError, match="holds space.json and model.safetensors. "):
+    with pytest.raises(
+        ConfigError, match="holds space.json and fitted.npy and model.safetensors. "
+    ):
         check_place(folder, overwrite=False)
     check_place(folder, overwrite=True)
 
@@ -257,7 +259,8 @@ def test_a_head_leaves_nothing_of_the_one_before(fitted, items, head, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     fitted.save_pretrained(tmp_path)
     assert names_below(tmp_path) == [
-        "README.md", "config.json", "image/notes.txt", "model.safetensors", "space.json",
+        "README.md", "config.json", "fitted.npy", "image/notes.txt", "model.safetensors",
+        "space.json",
     ]  # fmt: skip
     (tmp_path / "image" / "notes.txt").unlink()
     (tmp_path / "image").rmdir()

@@ -165,7 +165,11 @@ WRONG = {
     "one vector": (np.ones(6, np.float32), DataError, r"`new`: .*\(6,\).*`vector\[None\]`"),
     "objects": (np.array(["a", "b"], object), DataError, "`new`: `new` has text in row 0"),
     "rows of two lengths": ([[1.0] * 6, [1.0]], DataError, "1 dimensions in row 1, and 6 in row 0"),
-    "another model": (np.ones((3, 5), np.float32), SpaceMismatch, r"of 6 dimensions, .*\(3, 5\)"),
+    "another model": (
+        np.ones((3, 5), np.float32),
+        SpaceMismatch,
+        r"of 6 dimensions, but these have 5",
+    ),
     "nothing": (None, DataError, "`new`: NoneType holds no vectors"),
     "no vectors": (pd.DataFrame({"a": [1], "b": ["x"]}), DataError, "`new`: No column is known"),
 }

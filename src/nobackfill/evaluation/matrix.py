@@ -12,7 +12,7 @@ from nobackfill.core.notebook import data_frame
 from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
-from nobackfill.evaluation.notes import maps_queries
+from nobackfill.evaluation.notes import dimension_notes, order_notes
 from nobackfill.evaluation.protocols import Protocol, protocol_named
 from nobackfill.evaluation.scores import (
     Compatibility,
@@ -239,7 +239,7 @@ def compatibility_matrix(
         protocol=name,
         num_queries=len(plan.query_ids),
         num_gallery=len(plan.gallery_ids),
-        notes=(*plan.notes, *_dimension_notes(models), *_space_notes(models)),
+        notes=(*plan.notes, *dimension_notes(models), *order_notes(models)),
     )
 
 
@@ -307,45 +307,3 @@ def _score(
 def _independent(name: str) -> str:
     """The name of the independent model of a model."""
     return f"independent {name}"
-
-
-def _dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """Notes on models of different dimensions."""
-    if len({file.dim for file in models.values()}) == 1:
-        return []
-    dims = ", ".join(f"`{name}` {file.dim}" for name, file in models.items())
-    notes = [
-        f"the models differ in dimensions ({dims}): queries with more dimensions are compared by "
-        f"their first ones, queries with fewer are not compared"
-    ]
-    names = list(models)
-    pairs = [(new, old) for i, new in enumerate(names) for old in names[:i]]
-    missing = [(new, old) for new, old in pairs if models[new].dim < models[old].dim]
-    if missing:
-        new, old = missing[0]
-        notes.append(
-            f"no AC and AM: {len(missing)} of the entries below the diagonal cannot be measured, "
-            f"the first being queries by `{new}` on the gallery of `{old}`"
-        )
-    return notes
-
-
-def _space_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """Notes on the declared spaces of the files."""
-    notes: list[str] = []
-    spaces = {name: file.space for name, file in models.items() if file.space is not None}
-    by_fingerprint = {space.fingerprint: name for name, space in spaces.items()}
-    order = list(models)
-    for name, space in spaces.items():
-        if maps_queries(space):
-            notes.append(
-                f"the method {space.method} of `{name}` maps its queries for older galleries, but "
-                f"these are not mapped: only the entry of its own gallery is meaningful"
-            )
-        parent = by_fingerprint.get(space.parent or "")
-        if parent is not None and order.index(parent) > order.index(name):
-            notes.append(
-                f"`{name}` was made compatible with `{parent}`, which comes after it: check that "
-                f"the oldest model comes first"
-            )
-    return notes

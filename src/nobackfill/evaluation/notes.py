@@ -1,5 +1,7 @@
 """Notes for the reader of a comparison: where the vectors come from."""
 
+from collections.abc import Mapping
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -90,3 +92,45 @@ def mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
         f"these files contain {names}: they are searched together, and one number covers all; "
         f"--by-modality evaluates each direction"
     ]
+
+
+def dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
+    """Notes on models of different dimensions."""
+    if len({file.dim for file in models.values()}) == 1:
+        return []
+    dims = ", ".join(f"`{name}` {file.dim}" for name, file in models.items())
+    notes = [
+        f"the models differ in dimensions ({dims}): queries with more dimensions are compared by "
+        f"their first ones, queries with fewer are not compared"
+    ]
+    names = list(models)
+    pairs = [(new, old) for i, new in enumerate(names) for old in names[:i]]
+    missing = [(new, old) for new, old in pairs if models[new].dim < models[old].dim]
+    if missing:
+        new, old = missing[0]
+        notes.append(
+            f"no AC and AM: {len(missing)} of the entries below the diagonal cannot be measured, "
+            f"the first being queries by `{new}` on the gallery of `{old}`"
+        )
+    return notes
+
+
+def order_notes(models: Mapping[str, Vectors]) -> list[str]:
+    """Notes on the declared spaces of the files."""
+    notes: list[str] = []
+    spaces = {name: file.space for name, file in models.items() if file.space is not None}
+    by_fingerprint = {space.fingerprint: name for name, space in spaces.items()}
+    order = list(models)
+    for name, space in spaces.items():
+        if maps_queries(space):
+            notes.append(
+                f"the method {space.method} of `{name}` maps its queries for older galleries, but "
+                f"these are not mapped: only the entry of its own gallery is meaningful"
+            )
+        parent = by_fingerprint.get(space.parent or "")
+        if parent is not None and order.index(parent) > order.index(name):
+            notes.append(
+                f"`{name}` was made compatible with `{parent}`, which comes after it: check that "
+                f"the oldest model comes first"
+            )
+    return notes

@@ -120,6 +120,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
+    from nobackfill.cli.evaluate.checks import check_alone, check_one_kind
     from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.file_columns import have_labels
@@ -329,26 +330,4 @@ def print_declared(
         print_line(
             f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
             f"{measured.metric} {measured.value:.4f}."
-        )
-
-
-def check_one_kind(label: str, pairs: Path | None) -> None:
-    """Raises `ConfigError` if both --pairs and --label are set."""
-    from nobackfill.errors import ConfigError
-
-    if pairs is not None and label != "label":
-        raise ConfigError(
-            "--pairs and --label both define which items are relevant. Pass only one of them."
-        )
-
-
-def check_alone(options: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for options that do not work with --by-modality."""
-    from nobackfill.errors import ConfigError
-
-    if also := [name for name, value in options.items() if value not in (None, [])]:
-        raise ConfigError(
-            f"--by-modality searches in several directions, but {', '.join(also)} "
-            f"{'requires' if len(also) == 1 else 'require'} one direction. Leave out the one or "
-            f"the other; --protocol text_to_image or image_to_text chooses a direction."
         )

@@ -1,4 +1,4 @@
-"""`nobackfill gallery`: galleries in vector databases."""
+"""`nobackfill gallery`: the commands that inspect, search and backfill a gallery."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from nobackfill.cli import options as shared
 from nobackfill.cli.exit_codes import code_of_search_check
 from nobackfill.cli.gallery import options as opt
 from nobackfill.cli.gallery import output as show
+from nobackfill.cli.gallery.group import gallery
 from nobackfill.cli.gallery.options import DryRun, Name, NewName, Uri, opened
 from nobackfill.cli.options import (
     Device,
@@ -24,9 +25,6 @@ from nobackfill.cli.options import (
 )
 from nobackfill.cli.output import print_object
 from nobackfill.cli.progress import counting_progress, doing
-
-HELP = "Inspect a gallery in a vector database, backfill it, switch models, and roll back."
-gallery = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
 
 @gallery.command()
@@ -270,105 +268,4 @@ def shadow(
     show.print_shadow(comparison, as_json=json)
 
 
-@gallery.command()
-def switch(
-    uri: Uri,
-    model: Annotated[Path, typer.Option(help="New model: a run, a head, or its vectors.")],
-    name: NewName = None,
-    strict: opt.Strict = False,
-    partial: opt.Partial = False,
-    assume_space: opt.Assume = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Record that another model or other vectors are served from now on; logged."""
-    from nobackfill.gallery import routing
-    from nobackfill.gallery.guard import check_standing, measured_in_training, standing_of
-    from nobackfill.gallery.provenance import fingerprint_of
-    from nobackfill.gallery.sketch import check_written_for
-    from nobackfill.gallery.status import check_share
-    from nobackfill.vectors.records import space_of
-    from nobackfill.vectors.space import with_dim
-
-    if strict and partial:
-        raise typer.BadParameter("--strict requires vectors of every item. Leave out --partial.")
-    with opened(uri, name, read_only=dry_run) as (store, collection):
-        # Check the model and the collection.
-        space = space_of(model)
-        training = measured_in_training(model)
-        standing = standing_of(store, collection, space, assume_space, training=training)
-        check_standing(standing, collection, strict=strict)
-        share = check_share(store, collection, partial=partial)
-        check_written_for(store, collection)
-
-        # Switch, or only print what would be served.
-        query_space = with_dim(space, store.dim(collection)).fingerprint
-        if dry_run:
-            route = routing.Route(collection, query_space, share)
-        else:
-            route = routing.switch(
-                store,
-                collection,
-                query_space=query_space,
-                share=share,
-                standing=standing.in_words,
-                model=str(model.resolve()),
-                space=fingerprint_of(store, collection, assume_space),
-            )
-        main = store.main
-    show.print_doubt(standing)
-    show.print_route(route, main, share, dry_run=dry_run, as_json=json)
-
-
-@gallery.command()
-def rollback(uri: Uri, dry_run: DryRun = False, json: Json = False) -> None:
-    """Serve again what was served before the last switch; logged."""
-    from nobackfill.gallery import routing
-    from nobackfill.gallery.guard import declared_since
-    from nobackfill.gallery.status import share_of
-
-    with opened(uri, read_only=dry_run) as (store, main):
-        route = routing.before(store) if dry_run else routing.rollback(store)
-        share = share_of(store, route.collection)
-        warning = declared_since(route, store.dim(route.collection))
-    show.print_route_warning(warning)
-    facts = {"not_compatible": warning}
-    show.print_route(route, main, share, dry_run=dry_run, as_json=json, facts=facts)
-    show.print_further(route, as_json=json)
-
-
-@gallery.command()
-def log(uri: Uri, json: Json = False) -> None:
-    """Show who did what, and when."""
-    from nobackfill.gallery.routing import entries
-
-    with opened(uri) as (store, _):
-        show.print_log(entries(store), as_json=json)
-
-
-@gallery.command()
-def clean(uri: Uri, name: Name = "new", dry_run: DryRun = False, json: Json = False) -> None:
-    """Remove the new vectors that nobackfill wrote; the old ones stay."""
-    from nobackfill.gallery.cleanup import remove_new
-
-    with opened(uri, name, read_only=dry_run) as (store, collection):
-        number = remove_new(store, collection, dry_run=dry_run)
-    show.print_removed("removed", collection, number, dry_run=dry_run, as_json=json)
-
-
-@gallery.command()
-def retire(
-    uri: Uri,
-    name: Name = "new",
-    confirm: Annotated[
-        str | None, typer.Option(help="Name of the old collection, as a confirmation.")
-    ] = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Remove the OLD vectors after a full migration. This cannot be undone; logged."""
-    from nobackfill.gallery.cleanup import retire_old
-
-    with opened(uri, name, read_only=dry_run) as (store, collection):
-        number, main = retire_old(store, collection, confirm=confirm, dry_run=dry_run), store.main
-    show.print_removed("retired", main, number, dry_run=dry_run, as_json=json)
+from nobackfill.cli.gallery import going_live  # noqa: E402, F401, after the commands above
