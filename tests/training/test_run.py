@@ -297,7 +297,7 @@ def test_embedding_gives_back_every_column(old_run):
 
 def test_a_run_starts_from_the_weights_of_its_seed(tmp_path):
     for seed in (7, 8):
-        still = replace(OLD.train, seed=seed, epochs=1, learning_rate=1e-30)
+        still = replace(OLD.train, weights_seed=seed, epochs=1, learning_rate=1e-30)
         list(train_run(replace(OLD, train=still), tmp_path / str(seed), device=CPU))
     run = Run.open(tmp_path / "8")
     first = make_model(run.recipe.model, seed=8).projection.weight

@@ -148,6 +148,11 @@ def _facts(recipe: "Recipe", plan: "Plan") -> Iterator[tuple[str, str, str]]:
             f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each"
         )
         yield "steps", steps, ""
+    if plan.highest_rate is not None:
+        of = f" of {plan.learning_rate:g}" if plan.highest_rate < plan.learning_rate else ""
+        yield "highest rate", f"{plan.highest_rate:.3g}{of}", ""
+    if plan.rate_warning:
+        yield "", plan.rate_warning, "yellow"
     sizes = ", ".join(f"{_bytes(size)} {use}" for use, size in plan.memory.items() if size)
     yield "memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}", ""
     for part in plan.old:

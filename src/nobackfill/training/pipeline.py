@@ -28,7 +28,7 @@ from nobackfill.training.checkpoint import Stateful
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import store_validation_vectors, validation_vectors
 from nobackfill.training.forward import ForwardPass, ImageTextForwardPass
-from nobackfill.training.loop import Epoch, make_optimizer, train
+from nobackfill.training.loop import Epoch, train
 from nobackfill.training.new_prototypes import RunningMeans
 from nobackfill.training.old_model import (
     check_old_model,
@@ -40,6 +40,7 @@ from nobackfill.training.old_model import (
 )
 from nobackfill.training.precision import scaler_for
 from nobackfill.training.run import Run
+from nobackfill.training.schedule import make_optimizer
 from nobackfill.vectors import Vectors
 
 

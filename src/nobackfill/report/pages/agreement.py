@@ -9,8 +9,8 @@ from nobackfill.core.numbers import count, out_of, percent
 from nobackfill.core.page import Figure, JudgedItem, JudgedQuery, JudgingSheet, Page, Section, Table
 from nobackfill.evaluation.agreement import NO_LABELS, SHOWN, Agreement, Change
 from nobackfill.evaluation.judgements import Judged
-from nobackfill.report.charts import step_curves
 from nobackfill.evaluation.overview import metrics_table
+from nobackfill.report.charts import step_curves
 from nobackfill.report.thumbnails import Show, common_folder, short_id, shorten
 
 PAIRS = {
