@@ -7,12 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from nobackfill.core.config import read_sequence
 from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.training.dry_run import count_steps
 from nobackfill.training.jobs import plan_jobs
+from nobackfill.training.resolve import resolve
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PARTS = ("frame.toml", "setting.toml")  # extended by recipes, and none themselves
@@ -155,6 +158,7 @@ def test_no_recipe_of_the_paper_says_a_number_that_no_row_has():
     for path in PAPER:
         parts = path.relative_to(RECIPES).with_suffix("").parts
         says = "new_new" in read_sequence(path)[-1].expected
+        parts = (*parts[:-1], parts[-1].removesuffix("_printed"))
         if parts[1] != "sequence" and parts[-1] not in ("old", "independent"):
             assert says == (parts in told)
 
@@ -214,6 +218,40 @@ def test_the_expected_classes_are_the_share_of_them_all(path):
             assert path.parent.name == "sequence"
 
 
+EXACT = [path for path in EVERY if path.stem == "odpp"]
+PRINTED = {"optimizer": "sgd", "pairs": "sampled", "learning_rate": 0.001}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXACT if p.relative_to(RECIPES).parts[0] in (*COUNTED, "glyphs")],
+    ids=name_of,
+)
+def test_odpp_as_printed_is_beside_the_exact_one_of_each_table(path):
+    """The paper: SGD, lr 0.001, 50 epochs of as many pairs as images, in batches of 1,024."""
+    exact, printed = (
+        [resolve(one) for one in read_sequence(file)]
+        for file in (path, path.with_stem("odpp_printed"))
+    )
+    for one, other in zip(exact, printed, strict=True):
+        assert replace(other, method=one.method) == one
+        if one.method.name == "independent":
+            assert other.method == one.method
+            continue
+        assert other.method.options == {**one.method.options, **PRINTED}
+        assert (other.method.options["steps"], other.method.options["batch_size"]) == (50, 1024)
+        assert other.method.options["pairs_per_epoch"] is None  # as many as training items
+
+
+def test_odpp_as_printed_takes_23000_steps_before_an_epoch_of_gldv2():
+    images = expected_of("gldv2", "9to30", "odpp_printed")["train_images"]
+    old = OldSpace(prototypes=torch.eye(4), labels=torch.zeros(images, dtype=torch.int64))
+    recipe = resolve(read_sequence(RECIPES / "gldv2" / "9to30" / "odpp_printed.toml")[0])
+    method = METHODS["odpp"](old, 4, **{**recipe.method.options, "steps": 1})
+    steps = int(method.perturb.counts[0]) * recipe.method.options["steps"]
+    assert steps == 23_000
+
+
 # Images and texts
 
 
@@ -224,7 +262,7 @@ def test_recipes_of_rstpreid_say_the_numbers_of_their_row_and_no_others(path):
     assert expected.pop("source").startswith("the paper, table ")
     images = expected.pop("train_images")
     assert images == 5 * expected.pop("train_classes")  # photos of each person
-    assert expected == RSTPREID.get(path.stem, {})
+    assert expected == RSTPREID.get(path.stem.removesuffix("_printed"), {})
     steps = count_steps(images, recipe.train)["in_all"]
     assert recipe.train.warmup_steps == steps // 10
 

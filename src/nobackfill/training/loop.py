@@ -93,7 +93,7 @@ def train(
     for epoch in range(start, config.epochs):
         # Prepare the method; it computes new prototypes or embeddings if it needs them.
         distributed.broadcast(model)  # each process has its own running statistics
-        new_space = NewSpace(forward_pass, embed, num_classes, running_means)
+        new_space = NewSpace(forward_pass, embed, num_classes, running_means, method.averaging)
         with matmul_precision(config.precision):
             method.start_epoch(
                 epoch,

@@ -127,7 +127,8 @@ def train_in_folder(
     if config.precision == "float16":
         parts["scaler"] = scaler
     if config.new_prototypes == "running":
-        running_means = RunningMeans(method.num_classes, model.embedding_dim).to(device)
+        running_means = RunningMeans(method.num_classes, model.embedding_dim, **method.averaging)
+        running_means.to(device)
         parts["running"] = running_means
 
     # Continue after the last finished epoch.

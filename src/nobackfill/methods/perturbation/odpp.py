@@ -68,12 +68,16 @@ class OptimizedPerturbation(nn.Module):
         hinge: Similarity under the hinge: the "inner" product as printed, which a shorter prototype
             satisfies too, or the "cosine".
         pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of training
-            images. By default the number of classes.
+        pairs_per_epoch: Number of sampled pairs, or of classes in all batches, in each of the
+            `steps` epochs. By default the number of training items, as in the paper, which the
+            method `odpp` reads from `OldSpace.labels`; without these, the number of classes.
         batch_size: Number of sampled pairs, or of classes, in a batch.
         keep_state: Whether the optimiser's moments are kept from one epoch to the next. The
-            perturbation itself always is.
-        normalize: Whether prototypes are scaled to unit length first.
+            perturbation itself is kept with `accumulate`.
+        normalize: Whether prototypes are scaled to unit length first. If not, pass prototypes that
+            are not (`class_means(..., normalize=False)`); the trainer does.
+        accumulate: Whether each epoch continues from the perturbation of the last (Algorithm 2), or
+            begins again at :math:`r = 0`.
         precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
             "tf32".
         generator: Random generator of the pairs. By default each update has one seeded with the
@@ -102,6 +106,7 @@ class OptimizedPerturbation(nn.Module):
         batch_size: int = 1024,
         keep_state: bool = True,
         normalize: bool = True,
+        accumulate: bool = True,
         precision: str = "float32",
         generator: torch.Generator | None = None,
     ):
@@ -112,7 +117,7 @@ class OptimizedPerturbation(nn.Module):
         self.optimizer, self.hinge, self.pairs = optimizer, hinge, pairs
         self.pairs_per_epoch = len(old) if pairs_per_epoch is None else pairs_per_epoch
         self.batch_size, self.keep_state, self.normalize = batch_size, keep_state, normalize
-        self.precision, self.generator = precision, generator
+        self.accumulate, self.precision, self.generator = accumulate, precision, generator
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
@@ -147,6 +152,8 @@ class OptimizedPerturbation(nn.Module):
             self.first_moment.zero_()
             self.second_moment.zero_()
             self.counts[0] = 0
+        if not self.accumulate:
+            self.perturbation.zero_()
         step = int(self.counts[0])
         with matmul_precision(self.precision):
             for gradient in self._gradients(q):
