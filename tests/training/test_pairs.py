@@ -19,10 +19,9 @@ from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models.embed import to_vectors
 from nobackfill.training.embed import embed_collection
-from nobackfill.training.old_model import check_old_model, prepare_old_space
+from nobackfill.training.old_model import check_old_model, initial_seed, prepare_old_space
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
-from nobackfill.training.old_model import initial_seed
 from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 

@@ -48,9 +48,9 @@ class ODPP(PrototypeAlignment):
         procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2
         continues from the last epoch's perturbation; `accumulate = false` begins again. The paper
         does not say whether embeddings, or their means, have unit length (`unit_items`,
-        `normalize`); with shorter prototypes, fewer pairs exceed the thresholds. The hinge is on the inner product as printed, which a shorter prototype
-        satisfies too (`hinge = "inner"`); the loss uses the cosine, and so does
-        `hinge = "cosine"`.
+        `normalize`); with shorter prototypes, fewer pairs exceed the thresholds. The hinge is on
+        the inner product as printed, which a shorter prototype satisfies too (`hinge = "inner"`);
+        the loss uses the cosine, and so does `hinge = "cosine"`.
 
     Relations:
         `ODPPOld` stops after the first stage, which uses only the old prototypes.

@@ -84,8 +84,9 @@ class NeighborPerturbation(nn.Module):
 
     with old prototypes :math:`p`, new prototypes :math:`q^{(t)}` of epoch `t`, and :math:`r` of
     `repulsion`; all are (classes, dim). New neighbours are sought from :math:`p`, as in Algorithm 1
-    of the paper; its text says :math:`\tilde p` (`seek_from`). Eq. 8 restarts from :math:`\tilde p^{(0)}` each
-    epoch, Algorithm 1 continues from the last epoch; `accumulate` chooses.
+    of the paper; its text says :math:`\tilde p` (`seek_from`). Eq. 8 restarts from
+    :math:`\tilde p^{(0)}` each epoch, Algorithm 1 continues from the last epoch; `accumulate`
+    chooses.
 
     Args:
         old: Old prototypes, one row per class.
