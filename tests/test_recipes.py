@@ -193,7 +193,38 @@ def test_every_row_of_the_sequence_is_in_its_matrix(row):
         assert matrix[0][0] == pytest.approx(sum(row["old_old"]) / 3, abs=1e-3)
 
 
-@pytest.mark.parametrize("path", sorted((RECIPES / "gldv2" / "sequence").iterdir()), ids=name_of)
+GLDV2_SEQUENCES = [path for path in EVERY if path.match("gldv2/sequence/*.toml")]
+GLDV2_INDEPENDENT = [path for path in GLDV2_SEQUENCES if path.stem.startswith("independent")]
+
+
+@pytest.mark.parametrize("row", SEQUENTIAL, ids=lambda row: f"{row['setting']} {row['method']}")
+def test_every_row_of_the_sequence_has_its_p_scores_and_independent_models(row):
+    j, i = (int(word[-1]) for word in row["setting"].split("→"))
+    expected = expected_of("gldv2", "sequence", method_of(row))
+    (scores,) = (s for s in expected["p_scores"] if (s["new"], s["old"]) == (i, j))
+    assert [scores[key] for key in ("p_up", "p_comp", "p_1")] == row["printed"]
+    assert expected["independent"][i - 1] == pytest.approx(sum(row["independent"]) / 3, abs=1e-3)
+    assert expected["independent"][j - 1] == pytest.approx(sum(row["old_old"]) / 3, abs=1e-3)
+    name = {2: "independent_30", 3: "independent_100"}[i]
+    assert numbers(expected_of("gldv2", "sequence", name)["new_new"]) == row["independent"]
+
+
+def test_sequences_of_gldv2_train_independent_models_of_their_steps():
+    for path in set(GLDV2_SEQUENCES) - set(GLDV2_INDEPENDENT):
+        jobs = plan_jobs(path, Path("runs") / "x")
+        recipes = {str(job.folder): job.recipe for job in jobs}
+        for job in jobs:
+            if job.recipe.old.run is not None:
+                independent = recipes[str(job.recipe.old.independent)]
+                assert independent.method.name == "independent"
+                assert independent.train.step == job.recipe.train.step
+                assert (independent.data, independent.model) == (job.recipe.data, job.recipe.model)
+        assert [job.is_requested for job in jobs] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in GLDV2_SEQUENCES if p not in GLDV2_INDEPENDENT], ids=name_of
+)
 def test_the_expected_ac_and_am_are_those_of_the_expected_matrix(path):
     expected = read_sequence(path)[-1].expected
     scores = compatibility([[value / 100 for value in row] for row in expected["matrix"]])

@@ -28,6 +28,7 @@ def report(
     from nobackfill.core.device import choose_device
     from nobackfill.report.from_runs import report_runs
     from nobackfill.report.page import check_page
+    from nobackfill.report.pages.expected import TITLE
     from nobackfill.training.decoding import choose_decoding
 
     check_page(output)  # before anything is done
@@ -41,5 +42,6 @@ def report(
         )
         written = made.save(output)
     facts = {"report": str(output), "files": [str(path) for path in written], **made.facts}
-    conclusion = replace(made.page, sections=[], notes=[])
+    published = [section for section in made.page.sections if section.title == TITLE]
+    conclusion = replace(made.page, sections=published, notes=[])
     print_page(conclusion, facts, as_json=json, report=output)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histo
 from nobackfill.evaluation.verdict import directions_of, over_directions
 from nobackfill.methods.prototypes import class_means
 from nobackfill.report.build import ANALYSING, DRAWING, Report, Watch, unwatched
+from nobackfill.report.pages.expected import expected_of, expected_section
 from nobackfill.report.pages.runs import runs_page
 from nobackfill.report.pages.sequence import sequence_page
 from nobackfill.report.pages.upgrade import upgrade_page
@@ -24,7 +25,7 @@ from nobackfill.report.seeds import BASELINE, Outcome, check_same_search, compar
 from nobackfill.report.thumbnails import show_collection
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import vectors_path
-from nobackfill.training.pipeline import (
+from nobackfill.training.results import (
     evaluate_run,
     evaluate_tests,
     open_tests,
@@ -106,12 +107,16 @@ def report_run(
         directions=directions_of(summary),
         made_of=made_of,
     )
+    if expected := summary.get("expected"):
+        section = expected_section({run.recipe.method.name: expected})
+        page = replace(page, sections=[page.sections[0], *section, *page.sections[1:]])
     # the joint verdict replaces the one of the first direction
     joint = ("verdict", "compatible", "verdicts") if "verdicts" in summary else ()
     facts = {
         **findings.summary(),
         **{key: summary[key] for key in joint},
         "tests": summary.get("tests", {}),
+        **({"expected": expected} if expected else {}),
         "made_of": made_of,
     }
     return Report(page, facts, evaluation)
@@ -142,7 +147,12 @@ def report_many(
     watch(ANALYSING)
     similarity = similarity_of(runs, kinds)
     watch(DRAWING)
-    page = runs_page(outcomes, title=title or "Upgrades compared", similarity=similarity)
+    page = runs_page(
+        outcomes,
+        title=title or "Upgrades compared",
+        similarity=similarity,
+        alone=expected_of_old(runs),
+    )
     facts = {
         "methods": {
             kind: {
@@ -152,9 +162,21 @@ def report_many(
             for kind, numbers in comparison_of(outcomes).items()
         },
         "runs": [asdict(outcome) for outcome in outcomes],
+        "expected": expected_of(outcomes, expected_of_old(runs)),
         "not_measured": page.caveats,
     }
     return Report(page, facts)
+
+
+def expected_of_old(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """Comparison of the old models with the numbers of their recipes, by folder name."""
+    found = {}
+    for folder in sorted({str(run.recipe.old.run) for run in runs}):
+        path = Path(folder) / "evaluation.json"
+        summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if "expected" in summary and "verdict" not in summary:
+            found[Path(folder).name] = summary["expected"]
+    return found
 
 
 def kinds_of(recipes: Sequence[Recipe]) -> list[str]:

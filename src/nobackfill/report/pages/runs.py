@@ -11,6 +11,7 @@ from nobackfill.evaluation.geometry import SimilarityHistogram
 from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
 from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.report.pages.expected import expected_of, expected_section
 from nobackfill.report.seeds import Outcome, Spread, check_same_search, comparison_of
 
 
@@ -19,6 +20,7 @@ def runs_page(
     *,
     title: str = "Upgrades compared",
     similarity: SimilarityHistogram | None = None,
+    alone: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Page:
     """Compares runs on the same items.
 
@@ -26,6 +28,7 @@ def runs_page(
         outcomes: Result of each run.
         title: Title of the page.
         similarity: Similarity of class means under some of the methods.
+        alone: Comparison of models without an old one with their recipes' numbers, by name.
     """
     check_same_search(outcomes)
     table = comparison_of(outcomes)
@@ -34,6 +37,7 @@ def runs_page(
         summary=[*conclude(table), *directions_sentence(outcomes)],
         sections=[
             numbers_section(table),
+            *expected_section(expected_of(outcomes, alone or {})),
             *plane_section(table),
             *([similarity_section(similarity)] if similarity else []),
             single_section(outcomes),
