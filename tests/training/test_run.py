@@ -16,8 +16,9 @@ from nobackfill.models.embed import to_vectors
 from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import embed_old_view
 from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
-from nobackfill.training.pipeline import evaluate_run, train_run
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
+from nobackfill.training.results import evaluate_run
 from nobackfill.training.run import Run
 from nobackfill.vectors.records import record_of
 from nobackfill.vectors.space import CompatibleWith, read_record, write_record

@@ -1,11 +1,19 @@
 """`nobackfill report`."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nobackfill.cli.options import Device, Json
+
+
+class Classes(StrEnum):
+    """Classes whose means a report compares."""
+
+    training = "training"
+    searched = "searched"
 
 
 def report(
@@ -17,6 +25,12 @@ def report(
         ),
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    classes: Annotated[
+        Classes,
+        typer.Option(
+            help="Classes whose means are compared: training embeds the training set once more."
+        ),
+    ] = Classes.training,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -37,6 +51,7 @@ def report(
             runs,
             title=title,
             device=choose_device(device),
+            classes=classes.value,
             decoding=choose_decoding(workers=0),
             watch=show_step,
         )

@@ -173,7 +173,7 @@ def measured_in_training(model: Path) -> Standing | None:
         return None
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-        if "verdict" not in summary:
+        if "new_new" in summary and "old_old" not in summary:
             return None  # a model without an old one, measured on its own gallery
         sentence = run_sentence(summary).removesuffix(".")
         verdict = over_directions(summary)["verdict"]
