@@ -93,10 +93,12 @@ def compare_sequence(
         ("am", "AM", len(measured["after"])),
     ):
         if key in expected:
-            scores = next((a for a in measured["after"] if a["upgrades"] == number), {})
+            scores: Mapping[str, Any] = next(
+                (a for a in measured["after"] if a["upgrades"] == number), {}
+            )
             comparisons.append(Comparison(name, "", expected[key], scores.get(key[:2])))
     for row in expected.get("p_scores", []):
-        own = next(
+        own: Mapping[str, Any] = next(
             (s for s in measured["p_scores"] if (s["new"], s["old"]) == (row["new"], row["old"])),
             {},
         )
