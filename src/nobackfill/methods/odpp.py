@@ -41,8 +41,8 @@ class ODPP(PrototypeAlignment):
         never trained on, and are kept apart too.
 
     Differences:
-        The paper says SGD, which at the printed learning rate moves hardly anything
-        (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
+        The paper says SGD, which at the printed learning rate moves hardly anything with thousands
+        of classes (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
         as many pairs as training images at random (`pairs = "sampled"`), but its count of
         operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes all pairs. The
         procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2

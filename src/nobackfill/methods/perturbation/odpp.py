@@ -65,7 +65,7 @@ class OptimizedPerturbation(nn.Module):
         steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
         learning_rate: Learning rate of the perturbation.
         optimizer: "adam" as in left-over code of the authors, or "sgd" as printed, which at this
-            learning rate hardly moves anything.
+            learning rate hardly moves anything with thousands of classes.
         hinge: Similarity under the hinge: the "inner" product as printed, which a shorter prototype
             satisfies too, or the "cosine".
         pairs: "all", "sampled" or "inbatch".
