@@ -42,10 +42,10 @@ class ODPP(PrototypeAlignment):
 
     Differences:
         The paper says SGD, which at the printed learning rate moves hardly anything with thousands
-        of classes (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
-        as many pairs as training images at random (`pairs = "sampled"`), but its count of
-        operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes all pairs. The
-        procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2
+        of classes (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The
+        paper draws as many pairs as training images at random (`pairs = "sampled"`), but its count
+        of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes all pairs.
+        The procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2
         continues from the last epoch's perturbation; `accumulate = false` begins again. The paper
         does not say whether embeddings, or their means, have unit length (`unit_items`,
         `normalize`); with shorter prototypes, fewer pairs exceed the thresholds. The hinge is on
