@@ -7,12 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from nobackfill.core.config import read_sequence
 from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.methods import METHODS
+from nobackfill.methods.old_space import OldSpace
 from nobackfill.training.dry_run import count_steps
 from nobackfill.training.jobs import plan_jobs
+from nobackfill.training.resolve import resolve
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PARTS = ("frame.toml", "setting.toml")  # extended by recipes, and none themselves
@@ -157,6 +160,7 @@ def test_no_recipe_of_the_paper_says_a_number_that_no_row_has():
     for path in PAPER:
         parts = path.relative_to(RECIPES).with_suffix("").parts
         says = "new_new" in read_sequence(path)[-1].expected
+        parts = (*parts[:-1], parts[-1].removesuffix("_printed"))
         if parts[1] != "sequence" and parts[-1] not in ("old", "independent"):
             assert says == (parts in told)
 
@@ -191,7 +195,38 @@ def test_every_row_of_the_sequence_is_in_its_matrix(row):
         assert matrix[0][0] == pytest.approx(sum(row["old_old"]) / 3, abs=1e-3)
 
 
-@pytest.mark.parametrize("path", sorted((RECIPES / "gldv2" / "sequence").iterdir()), ids=name_of)
+GLDV2_SEQUENCES = [path for path in EVERY if path.match("gldv2/sequence/*.toml")]
+GLDV2_INDEPENDENT = [path for path in GLDV2_SEQUENCES if path.stem.startswith("independent")]
+
+
+@pytest.mark.parametrize("row", SEQUENTIAL, ids=lambda row: f"{row['setting']} {row['method']}")
+def test_every_row_of_the_sequence_has_its_p_scores_and_independent_models(row):
+    j, i = (int(word[-1]) for word in row["setting"].split("→"))
+    expected = expected_of("gldv2", "sequence", method_of(row))
+    (scores,) = (s for s in expected["p_scores"] if (s["new"], s["old"]) == (i, j))
+    assert [scores[key] for key in ("p_up", "p_comp", "p_1")] == row["printed"]
+    assert expected["independent"][i - 1] == pytest.approx(sum(row["independent"]) / 3, abs=1e-3)
+    assert expected["independent"][j - 1] == pytest.approx(sum(row["old_old"]) / 3, abs=1e-3)
+    name = {2: "independent_30", 3: "independent_100"}[i]
+    assert numbers(expected_of("gldv2", "sequence", name)["new_new"]) == row["independent"]
+
+
+def test_sequences_of_gldv2_train_independent_models_of_their_steps():
+    for path in set(GLDV2_SEQUENCES) - set(GLDV2_INDEPENDENT):
+        jobs = plan_jobs(path, Path("runs") / "x")
+        recipes = {str(job.folder): job.recipe for job in jobs}
+        for job in jobs:
+            if job.recipe.old.run is not None:
+                independent = recipes[str(job.recipe.old.independent)]
+                assert independent.method.name == "independent"
+                assert independent.train.step == job.recipe.train.step
+                assert (independent.data, independent.model) == (job.recipe.data, job.recipe.model)
+        assert [job.is_requested for job in jobs] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in GLDV2_SEQUENCES if p not in GLDV2_INDEPENDENT], ids=name_of
+)
 def test_the_expected_ac_and_am_are_those_of_the_expected_matrix(path):
     expected = read_sequence(path)[-1].expected
     scores = compatibility([[value / 100 for value in row] for row in expected["matrix"]])
@@ -216,6 +251,40 @@ def test_the_expected_classes_are_the_share_of_them_all(path):
             assert path.parent.name == "sequence"
 
 
+EXACT = [path for path in EVERY if path.stem == "odpp"]
+PRINTED = {"optimizer": "sgd", "pairs": "sampled", "learning_rate": 0.001}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in EXACT if p.relative_to(RECIPES).parts[0] in (*COUNTED, "glyphs")],
+    ids=name_of,
+)
+def test_odpp_as_printed_is_beside_the_exact_one_of_each_table(path):
+    """The paper: SGD, lr 0.001, 50 epochs of as many pairs as images, in batches of 1,024."""
+    exact, printed = (
+        [resolve(one) for one in read_sequence(file)]
+        for file in (path, path.with_stem("odpp_printed"))
+    )
+    for one, other in zip(exact, printed, strict=True):
+        assert replace(other, method=one.method) == one
+        if one.method.name == "independent":
+            assert other.method == one.method
+            continue
+        assert other.method.options == {**one.method.options, **PRINTED}
+        assert (other.method.options["steps"], other.method.options["batch_size"]) == (50, 1024)
+        assert other.method.options["pairs_per_epoch"] is None  # as many as training items
+
+
+def test_odpp_as_printed_takes_23000_steps_before_an_epoch_of_gldv2():
+    images = expected_of("gldv2", "9to30", "odpp_printed")["train_images"]
+    old = OldSpace(prototypes=torch.eye(4), labels=torch.zeros(images, dtype=torch.int64))
+    recipe = resolve(read_sequence(RECIPES / "gldv2" / "9to30" / "odpp_printed.toml")[0])
+    method = METHODS["odpp"](old, 4, **{**recipe.method.options, "steps": 1})
+    steps = int(method.perturb.counts[0]) * recipe.method.options["steps"]
+    assert steps == 23_000
+
+
 # Images and texts
 
 
@@ -226,7 +295,7 @@ def test_recipes_of_rstpreid_say_the_numbers_of_their_row_and_no_others(path):
     assert expected.pop("source").startswith("the paper, table ")
     images = expected.pop("train_images")
     assert images == 5 * expected.pop("train_classes")  # photos of each person
-    assert expected == RSTPREID.get(path.stem, {})
+    assert expected == RSTPREID.get(path.stem.removesuffix("_printed"), {})
     steps = count_steps(images, recipe.train)["in_all"]
     assert recipe.train.warmup_steps == steps // 10
 

@@ -118,6 +118,7 @@ OTHER_THAN_DEFAULT = {
     "weight": 0.5, "temperature": 0.2, "warmup_epochs": 3, "normalize": False,
     "neighbors": 2, "old_strength": 0.3, "new_strength": 0.2,
     "accumulate": False, "include_self": True, "precision": "tf32",
+    "seek_from": "moved", "clamp_weights": False, "unit_items": False,
     "old_threshold": 0.5, "new_threshold": 0.4, "new_weight": 0.3, "steps": 4,
     "learning_rate": 0.02, "optimizer": "sgd", "hinge": "cosine", "pairs": "inbatch",
     "pairs_per_epoch": 5, "batch_size": 2, "keep_state": False,
@@ -128,13 +129,29 @@ OTHER_THAN_DEFAULT = {
 def test_every_option_reaches_what_it_is_for(name):
     known = resolve_options(METHODS[name], {}, where="method")
     options = {key: OTHER_THAN_DEFAULT[key] for key in known}
-    own = ("weight", "temperature", "warmup_epochs")
+    own = ("weight", "temperature", "warmup_epochs", "unit_items")
     method = METHODS[name](OldSpace(prototypes=2 * PROTOTYPES), 6, **options)
     perturb = PERTURBATIONS[name](
         2 * PROTOTYPES, **{key: value for key, value in options.items() if key not in own}
     )
     for key, value in options.items():
         assert getattr(method if key in own else method.perturb, key, value) == value
+    assert method.averaging == {"unit_items": False, "normalize": False}
     assert torch.equal(method.perturb.moved, perturb.moved)
     expected = prototype_loss(NEW, LABELS, perturb.moved, PROTOTYPES, temperature=0.2)
     torch.testing.assert_close(method(NEW, LABELS)["compatibility"], 0.5 * expected)
+
+
+@pytest.mark.parametrize("name", ["odpp", "odpp_old"])
+def test_sampled_pairs_are_as_many_as_training_items(name):
+    labels = torch.arange(6).repeat(7)
+    items = torch.randn(42, 5)
+    for old in (
+        OldSpace(prototypes=PROTOTYPES, labels=labels),
+        OldSpace(prototypes=PROTOTYPES, embeddings=items),
+    ):
+        method = METHODS[name](old, 6, pairs="sampled", steps=1)
+        assert method.perturb.pairs_per_epoch == 42
+        assert METHODS[name](old, 6, pairs_per_epoch=9).perturb.pairs_per_epoch == 9
+    without = METHODS[name](OldSpace(prototypes=PROTOTYPES), 6, pairs="sampled", steps=1)
+    assert without.perturb.pairs_per_epoch == 6

@@ -19,11 +19,14 @@ from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.by_modality import evaluate_modalities
 from nobackfill.evaluation.evaluate import evaluate
-from nobackfill.report.build import Report, report_vectors
-from nobackfill.report.from_runs import kinds_of, names_of, report_runs, similarity_of
+from nobackfill.report.build import Report, report_vectors, unwatched
+from nobackfill.report.class_spaces import training_means
+from nobackfill.report.from_runs import kinds_of, names_of, report_runs, spaces_of
 from nobackfill.report.page import Page, Section, names_apart, upgrade_title
 from nobackfill.report.thumbnails import show_collection, show_files
-from nobackfill.training.pipeline import evaluate_run, train_run
+from nobackfill.training.decoding import Decoding
+from nobackfill.training.pipeline import train_run
+from nobackfill.training.results import evaluate_run
 from nobackfill.training.run import Run
 from nobackfill.vectors.space import Space
 
@@ -248,30 +251,82 @@ def test_beside_the_baseline_it_is_told_how_similar_classes_are(runs, four):
     assert "How similar different classes are" not in [one.title for one in alone.page.sections]
 
 
-def means_by_hand(path):
-    file = nb.load_vectors(path)
-    unit = torch.nn.functional.normalize(file.vectors.double(), dim=1)
-    sums = [unit[file.labels == label].sum(dim=0) for label in np.unique(file.labels)]
+def means_by_hand(vectors, labels):
+    unit = torch.nn.functional.normalize(torch.as_tensor(vectors).double(), dim=1)
+    sums = [unit[labels == label].sum(dim=0) for label in np.unique(labels)]
     return [one / one.norm() for one in sums]
 
 
-def test_similar_classes_are_those_of_one_seed_by_hand(runs):
-    names = ("bct-1", f"{BASELINE}-1", "bct-0")  # the last is of another seed
-    opened = [Run.open(runs / name) for name in names]
-    found = similarity_of(opened, ["bct", BASELINE, "bct"])
-    means = {
-        name: means_by_hand(runs / folder / "validation.parquet")
-        for name, folder in (("old", "old"), (BASELINE, f"{BASELINE}-1"), ("bct", "bct-1"))
-    }
-    pairs = [(i, j) for i in range(10) for j in range(i)]
+def spaces_by_hand(runs, place):
+    """Class means of the old and of two new models, of training items or of searched ones."""
+    means = {}
+    for name, folder in (("old", "old"), (BASELINE, f"{BASELINE}-1"), ("bct", "bct-1")):
+        if place == "searched":
+            file = nb.load_vectors(runs / folder / "validation.parquet")
+            means[name] = means_by_hand(file.vectors, file.labels)
+            continue
+        collection = make_collection(Run.open(runs / "bct-1").recipe.data)
+        rows = collection.training_rows(-1)
+        vectors = Run.open(runs / folder).embed(collection, rows, device=CPU)
+        means[name] = means_by_hand(vectors, collection.labels[rows].numpy())
+    return means
+
+
+@pytest.mark.parametrize(("place", "classes"), [("training", 12), ("searched", 10)])
+def test_class_means_are_those_of_one_seed_and_of_the_place_asked_for(runs, place, classes):
+    names = (f"{BASELINE}-1", "bct-1", "bct-0")  # the last is of another seed
+    report = report_runs([runs / name for name in names], classes=place, device=CPU)
+    means = spaces_by_hand(runs, place)
+    assert {len(rows) for rows in means.values()} == {classes}
+    pairs = [(i, j) for i in range(classes) for j in range(i)]
+    spread = report.facts["spread"]
+    assert (spread["classes"], set(spread["models"])) == (place, set(means))
+    for name, rows in means.items():
+        cosines = [float(rows[i] @ rows[j]) for i, j in pairs]
+        assert spread["models"][name]["as_they_are"] == pytest.approx(np.std(cosines), abs=1e-5)
     alike = [
         (i, j) for i, j in pairs if all(means[n][i] @ means[n][j] > 0 for n in ("old", BASELINE))
     ]
-    assert found.pairs == len(alike)
-    for name, rows in means.items():
-        cosines = [float(rows[i] @ rows[j]) for i, j in alike]
-        assert found.mean[name] == pytest.approx(np.mean(cosines), abs=1e-5)
-    assert similarity_of(opened[:1], ["bct"]) is None
+    part = section(report.page, "How similar different classes are")
+    assert f"for the {len(alike):,} pairs" in part.text
+    for row in part.tables[0].rows:
+        cosines = [float(means[row[0]][i] @ means[row[0]][j]) for i, j in alike]
+        assert float(row[1]) == pytest.approx(np.mean(cosines), abs=6e-4)
+    figures = section(report.page, "How evenly class means are spread").figures
+    assert len(figures) == (place == "training")
+    assert all(figure.svg.startswith("<svg") for figure in figures)
+
+
+def test_training_means_are_stored_and_read_again(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs / "bct-0", tmp_path / "bct-0")
+    run = Run.open(tmp_path / "bct-0")
+    (tmp_path / "bct-0" / "training_means.safetensors").unlink(missing_ok=True)
+    collection = make_collection(run.recipe.data)
+    first = training_means(run, collection, device=CPU)
+    monkeypatch.setattr(Run, "embed", None)  # no image is needed
+    again = training_means(run, collection, device=CPU)
+    assert {name: part.tolist() for name, part in first.items()} == {
+        name: part.tolist() for name, part in again.items()
+    }
+
+
+def test_without_the_training_set_the_searched_classes_serve_and_the_page_says_so(runs):
+    run = Run.open(runs / f"{BASELINE}-0")
+    gone = replace(run.recipe, data=Choice("market1501", {"path": "nowhere"}))
+    spaces, reason = spaces_of(
+        {BASELINE: Run(run.folder, gone)}, "training", Decoding(), device=CPU, watch=unwatched
+    )
+    assert spaces.place == "searched"
+    assert "nowhere" in reason
+
+
+def test_one_upgrade_shows_the_spread_of_its_training_classes(runs):
+    report = report_runs([runs / f"{BASELINE}-0"], device=CPU)
+    (table,) = section(report.page, "How evenly class means are spread").tables
+    assert [row[0] for row in table.rows] == ["old", BASELINE, "independent"]
+    searched = report_runs([runs / f"{BASELINE}-0"], classes="searched", device=CPU)
+    titles = [part.title for part in searched.page.sections]
+    assert "How evenly class means are spread" not in titles
 
 
 def test_a_method_that_maps_its_queries_is_reported_with_the_others(runs, tmp_path):
@@ -283,7 +338,12 @@ def test_a_method_that_maps_its_queries_is_reported_with_the_others(runs, tmp_pa
     alone.save(tmp_path / "page.html")
     both = report_runs([runs / f"{BASELINE}-0", tmp_path / "rm"], device=CPU)
     (table,) = section(both.page, "How similar different classes are").tables
-    assert [row[0] for row in table.rows] == ["old", BASELINE]  # its gallery is a space of its own
+    assert [row[0] for row in table.rows] == ["old", BASELINE, "rm"]  # each in its own space
+    searched = report_runs(
+        [runs / f"{BASELINE}-0", tmp_path / "rm"], classes="searched", device=CPU
+    )
+    (table,) = section(searched.page, "How similar different classes are").tables
+    assert [row[0] for row in table.rows] == ["old", BASELINE]
 
 
 # Evaluations that were left in the folders

@@ -14,9 +14,10 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import make_model
 from nobackfill.training.dry_run import plan_job, saved_for_backward
 from nobackfill.training.jobs import Job
-from nobackfill.training.loop import make_optimizer, train
+from nobackfill.training.loop import train
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
+from nobackfill.training.schedule import make_optimizer
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})

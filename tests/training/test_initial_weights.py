@@ -1,5 +1,6 @@
 """Models of one upgrade start from different weights, in every recipe and in trained runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,23 @@ import torch
 from nobackfill.core.config import Choice, Recipe, TrainConfig
 from nobackfill.training.demo import demo_recipe
 from nobackfill.training.jobs import plan_jobs
-from nobackfill.training.old_model import initial_seed
+from nobackfill.training.old_model import fits_old, initial_seed
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SETTINGS = {"frame.toml", "setting.toml"}  # parts of recipes
+
+
+def jobs_of(path, folder):
+    """The models of a recipe in order, with those that it only names by their run folder."""
+    jobs = plan_jobs(path, folder)
+    planned = {str(job.folder) for job in jobs}
+    named = {run for job in jobs for run in (job.recipe.old.run, job.recipe.old.independent) if run}
+    for run in sorted(named - planned, key=lambda run: "independent" in run):
+        (job,) = plan_jobs(path.parent / f"{Path(run).name}.toml", Path(run))
+        jobs = [*jobs[:-1], job, jobs[-1]]
+    return jobs
 
 
 @pytest.mark.parametrize(
@@ -22,12 +34,16 @@ SETTINGS = {"frame.toml", "setting.toml"}  # parts of recipes
     ids=lambda path: str(path.relative_to(RECIPES)),
 )
 def test_the_models_of_a_recipe_start_from_different_weights(path, tmp_path):
-    seeds = {}
-    for job in plan_jobs(path, tmp_path / "run"):
+    jobs, seeds = jobs_of(path, tmp_path / "run"), {}
+    for job in jobs:
         old = job.recipe.old
-        parent = "vectors" if old.vectors else seeds.get(old.run, 0 if old.run else None)
+        parent = seeds[old.run] if old.run else None
         seeds[str(job.folder)] = initial_seed(job.recipe, parent)
+        if fits_old(job.recipe) and old.run and not old.independent:  # the ceiling, not named
+            independent = replace(job.recipe, method=Choice("independent"))
+            seeds[f"{job.folder}, independent"] = initial_seed(independent, parent)
     assert len(set(seeds.values())) == len(seeds)
+    assert len(seeds) >= 2 or not jobs[-1].recipe.old.run
 
 
 def recipe(name="independent", **settings):

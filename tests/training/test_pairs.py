@@ -19,7 +19,7 @@ from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models.embed import to_vectors
 from nobackfill.training.embed import embed_collection
-from nobackfill.training.old_model import check_old_model, prepare_old_space
+from nobackfill.training.old_model import check_old_model, initial_seed, prepare_old_space
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
 from nobackfill.training.run import Run
@@ -329,7 +329,7 @@ def test_whose_embeddings_are_compatible_and_with_what_makes_a_difference(old_ru
 
 def test_without_classification_the_classifier_stays_as_it_began(old_run, old_with_classifier):
     num_classes = make_collection(DATA).class_counts[0]
-    with seeded(OLD.train.seed + 1):
+    with seeded(initial_seed(OLD, None) + 1):
         first = METHODS["independent"](OldSpace(), num_classes, dim=8).classifier.weight
     assert torch.equal(Run.open(old_run).classifier(), first)
     assert not torch.equal(Run.open(old_with_classifier).classifier(), first)

@@ -16,8 +16,9 @@ from nobackfill.models.embed import to_vectors
 from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import embed_old_view
 from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
-from nobackfill.training.pipeline import evaluate_run, train_run
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
+from nobackfill.training.results import evaluate_run
 from nobackfill.training.run import Run
 from nobackfill.vectors.records import record_of
 from nobackfill.vectors.space import CompatibleWith, read_record, write_record
@@ -297,7 +298,7 @@ def test_embedding_gives_back_every_column(old_run):
 
 def test_a_run_starts_from_the_weights_of_its_seed(tmp_path):
     for seed in (7, 8):
-        still = replace(OLD.train, seed=seed, epochs=1, learning_rate=1e-30)
+        still = replace(OLD.train, weights_seed=seed, epochs=1, learning_rate=1e-30)
         list(train_run(replace(OLD, train=still), tmp_path / str(seed), device=CPU))
     run = Run.open(tmp_path / "8")
     first = make_model(run.recipe.model, seed=8).projection.weight

@@ -28,8 +28,9 @@ from nobackfill.training.decoding import Decoding
 from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import train
 from nobackfill.training.old_model import prepare_old_space
-from nobackfill.training.pipeline import evaluate_tests, mean_scores, train_run
+from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
+from nobackfill.training.results import evaluate_tests, mean_scores
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import compatibility_matrix, summarize_sequence
 

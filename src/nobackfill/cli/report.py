@@ -1,11 +1,19 @@
 """`nobackfill report`."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nobackfill.cli.options import Device, Json
+
+
+class Classes(StrEnum):
+    """Classes whose means a report compares."""
+
+    training = "training"
+    searched = "searched"
 
 
 def report(
@@ -17,6 +25,12 @@ def report(
         ),
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    classes: Annotated[
+        Classes,
+        typer.Option(
+            help="Classes whose means are compared: training embeds the training set once more."
+        ),
+    ] = Classes.training,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -28,6 +42,7 @@ def report(
     from nobackfill.core.device import choose_device
     from nobackfill.report.from_runs import report_runs
     from nobackfill.report.page import check_page
+    from nobackfill.report.pages.expected import TITLE
     from nobackfill.training.decoding import choose_decoding
 
     check_page(output)  # before anything is done
@@ -36,10 +51,12 @@ def report(
             runs,
             title=title,
             device=choose_device(device),
+            classes=classes.value,
             decoding=choose_decoding(workers=0),
             watch=show_step,
         )
         written = made.save(output)
     facts = {"report": str(output), "files": [str(path) for path in written], **made.facts}
-    conclusion = replace(made.page, sections=[], notes=[])
+    published = [section for section in made.page.sections if section.title == TITLE]
+    conclusion = replace(made.page, sections=published, notes=[])
     print_page(conclusion, facts, as_json=json, report=output)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nobackfill.cli.options import Device, Json, Keep, Workers
-from nobackfill.cli.output import console, emit, print_line, print_object, print_page
+from nobackfill.cli.output import console, emit, print_line, print_object, print_page, print_table
 
 if TYPE_CHECKING:
     from nobackfill.core.config import Recipe
@@ -90,13 +90,17 @@ def train(
 def print_run(folder: Path, *, as_json: bool) -> None:
     """Prints the result of a training run."""
     from nobackfill.evaluation.verdict import over_directions, run_sentence
+    from nobackfill.report.pages.expected import expected_table
 
     path = folder / "evaluation.json"
     result = over_directions(loads(path.read_text(encoding="utf-8"))) if path.exists() else None
     text = f"The model is in {folder}."
-    if result:
+    if result and "verdict" in result:
         text += f" {run_sentence(result)}"
     print_object({"run": str(folder), "evaluation": result}, as_json=as_json, text=text)
+    if result and "expected" in result and not as_json:
+        print_line(f"Expected ({result['expected']['source']}) and measured:")
+        print_table(expected_table(result["expected"]["rows"]))
 
 
 def print_sequence(folder: Path, summary: "SequenceSummary", *, as_json: bool) -> None:
@@ -148,6 +152,11 @@ def _facts(recipe: "Recipe", plan: "Plan") -> Iterator[tuple[str, str, str]]:
             f"{plan.steps['each_epoch']:,}, {recipe.train.batch_size} images each"
         )
         yield "steps", steps, ""
+    if plan.highest_rate is not None:
+        of = f" of {plan.learning_rate:g}" if plan.highest_rate < plan.learning_rate else ""
+        yield "highest rate", f"{plan.highest_rate:.3g}{of}", ""
+    if plan.rate_warning:
+        yield "", plan.rate_warning, "yellow"
     sizes = ", ".join(f"{_bytes(size)} {use}" for use, size in plan.memory.items() if size)
     yield "memory", f"about {_bytes(sum(plan.memory.values()))}: {sizes}", ""
     for part in plan.old:

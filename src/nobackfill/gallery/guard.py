@@ -173,6 +173,8 @@ def measured_in_training(model: Path) -> Standing | None:
         return None
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
+        if "new_new" in summary and "old_old" not in summary:
+            return None  # a model without an old one, measured on its own gallery
         sentence = run_sentence(summary).removesuffix(".")
         verdict = over_directions(summary)["verdict"]
         return Standing(verdict, f"it was measured when it was trained: {sentence}")

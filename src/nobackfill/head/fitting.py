@@ -25,7 +25,7 @@ from nobackfill.head.validation import (
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.methods.prototypes import class_means
+from nobackfill.methods.prototypes import averaging, class_means
 
 DEFAULT_FORM = "ridge 0.001"  # closed form of a fit without held-out classes
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)  # lengths of the extra dimensions to choose from
@@ -238,10 +238,10 @@ def make_method(examples: Examples, config: FitConfig) -> Method:
     """Makes a method that gets nothing of the old model but the old vectors of the examples."""
     assert examples.classes is not None
     kind, number, prototypes = METHODS[config.method], examples.number, None
-    if "prototypes" in kind.needs:
-        prototypes = class_means(examples.old, examples.classes, number)
-    old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
     options = resolve_options(kind, config.options or {}, where="options")
+    if "prototypes" in kind.needs:
+        prototypes = class_means(examples.old, examples.classes, number, **averaging(options))
+    old = OldSpace(prototypes=prototypes, embeddings=examples.old, labels=examples.classes)
     with seeded(config.seed + 1):
         method = kind(old, number, **options)
     if isinstance(method, ClassifyingMethod):
@@ -263,6 +263,8 @@ def start_epoch(
     method.start_epoch(
         epoch,
         epochs,
-        new_prototypes=lambda: class_means(embeddings(), classes, method.num_classes),
+        new_prototypes=lambda: class_means(
+            embeddings(), classes, method.num_classes, **method.averaging
+        ),
         new_embeddings=embeddings,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -64,6 +65,7 @@ class Method(nn.Module):
         moves_only: Terms without a gradient in the embedding, and the parameter that they move.
         data_dependent: Whether the operations of a step depend on values, so that a GPU cannot
             record a step and replay it.
+        averaging: Options of `class_means` for the new prototypes.
 
     Args:
         old: Old space, with at least the parts in `needs`.
@@ -71,6 +73,8 @@ class Method(nn.Module):
         weight: Weight of the term added to the classification loss, :math:`\lambda`.
         temperature: Temperature of the contrast, :math:`\tau`.
         dim: Dimension of the new embedding; taken from the first batch by default.
+        unit_items: Whether embeddings are scaled to unit length before they are averaged to
+            prototypes, old and new.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -85,6 +89,7 @@ class Method(nn.Module):
     same_kind: ClassVar[bool] = False
     moves_only: ClassVar[Mapping[str, str]] = {}
     data_dependent: ClassVar[bool] = False
+    averaging: Mapping[str, bool] = MappingProxyType({})
     embeddings: Float[Tensor, "items old_dim"]
 
     def __init__(self, old: OldSpace, num_classes: int):

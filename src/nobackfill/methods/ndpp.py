@@ -12,6 +12,7 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.ndpp import NeighborPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.methods.prototypes import averaging
 
 
 class NDPP(PrototypeAlignment):
@@ -56,8 +57,11 @@ class NDPP(PrototypeAlignment):
         The paper's Algorithm 1 adds each epoch's push to the last (`accumulate = true`, the
         default); its Eq. 8 begins each epoch where `NDPPOld` ends (`accumulate = false`), and with
         the printed strengths prototypes then hardly move. Neighbours are sought from the old
-        prototype, as in Algorithm 1; the text seeks them from the moved one. A class's own new
-        prototype does not push it, unless `include_self`, as in left-over code of the authors.
+        prototype, as in Algorithm 1; the text seeks them from the moved one
+        (`seek_from = "moved"`). The equations have no maximum with 0 (`clamp_weights = false`). The
+        paper does not say whether embeddings, or their means, have unit length (`unit_items`,
+        `normalize`). A class's own new prototype does not push it, unless `include_self`, as in
+        left-over code of the authors.
 
     Relations:
         `NDPPOld` stops after the push of the old neighbours.
@@ -76,10 +80,14 @@ class NDPP(PrototypeAlignment):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
+        unit_items: bool = True,
         warmup_epochs: int = 0,
         **perturbation: Any,
     ):
-        super().__init__(old, num_classes, weight=weight, temperature=temperature)
+        super().__init__(
+            old, num_classes, weight=weight, temperature=temperature, unit_items=unit_items
+        )
+        self.averaging = averaging({"unit_items": unit_items, **perturbation})
         self.warmup_epochs = warmup_epochs
         self.perturb = NeighborPerturbation(self.old, **perturbation)  # Eqs. 4-5
 
@@ -103,7 +111,9 @@ class NDPPOld(NDPP):
         `NDPP` continues from here with the new model's prototypes.
     """
 
-    @passes_on(NDPP, without=["new_strength", "accumulate", "include_self", "warmup_epochs"])
+    @passes_on(
+        NDPP, without=["new_strength", "accumulate", "include_self", "seek_from", "warmup_epochs"]
+    )
     def __init__(self, old: OldSpace, num_classes: int, **options: Any):
         super().__init__(old, num_classes, **options)
 

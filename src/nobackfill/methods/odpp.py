@@ -12,6 +12,7 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
 from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.methods.prototypes import averaging
 
 
 class ODPP(PrototypeAlignment):
@@ -40,13 +41,16 @@ class ODPP(PrototypeAlignment):
         never trained on, and are kept apart too.
 
     Differences:
-        The paper says SGD, which at the printed learning rate moves hardly anything
-        (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The paper draws
-        pairs at random (`pairs = "sampled"`, with `pairs_per_epoch` the number of images), but
-        its count of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes
-        all pairs. The hinge is on the inner product as printed, which a shorter prototype
-        satisfies too (`hinge = "inner"`); the loss uses the cosine, and so does
-        `hinge = "cosine"`.
+        The paper says SGD, which at the printed learning rate moves hardly anything with thousands
+        of classes (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The
+        paper draws as many pairs as training images at random (`pairs = "sampled"`), but its count
+        of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes all pairs.
+        The procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2
+        continues from the last epoch's perturbation; `accumulate = false` begins again. The paper
+        does not say whether embeddings, or their means, have unit length (`unit_items`,
+        `normalize`); with shorter prototypes, fewer pairs exceed the thresholds. The hinge is on
+        the inner product as printed, which a shorter prototype satisfies too (`hinge = "inner"`);
+        the loss uses the cosine, and so does `hinge = "cosine"`.
 
     Relations:
         `ODPPOld` stops after the first stage, which uses only the old prototypes.
@@ -65,11 +69,17 @@ class ODPP(PrototypeAlignment):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
+        unit_items: bool = True,
         warmup_epochs: int = 0,
         **perturbation: Any,
     ):
-        super().__init__(old, num_classes, weight=weight, temperature=temperature)
+        super().__init__(
+            old, num_classes, weight=weight, temperature=temperature, unit_items=unit_items
+        )
+        self.averaging = averaging({"unit_items": unit_items, **perturbation})
         self.warmup_epochs = warmup_epochs
+        if perturbation.get("pairs_per_epoch") is None:
+            perturbation["pairs_per_epoch"] = count_items(old)
         self.perturb = OptimizedPerturbation(self.old, **perturbation)  # Eqs. 9-10
 
     def start_epoch(
@@ -78,6 +88,12 @@ class ODPP(PrototypeAlignment):
         """Moves the prototypes apart, and away from the new ones (Eq. 11)."""
         if epoch >= self.warmup_epochs:
             self.perturb.update(new_prototypes())
+
+
+def count_items(old: OldSpace) -> int | None:
+    """Returns the number of training items; None if the old space does not contain it."""
+    known = next((part for part in (old.labels, old.embeddings) if part is not None), None)
+    return None if known is None else len(known)
 
 
 class ODPPOld(ODPP):
@@ -95,7 +111,9 @@ class ODPPOld(ODPP):
         `ODPP` continues from here with the new model's prototypes.
     """
 
-    @passes_on(ODPP, without=["new_threshold", "new_weight", "keep_state", "warmup_epochs"])
+    @passes_on(
+        ODPP, without=["new_threshold", "new_weight", "keep_state", "accumulate", "warmup_epochs"]
+    )
     def __init__(self, old: OldSpace, num_classes: int, **options: Any):
         super().__init__(old, num_classes, **options)
 

@@ -25,7 +25,7 @@ class OldSpace(Short):
     """The known parts of the old embedding space. Classes of the old model come first.
 
     Attributes:
-        prototypes: One unit row for each class of the *new* training set.
+        prototypes: One row for each class of the *new* training set, as of `class_means`.
         embeddings: One row per training item, in the order of the training set.
         classifier: One row for each class the old model was trained on.
         independent: Embeddings of an independently trained new model, rows as in `embeddings`.

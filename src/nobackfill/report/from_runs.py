@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from nobackfill.core.config import Recipe
@@ -14,18 +13,19 @@ from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.findings import findings_of
-from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.evaluation.verdict import directions_of, over_directions
-from nobackfill.methods.prototypes import class_means
 from nobackfill.report.build import ANALYSING, DRAWING, Report
+from nobackfill.report.class_spaces import ClassSpaces, Place, class_spaces
+from nobackfill.report.pages.expected import expected_of, expected_section
 from nobackfill.report.pages.runs import runs_page
 from nobackfill.report.pages.sequence import sequence_page
+from nobackfill.report.pages.spaces import spaces_section
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.seeds import BASELINE, Outcome, check_same_search, comparison_of
 from nobackfill.report.thumbnails import show_collection
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import vectors_path
-from nobackfill.training.pipeline import (
+from nobackfill.training.results import (
     evaluate_run,
     evaluate_tests,
     open_tests,
@@ -33,7 +33,7 @@ from nobackfill.training.pipeline import (
 )
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import SequenceSummary
-from nobackfill.vectors import Vectors, load_vectors
+from nobackfill.vectors import load_vectors
 
 # Settings that may differ between the seeds of one method.
 PER_SEED = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")
@@ -45,6 +45,7 @@ def report_runs(
     *,
     title: str | None = None,
     device: torch.device,
+    classes: Place = "training",
     decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
@@ -54,6 +55,8 @@ def report_runs(
         folders: Folders of finished runs whose recipes name an old run; or one sequence.
         title: Title of the page.
         device: Device of the search.
+        classes: Classes whose means are compared: those of the "training" set, as in the paper
+            (it is embedded once more, and the means are stored), or the "searched" ones.
         decoding: How image files are read.
         watch: Receives the name of each step.
     """
@@ -69,8 +72,12 @@ def report_runs(
                 f"out: as the old model it is part of the reports on the others."
             )
     if len(runs) == 1:
-        return report_run(runs[0], title=title, device=device, decoding=decoding, watch=watch)
-    return report_many(runs, title=title, device=device, decoding=decoding, watch=watch)
+        return report_run(
+            runs[0], title=title, device=device, classes=classes, decoding=decoding, watch=watch
+        )
+    return report_many(
+        runs, title=title, device=device, classes=classes, decoding=decoding, watch=watch
+    )
 
 
 def report_run(
@@ -78,6 +85,7 @@ def report_run(
     *,
     title: str | None,
     device: torch.device,
+    classes: Place = "training",
     decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
@@ -113,12 +121,28 @@ def report_run(
         directions=directions_of(summary),
         made_of=made_of,
     )
+    if expected := summary.get("expected"):
+        section = expected_section({run.recipe.method.name: expected})
+        page = replace(page, sections=[page.sections[0], *section, *page.sections[1:]])
+    models = {run.recipe.method.name: run}
+    if run.recipe.old.independent and Path(run.recipe.old.independent).is_dir():
+        other = Run.open(Path(run.recipe.old.independent))
+        models |= {"independent": other} if other.recipe.old.run == run.recipe.old.run else {}
+    spaces, reason = None, ""
+    if classes == "training":  # the page has a section on the searched classes
+        spaces, reason = spaces_of(models, classes, decoding, device=device, watch=watch)
+    if spaces is not None and spaces.place == "training":
+        page = replace(page, sections=[*page.sections, *spaces_section(spaces)])
+    if reason:
+        page = replace(page, not_measured=[*page.not_measured, reason])
     # the joint verdict replaces the one of the first direction
     joint = ("verdict", "compatible", "verdicts") if "verdicts" in summary else ()
     facts = {
         **findings.summary(),
         **{key: summary[key] for key in joint},
         "tests": summary.get("tests", {}),
+        **({"expected": expected} if expected else {}),
+        "spread": _spread(spaces),
         "made_of": made_of,
     }
     return Report(page, facts, evaluation)
@@ -129,6 +153,7 @@ def report_many(
     *,
     title: str | None,
     device: torch.device,
+    classes: Place = "training",
     decoding: Decoding = DEFAULT_DECODING,
     watch: Watch = unwatched,
 ) -> Report:
@@ -151,9 +176,17 @@ def report_many(
     ]
     check_same_search(outcomes)
     watch(ANALYSING)
-    similarity = similarity_of(runs, kinds)
+    spaces, reason = spaces_of(
+        of_one_seed(runs, kinds), classes, decoding, device=device, watch=watch
+    )
     watch(DRAWING)
-    page = runs_page(outcomes, title=title or "Upgrades compared", similarity=similarity)
+    page = runs_page(
+        outcomes,
+        title=title or "Upgrades compared",
+        spaces=spaces,
+        missing=reason,
+        alone=expected_of_old(runs),
+    )
     facts = {
         "methods": {
             kind: {
@@ -163,9 +196,22 @@ def report_many(
             for kind, numbers in comparison_of(outcomes).items()
         },
         "runs": [asdict(outcome) for outcome in outcomes],
+        "expected": expected_of(outcomes, expected_of_old(runs)),
+        "spread": _spread(spaces),
         "not_measured": page.caveats,
     }
     return Report(page, facts)
+
+
+def expected_of_old(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """Comparison of the old models with the numbers of their recipes, by folder name."""
+    found = {}
+    for folder in sorted({str(run.recipe.old.run) for run in runs}):
+        path = Path(folder) / "evaluation.json"
+        summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if "expected" in summary and "verdict" not in summary:
+            found[Path(folder).name] = summary["expected"]
+    return found
 
 
 def kinds_of(recipes: Sequence[Recipe]) -> list[str]:
@@ -203,35 +249,51 @@ def names_of(runs: Sequence[Run]) -> list[str]:
     return ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
 
 
-def similarity_of(runs: Sequence[Run], kinds: Sequence[str]) -> SimilarityHistogram | None:
-    """Similarity of class means under each method; None without a Baseline or labels.
+def of_one_seed(runs: Sequence[Run], kinds: Sequence[str]) -> dict[str, Run]:
+    """The runs with the seed of the first Baseline, or of the first run, by kind."""
+    pairs = list(zip(runs, kinds, strict=True))
+    seeds = [run.recipe.train.seed for run, kind in pairs if kind == BASELINE]
+    seed = (seeds or [runs[0].recipe.train.seed])[0]
+    return {kind: run for run, kind in pairs if run.recipe.train.seed == seed}
 
-    Compares the runs with the seed of the first Baseline, on the vectors that they search.
+
+def spaces_of(
+    runs: Mapping[str, Run],
+    classes: Place,
+    decoding: Decoding,
+    *,
+    device: torch.device,
+    watch: Watch,
+) -> tuple[ClassSpaces | None, str]:
+    """The class means of some runs; if they cannot be had, None and the reason.
+
+    If the training set cannot be read, those of the searched classes.
     """
-    seed = next((r.recipe.train.seed for r, k in zip(runs, kinds, strict=True) if k == BASELINE), 0)
-    chosen = {
-        kind: run
-        for run, kind in zip(runs, kinds, strict=True)
-        if run.recipe.train.seed == seed and not run.maps_queries
+    first, reason = next(iter(runs.values())), ""
+    collection = None
+    if classes == "training":
+        try:
+            collection = decoding.open(first.recipe.data, first.recipe.images)
+            steps = {run.recipe.train.step for run in runs.values()}
+            if len(steps) > 1:
+                raise DataError("the runs were trained on different classes")
+        except DataError as error:
+            collection, reason = None, f"classes of the training set: {error}"
+    try:
+        return class_spaces(runs, collection, device=device, watch=watch), reason
+    except DataError as error:  # a class without a mean direction
+        return None, f"class means: {error}"
+
+
+def _spread(spaces: ClassSpaces | None) -> dict[str, Any] | None:
+    """The standard deviation of the cosines of class means, for JSON."""
+    if spaces is None:
+        return None
+    models = {
+        name: {"as_they_are": plain, "centred": centred}
+        for name, (plain, centred) in spaces.spread.items()
     }
-    test = next(iter(_searched_tests(runs[0])), None)
-    if BASELINE not in chosen or test is None:
-        return None
-    old = vectors_path(Run.open(Path(str(chosen[BASELINE].recipe.old.run))), test)
-    files = {"old": old} | {kind: vectors_path(run, test) for kind, run in chosen.items()}
-    means = {name: _means(load_vectors(path)) for name, path in files.items() if path.exists()}
-    prototypes = {name: part for name, part in means.items() if part is not None}
-    if not {"old", BASELINE} <= prototypes.keys():
-        return None
-    return similarity_histogram(prototypes, ("old", BASELINE))
-
-
-def _means(vectors: Vectors) -> torch.Tensor | None:
-    """Class means of a file, in the order of its labels."""
-    if vectors.labels is None:
-        return None
-    classes, place = np.unique(vectors.labels, return_inverse=True)
-    return class_means(vectors.vectors.float(), torch.from_numpy(place), len(classes))
+    return {"classes": spaces.place, "models": models}
 
 
 def _searched_tests(run: Run) -> list[str]:

@@ -15,8 +15,10 @@ from nobackfill.models import make_dual, make_model
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.jobs import Job
 from nobackfill.training.precision import HALF
+from nobackfill.training.schedule import highest_rate
 
 BYTES = 4  # size of a float32
+ENOUGH = 0.9  # share of the learning rate that a schedule should reach
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Plan:
     counts: Mapping[str, int]  # training images, training classes and searched images
     expected: Mapping[str, int]  # the numbers that the recipe expects
     steps: Mapping[str, int]  # optimiser steps in an epoch and in total
+    highest_rate: float | None  # that the schedule reaches; None if the steps are not known
+    learning_rate: float  # as the recipe sets it
     parameters: int  # of the model and of a classifier of all classes
     memory: Mapping[str, int]  # bytes by purpose, without those of the libraries
     old: list[str]  # parts of the old model that will be computed
@@ -43,9 +47,24 @@ class Plan:
             if name in self.counts and self.counts[name] != count
         ]
 
+    @property
+    def rate_warning(self) -> str:
+        """Sentence about a schedule that stays far below its learning rate; else empty."""
+        if self.highest_rate is None or self.highest_rate >= ENOUGH * self.learning_rate:
+            return ""
+        return (
+            f"The schedule reaches only {self.highest_rate / self.learning_rate:.0%} of "
+            f"learning_rate = {self.learning_rate:g}: the rate falls, or the training ends, before "
+            f'the warm-up does. Lower `warmup_steps`, or set `schedule_start` to "warmup".'
+        )
+
     def summary(self) -> dict[str, Any]:
         """Returns the estimate as a JSON object."""
-        return {**asdict(self), "differences": self.differences}
+        return {
+            **asdict(self),
+            "differences": self.differences,
+            "rate_warning": self.rate_warning,
+        }
 
 
 def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
@@ -90,6 +109,8 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
         by_modality = {"image": images, "text": counts.get("train_texts", 0)}
         items = sum(by_modality[modality] for modality in recipe.pairs.modalities)
 
+    steps = count_steps(images, config) if images else {}
+
     # Estimate the memory.
     vectors_per_item = len({"embeddings", "independent"} & method.needs)
     half = 2 if config.precision in HALF else 1
@@ -108,7 +129,9 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
         problem=problem,
         counts=counts,
         expected=expected,
-        steps=count_steps(images, config) if images else {},
+        steps=steps,
+        highest_rate=highest_rate(config, steps["each_epoch"]) if steps else None,
+        learning_rate=config.learning_rate,
         parameters=weights,
         memory=memory,
         old=[f"{need}: {MEANING[need]}" for need in MEANING if need in method.needs],

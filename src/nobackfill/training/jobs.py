@@ -39,9 +39,9 @@ def plan_jobs(
     above = (*above, path.resolve())
     changes = list(changes)
     recipes = read_sequence(path, changes)
-    if len(recipes) > 1:
-        return _plan_sequence(recipes, output)
     shared = [change for change in changes if change.startswith(SHARED)]
+    if len(recipes) > 1:
+        return _plan_sequence(recipes, output, shared, above)
     recipe, first = recipes[0], list[Job]()
     old = recipe.old
 
@@ -65,17 +65,28 @@ def plan_jobs(
     return [*first, Job(recipe.method.name, resolve(replace(recipe, old=old)), output)]
 
 
-def _plan_sequence(recipes: Sequence[Recipe], output: Path) -> list[Job]:
-    """Lists models that are each compatible with the previous one."""
+def _plan_sequence(
+    recipes: Sequence[Recipe], output: Path, shared: list[str], above: tuple[Path, ...]
+) -> list[Job]:
+    """Lists models that are each compatible with the previous one, after their independent ones."""
     jobs: list[Job] = []
     for number, recipe in enumerate(recipes, start=1):
-        if recipe.old != OldConfig():
+        own = recipe.old
+        if replace(own, independent=None, independent_recipe=None) != OldConfig() or (
+            number == 1 and own != OldConfig()
+        ):
             raise ConfigError(
                 f"Model {number} of the sequence has an [old] table, but the old model of each is "
-                f"the previous one. Remove the table."
+                f"the previous one. Remove the table; only `independent` and `independent_recipe` "
+                f"of a later model are allowed."
             )
         if number > 1:
-            recipe = replace(recipe, old=OldConfig(run=str(output / str(number - 1))))
+            old = OldConfig(run=str(output / str(number - 1)), independent=own.independent)
+            if own.independent_recipe is not None:
+                folder, first = _plan_first(own.independent_recipe, output, shared, above)
+                jobs += first
+                old = replace(old, independent=str(folder))
+            recipe = replace(recipe, old=old)
         elif recipe.method.name in METHODS and METHODS[recipe.method.name].needs:
             raise ConfigError(
                 f"The first model of [[sequence]] has no old model, but `{recipe.method.name}` "

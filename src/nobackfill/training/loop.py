@@ -1,4 +1,4 @@
-"""The training loop, the same for every method, with its optimiser and learning rates."""
+"""The training loop, the same for every method."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ from nobackfill.ops.matmul import matmul_precision
 from nobackfill.training.forward import ForwardPass
 from nobackfill.training.new_prototypes import NewSpace, RunningMeans
 from nobackfill.training.precision import in_precision, scaler_for
+from nobackfill.training.schedule import learning_rate, make_optimizer, set_rate, warmup
 
 TEXT_SEED = 2**40  # makes the choice of texts independent of the order of the images
 
@@ -92,7 +93,7 @@ def train(
     for epoch in range(start, config.epochs):
         # Prepare the method; it computes new prototypes or embeddings if it needs them.
         distributed.broadcast(model)  # each process has its own running statistics
-        new_space = NewSpace(forward_pass, embed, num_classes, running_means)
+        new_space = NewSpace(forward_pass, embed, num_classes, running_means, method.averaging)
         with matmul_precision(config.precision):
             method.start_epoch(
                 epoch,
@@ -116,7 +117,8 @@ def train(
             part=distributed.part(),
             crew=crew,
         )
-        rate = learning_rate(epoch, config)
+        steps_per_epoch = -(-len(batches) // config.accumulate)
+        rate = learning_rate(epoch, config, steps_per_epoch)
         history: list[dict[str, Tensor]] = []
         shared_model.train()
         method.train()
@@ -141,8 +143,7 @@ def train(
 
                 # Step once enough batches are accumulated.
                 if step.is_due:
-                    for group in optimizer.param_groups:
-                        group["lr"] = rate * warmup(step.number, config)
+                    set_rate(optimizer, rate * warmup(step.number, config))
                     scaler.step(optimizer)
                     scaler.update()
                     optimizer.zero_grad()
@@ -206,52 +207,3 @@ def seeded_layers(generator: torch.Generator | None, device: torch.device) -> It
 def embed_old_view(old_model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "batch dim"]]:
     """Embeds the augmented images of a batch with the frozen old model, in all processes."""
     return {"old": distributed.gather(old_model.eval()(batch.images), len(batch.items))}
-
-
-def learning_rate(epoch: int, config: TrainConfig) -> float:
-    r"""Returns the learning rate of an epoch.
-
-    .. math::
-        \text{cosine:}\quad \eta_t = \tfrac12 \eta_0 (1 + \cos(\pi t / T)), \qquad
-        \text{steps:}\quad \eta_t = \eta_0 \cdot 10^{-|\{m : m \le t\}|}
-
-    Example:
-        >>> [learning_rate(t, TrainConfig(epochs=4, learning_rate=1.0)) for t in (0, 2)]
-        [1.0, 0.5]
-    """
-    if config.schedule == "cosine":
-        scale = (1 + math.cos(math.pi * epoch / config.epochs)) / 2
-    else:
-        scale = 0.1 ** sum(milestone <= epoch for milestone in config.milestones)
-    return config.learning_rate * scale
-
-
-def warmup(step: int, config: TrainConfig) -> float:
-    r"""Returns the warm-up factor of the learning rate at a step.
-
-    .. math::
-        w_s = f + (1 - f) \min(1, s / S)
-
-    with `f` = `warmup_factor` and `S` = `warmup_steps`.
-
-    Example:
-        >>> config = TrainConfig(warmup_steps=10, warmup_factor=0.5)
-        >>> [warmup(step, config) for step in (0, 5, 10, 99)]
-        [0.5, 0.75, 1.0, 1.0]
-    """
-    if config.warmup_steps == 0:
-        return 1.0
-    share = min(1.0, step / config.warmup_steps)
-    return config.warmup_factor + (1 - config.warmup_factor) * share
-
-
-def make_optimizer(
-    model: nn.Module, method: nn.Module, config: TrainConfig
-) -> torch.optim.Optimizer:
-    """Creates the optimiser of the parameters of model and method."""
-    parameters = [*model.parameters(), *method.parameters()]
-    rate, decay = config.learning_rate, config.weight_decay
-    if config.optimizer in ("adam", "adamw"):
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        return kind(parameters, lr=rate, weight_decay=decay)
-    return torch.optim.SGD(parameters, lr=rate, momentum=config.momentum, weight_decay=decay)

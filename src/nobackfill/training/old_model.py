@@ -16,7 +16,7 @@ from nobackfill.data.registry import DATASETS, make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import MEANING, OldSpace
-from nobackfill.methods.prototypes import class_means
+from nobackfill.methods.prototypes import averaging, class_means
 from nobackfill.models.embed import Watch
 from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import load_vectors
@@ -51,7 +51,9 @@ def prepare_old_space(
         embeddings = _old_embeddings(recipe, collection, rows, device, watch)
         parts["embeddings"] = embeddings
         if "prototypes" in needs:
-            parts["prototypes"] = class_means(embeddings, labels, int(labels.max()) + 1)
+            parts["prototypes"] = class_means(
+                embeddings, labels, int(labels.max()) + 1, **averaging(recipe.method.options)
+            )
     if "independent" in needs:
         independent = Path(str(recipe.old.independent))
         parts["independent"] = _embeddings(independent, collection, rows, modalities, device, watch)

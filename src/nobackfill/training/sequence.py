@@ -1,8 +1,8 @@
 """Evaluates a sequence of upgrades: each model on its own and on all earlier galleries."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.matrix import mean_average_precision
 from nobackfill.evaluation.protocols import protocol_named
-from nobackfill.evaluation.scores import compatibility
+from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.evaluation.search_plan import plan_search
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import validation_vectors
-from nobackfill.training.pipeline import main_direction, open_tests
+from nobackfill.training.expected import compare_sequence
+from nobackfill.training.results import main_direction, open_tests, search_own_gallery
 from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors
 
@@ -45,6 +46,13 @@ class SequenceSummary:
     ac: float  # share of upgrades that are compatible
     am: float  # mean of the matrix
     tests: dict[str, list[list[float]]]  # matrix of each test; empty with a single test
+    # AC and AM of the first models, after each upgrade: `upgrades`, `ac`, `am`
+    after: list[dict[str, int | float]] = field(default_factory=list)
+    # mAP of the independent model of each step on its own gallery; None if there is none
+    independent: list[float | None] = field(default_factory=list)
+    # P-scores of each upgrade whose models have independent ones: `new`, `old`, `p_up`, …
+    p_scores: list[dict[str, int | float]] = field(default_factory=list)
+    expected: dict[str, Any] = field(default_factory=dict)  # comparison with the recipe's numbers
 
     @classmethod
     def from_json(cls, path: Path) -> "SequenceSummary":
@@ -65,10 +73,15 @@ def summarize_sequence(
     decoding: Decoding = DEFAULT_DECODING,
 ) -> SequenceSummary:
     """Evaluates finished runs on all tests of the last recipe and writes `sequence.json`."""
-    # Compute the matrix of each test, then their mean.
+    # Compute the matrix of each test, then their mean; likewise for independent models.
+    collections = open_tests(runs[-1].recipe, decoding)
     matrices = {
         name or "data": compatibility_matrix(runs, collection, test=name, device=device)
-        for name, collection in open_tests(runs[-1].recipe, decoding).items()
+        for name, collection in collections.items()
+    }
+    independent = {
+        name or "data": own_scores(runs, collection, test=name, device=device)
+        for name, collection in collections.items()
     }
     if not matrices:
         raise DataError(
@@ -79,7 +92,7 @@ def summarize_sequence(
         [sum(m[i][j] for m in matrices.values()) / len(matrices) for j in range(i + 1)]
         for i in range(len(runs))
     ]
-    scores = compatibility(mean)
+    after = [after_upgrades(mean, number) for number in range(1, len(runs))]
 
     # Summarize and save.
     models = [
@@ -92,7 +105,19 @@ def summarize_sequence(
         for run in runs
     ]
     tests = matrices if len(matrices) > 1 else {}
-    summary = SequenceSummary(models, mean, scores.ac, scores.am, tests)
+    summary = SequenceSummary(
+        models,
+        mean,
+        after[-1]["ac"],
+        after[-1]["am"],
+        tests,
+        after,
+        mean_over_tests(list(independent.values())),
+        sequence_p_scores(matrices, independent),
+    )
+    if rows := compare_sequence(runs[-1].recipe.expected, summary.to_json()):
+        source = str(runs[-1].recipe.expected.get("source", ""))
+        summary = replace(summary, expected={"source": source, "rows": rows})
     write_text(folder / "sequence.json", json.dumps(summary.to_json(), indent=2) + "\n")
     return summary
 
@@ -121,6 +146,77 @@ def compatibility_matrix(
             row.append(mean_average_precision(plan, rules, queries, stored[j], device=device))
         matrix.append(row[::-1])
     return matrix
+
+
+def after_upgrades(matrix: Sequence[Sequence[float]], number: int) -> dict[str, int | float]:
+    """Returns AC and AM of the first `number + 1` models.
+
+    Example:
+        >>> after_upgrades([[0.2], [0.3, 0.4], [0.1, 0.2, 0.6]], 1)
+        {'upgrades': 1, 'ac': 1.0, 'am': 0.3}
+    """
+    scores = compatibility([list(row) for row in matrix[: number + 1]])
+    return {"upgrades": number, "ac": scores.ac, "am": scores.am}
+
+
+def own_scores(
+    runs: Sequence[Run], collection: Collection, *, test: str = "", device: torch.device
+) -> list[float | None]:
+    """Returns the mAP of each step's independent model on its own gallery; None without one.
+
+    The first model of a sequence is independent itself.
+    """
+    scores: list[float | None] = []
+    for run in runs:
+        old = run.recipe.old
+        path = str(run.folder) if old.run is None else old.independent
+        if path is None or not Path(path).is_dir():
+            scores.append(None)
+            continue
+        own = Run.open(Path(path))
+        searched = search_own_gallery(own, collection, test=test, recipe_run=run, device=device)
+        scores.append(searched["new_new"])
+    return scores
+
+
+def mean_over_tests(scores: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Returns the mean of each step over the tests; None if a test lacks it.
+
+    Example:
+        >>> mean_over_tests([[0.2, None], [0.4, 0.5]])
+        [0.3, None]
+    """
+    return [
+        None if None in values else sum(filter(None, values)) / len(values)
+        for values in zip(*scores, strict=True)
+    ]
+
+
+def sequence_p_scores(
+    matrices: Mapping[str, Sequence[Sequence[float]]],
+    independent: Mapping[str, Sequence[float | None]],
+) -> list[dict[str, int | float]]:
+    """Returns the P-scores of each upgrade, as the paper computes them: means over the tests.
+
+    M(o,o) is the independent model of the older step, not the older model of the sequence, and M*
+    that of the newer step. Upgrades without these, or without a gain to compare with, are left out.
+    """
+    tests, steps = list(matrices), len(next(iter(matrices.values())))
+    scores = []
+    for new, old in ((i, j) for i in range(1, steps) for j in range(i)):
+        old_old = [independent[test][old] for test in tests]
+        ceiling = [independent[test][new] for test in tests]
+        if None in (*old_old, *ceiling):
+            continue
+        new_new = [matrices[test][new][new] for test in tests]
+        new_old = [matrices[test][new][old] for test in tests]
+        try:
+            found = p_scores(new_new, new_old, old_old, ceiling)
+        except DataError:
+            continue
+        row = {"new": new + 1, "old": old + 1}
+        scores.append({**row, "p_up": found.up, "p_comp": found.comp, "p_1": found.one})
+    return scores
 
 
 def map_queries(run: Run, vectors: Vectors, device: torch.device) -> Vectors:

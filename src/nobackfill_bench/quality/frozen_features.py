@@ -22,7 +22,7 @@ from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
-from nobackfill.methods.prototypes import class_means
+from nobackfill.methods.prototypes import averaging, class_means
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
@@ -71,7 +71,12 @@ class ScratchSuite(Suite):
         is_training = torch.from_numpy(new.columns["split"] == "train")
         classes, number = numbered(new_fit.labels, task.seed)
         space = OldSpace(
-            prototypes=class_means(old_fit.vectors, classes, int(classes.max()) + 1),
+            prototypes=class_means(
+                old_fit.vectors,
+                classes,
+                int(classes.max()) + 1,
+                **averaging(options_of(*read_way(task.way))),
+            ),
             embeddings=old_fit.vectors,
             classifier=known["classifier"],
             independent=known["independent"][is_training],
@@ -214,7 +219,9 @@ def train_head(
             method.start_epoch(
                 epoch,
                 epochs,
-                new_prototypes=lambda: class_means(embeddings(), classes, number),
+                new_prototypes=lambda: class_means(
+                    embeddings(), classes, number, **method.averaging
+                ),
                 new_embeddings=embeddings,
             )
             for rows in torch.randperm(len(features)).to(device).split(BATCH):

@@ -82,17 +82,28 @@ STUDIES: dict[str, Study] = {
         "glyphs",
         "What the paper leaves open",
         "NDPP by Algorithm 1 (accumulates; our default) or by Eq. 8 (restarts each epoch), and "
-        "with the strength in other code by the same authors; ODPP by Adam (default) or SGD, with "
-        "all pairs (default) or sampled ones, with inner products (default) or cosines.",
+        "with the strength in other code by the same authors; neighbours sought from the old "
+        "prototype (default) or the moved one, weights clamped at 0 (default) or as printed; ODPP "
+        "by Adam (default) or SGD, with all pairs (default) or sampled ones, with inner products "
+        "(default) or cosines, continued (default) or begun again each epoch. Prototypes: means of "
+        "unit vectors made unit again (default), not made unit, or of raw vectors.",
         (
             BASELINE,
             "ndpp",
             "ndpp:accumulate=false",
             "ndpp:old_strength=0.4",
+            "ndpp:seek_from=moved",
+            "ndpp:clamp_weights=false",
+            "ndpp:normalize=false",
+            "ndpp:normalize=false,unit_items=false",
             "odpp",
             "odpp:optimizer=sgd",
             "odpp:pairs=sampled,pairs_per_epoch=3200",
             "odpp:hinge=cosine",
+            "odpp:accumulate=false",
+            "odpp:optimizer=sgd,pairs=sampled",
+            "odpp:normalize=false",
+            "odpp:normalize=false,unit_items=false",
         ),
         seeds=5,
     ),

@@ -12,17 +12,17 @@ def unit_rows(rows, dim, seed):
     return F.normalize(torch.randn(rows, dim, generator=generator, dtype=torch.float64), dim=-1)
 
 
-def repulsion_by_hand(x, p, n, k, *, include_self=False):
+def repulsion_by_hand(x, p, n, k, *, include_self=False, clamp=True):
     """The formula of the docstring, one class and one neighbour at a time."""
     r = torch.zeros_like(x)
     for c in range(len(x)):
         cosine = [(p[c] @ n[j] / (p[c].norm() * n[j].norm())).item() for j in range(len(n))]
         others = [j for j in range(len(n)) if include_self or j != c]
         nearest = sorted(others, key=lambda j: -cosine[j])[:k]
-        weight = {j: max(0.0, cosine[j]) for j in nearest}
+        weight = {j: max(0.0, cosine[j]) if clamp else cosine[j] for j in nearest}
         total = sum(weight.values())
         for j, w in weight.items():
-            if total > 0:
+            if total != 0:
                 r[c] += w / total * (x[c] - n[j])
     return r
 
@@ -39,25 +39,47 @@ def test_repulsion_is_its_formula_written_as_loops(k, include_self):
     same(got, repulsion_by_hand(x, p, 2 * n, k, include_self=include_self))
 
 
+@pytest.mark.parametrize("clamp", [True, False])
+@pytest.mark.parametrize("seek_from", ["old", "moved"])
 @pytest.mark.parametrize("accumulate", [True, False])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_three_epochs_are_the_algorithm_written_as_loops(accumulate, normalize):
+def test_three_epochs_are_the_algorithm_written_as_loops(accumulate, normalize, seek_from, clamp):
     generator = torch.Generator().manual_seed(0)
     old = torch.randn(8, 4, generator=generator, dtype=torch.float64)
     perturb = NeighborPerturbation(
         old, neighbors=3, old_strength=0.2, new_strength=0.1, accumulate=accumulate,
-        normalize=normalize,
+        normalize=normalize, seek_from=seek_from, clamp_weights=clamp,
     )  # fmt: skip
     p = old / old.norm(dim=1, keepdim=True) if normalize else old
-    start = moved = p + 0.2 * repulsion_by_hand(p, p, p, 3)
+    start = moved = p + 0.2 * repulsion_by_hand(p, p, p, 3, clamp=clamp)
     same(perturb.moved, start)
     for _ in range(3):
         new = torch.randn(8, 4, generator=generator, dtype=torch.float64)
         q = new / new.norm(dim=1, keepdim=True) if normalize else new
         x = moved if accumulate else start
-        moved = x + 0.1 * repulsion_by_hand(x, p, q, 3)
+        sought = p if seek_from == "old" else x
+        moved = x + 0.1 * repulsion_by_hand(x, sought, q, 3, clamp=clamp)
         perturb.update(new)
         same(perturb.moved, moved)
+
+
+def test_each_reading_moves_prototypes_elsewhere():
+    old, new = (torch.randn(9, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
+    readings = [{}, {"seek_from": "moved"}, {"clamp_weights": False}, {"normalize": False}]
+    options = {"neighbors": 3, "old_strength": 0.5, "new_strength": 0.5}
+    ends = []
+    for reading in readings:
+        perturb = NeighborPerturbation(old, **options, **reading)
+        perturb.update(new)
+        ends.append(F.normalize(perturb.moved, dim=-1))
+    for number, end in enumerate(ends):
+        assert not any(torch.allclose(end, other, atol=1e-3) for other in ends[:number])
+
+
+def test_weights_as_printed_whose_sum_is_zero_push_nothing():
+    p = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    for clamp in (True, False):
+        same(repulsion(p, p, p, k=1, clamp_weights=clamp), torch.zeros_like(p))
 
 
 def test_a_class_without_a_neighbour_on_its_side_is_not_pushed():
@@ -155,6 +177,8 @@ def test_says_what_is_wrong():
         NeighborPerturbation(p[:1])
     with pytest.raises(ConfigError, match="neighbors must be at least 1, not 0"):
         NeighborPerturbation(p, neighbors=0)
+    with pytest.raises(ConfigError, match="seek_from must be one of old, moved, not 'new'"):
+        NeighborPerturbation(p, seek_from="new")
     with pytest.raises(DataError, match="class 2 is NaN"):
         NeighborPerturbation(torch.cat([p[:2], torch.full((1, 3), torch.nan).double()]))
     with pytest.raises(DataError, match="class 1 is NaN, infinite or zero"):

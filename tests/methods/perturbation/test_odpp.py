@@ -52,6 +52,35 @@ def test_all_pairs_is_torchs_optimiser_on_the_loops(optimizer, hinge):
         torch.testing.assert_close(perturb.moved, p + r.detach(), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("keep_state", [True, False])
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_perturbation_is_kept_or_begins_again(accumulate, keep_state, normalize):
+    """Algorithm 2 continues from the last epoch; the other reading begins each at r = 0."""
+    p, epochs = crowded(7, 4, seed=0) * 1.1, [crowded(7, 4, seed=1), crowded(7, 4, seed=2) * 0.9]
+    unit = (lambda x: x / x.norm(dim=1, keepdim=True)) if normalize else (lambda x: x)
+    options = {"old_threshold": 0.7, "new_threshold": 0.6, "new_weight": 0.5}
+    perturb = OptimizedPerturbation(
+        p, steps=4, learning_rate=0.01, accumulate=accumulate, keep_state=keep_state,
+        normalize=normalize, **options,
+    )  # fmt: skip
+    r = torch.zeros_like(p, requires_grad=True)
+    by_hand = torch.optim.Adam([r], lr=0.01)
+    for q in [None, *epochs]:
+        if q is not None:
+            perturb.update(q)
+        if not accumulate:
+            r.data.zero_()
+        if not keep_state:
+            by_hand = torch.optim.Adam([r], lr=0.01)
+        for _ in range(4):
+            by_hand.zero_grad()
+            new = None if q is None else unit(q)
+            hinge_by_hand(unit(p), r, new, cosine=False, **options).backward()
+            by_hand.step()
+        torch.testing.assert_close(perturb.moved, unit(p) + r.detach(), rtol=0, atol=1e-10)
+
+
 def test_adam_step_is_torchs():
     parameter = random(3, 2, seed=0).requires_grad_()
     moved, first, second = parameter.detach().clone(), torch.zeros(3, 2), torch.zeros(3, 2)

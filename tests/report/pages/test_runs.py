@@ -10,7 +10,8 @@ import torch
 import nobackfill as nb
 from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import student_quantile
-from nobackfill.evaluation.geometry import similarity_histogram
+from nobackfill.evaluation.geometry import cosine_spread, similarity_histogram
+from nobackfill.report.class_spaces import ClassSpaces
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
 from nobackfill.report.pages.runs import runs_page
@@ -387,9 +388,19 @@ def test_similar_classes_are_told_and_drawn():
     generator = torch.Generator().manual_seed(0)
     means = {name: torch.randn(9, 4, generator=generator) for name in ("old", BASELINE, "ndpp")}
     found = similarity_histogram(means, ("old", BASELINE))
-    page = runs_page(three_seeds("ndpp", [0.5, 0.5]), similarity=found)
-    part = section(page, "How similar different classes are")
-    assert f"for the {found.pairs} pairs" in part.text
+    spread = {name: (cosine_spread(m), cosine_spread(m, center=True)) for name, m in means.items()}
+    for place, words in (("training", "of the training set"), ("searched", "searched classes")):
+        spaces = ClassSpaces(place, means, spread)
+        page = runs_page(three_seeds("ndpp", [0.5, 0.5]), spaces=spaces, missing="the rest")
+        even = section(page, "How evenly class means are spread")
+        assert words in even.text
+        assert [list(row) for row in even.tables[0].rows] == [
+            [name, f"{plain:.4f}", f"{centred:.4f}"] for name, (plain, centred) in spread.items()
+        ]
+        assert "the rest" in page.not_measured
+        part = section(page, "How similar different classes are")
+        assert f"for the {found.pairs} pairs" in part.text
+        assert words in part.text
     assert [list(row) for row in part.tables[0].rows] == [
         [name, f"{found.mean[name]:.3f}", f"{100 * found.below_zero[name]:.1f} %"] for name in means
     ]

@@ -16,6 +16,7 @@ TRAIN_LIMITS = {
     "seed": (0, 2**40),
     "warmup_steps": (0, 10**9),
     "warmup_factor": (0.0, 1.0),
+    "bias_factor": (0.0, 100.0),
     "accumulate": (1, 10**6),
     "smoothing": (0.0, 1.0),
 }
@@ -145,6 +146,9 @@ class TrainConfig:
         items_per_class: Number of items of each class in a batch; None for random order.
         warmup_steps: Number of steps over which the learning rate rises to its initial value.
         warmup_factor: Share of the learning rate at which the warmup starts.
+        schedule_start: Epoch from which `schedule` counts: the "start" of the training, or the end
+            of the "warmup", as fast-reid counts.
+        bias_factor: Factor of the learning rate of biases.
         accumulate: Number of batches per optimizer step.
         smoothing: Label smoothing of the new classifier; a method may have its own.
         precision: Precision of the model: "float32" as torch has it (on NVIDIA GPUs convolutions
@@ -173,6 +177,8 @@ class TrainConfig:
     items_per_class: int | None = None
     warmup_steps: int = 0
     warmup_factor: float = 0.1
+    schedule_start: Literal["start", "warmup"] = "start"
+    bias_factor: float = 1.0
     accumulate: int = 1
     smoothing: float = 0.0
     precision: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"

@@ -58,10 +58,12 @@ def read_tables(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The recipe {path} is not valid TOML: {error}.") from None
     # Paths of other recipes are relative to this file.
-    old = tables.get("old", {})
-    for key in ("recipe", "independent_recipe"):
-        if isinstance(old, dict) and isinstance(old.get(key), str):
-            old[key] = str(path.parent / old[key])
+    steps = tables.get("sequence", [])
+    for part in (tables, *(steps if isinstance(steps, list) else [])):
+        old = part.get("old", {}) if isinstance(part, dict) else {}
+        for key in ("recipe", "independent_recipe"):
+            if isinstance(old, dict) and isinstance(old.get(key), str):
+                old[key] = str(path.parent / old[key])
     if "extends" not in tables:
         return tables
     base = tables.pop("extends")

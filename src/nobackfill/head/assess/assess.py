@@ -109,7 +109,7 @@ class Verdict(Readable):
 
     @property
     def advice(self) -> str:
-        """Method that the paper favours in such a crowded space, and why."""
+        """How crowded the old space is, and what the paper says about methods for it."""
         return advice(self.crowding)
 
     def summary(self) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def above(
 
 def pair_gradient(
     x: Float[Tensor, "classes dim"],
-    others: Float[Tensor, "classes dim"],
+    others: Float[Tensor, "other_classes dim"],
     rows: Int[Tensor, " pairs"],
     other_rows: Int[Tensor, " pairs"],
     threshold: float,

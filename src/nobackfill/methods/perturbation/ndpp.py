@@ -20,6 +20,7 @@ def repulsion(
     *,
     k: int,
     include_self: bool = False,
+    clamp_weights: bool = True,
     precision: str = "float32",
     unit: bool = False,
 ) -> Float[Tensor, "classes dim"]:
@@ -30,7 +31,9 @@ def repulsion(
         w_{cj} = \frac{\max(0, \cos(p_c, n_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, n_i))},
 
     where :math:`N_k(c)` are the `k` rows of `n` with the largest cosine to :math:`p_c`, without row
-    `c` unless `include_self`. A class whose weights are all 0 is not pushed.
+    `c` unless `include_self`. A class whose weights are all 0 is not pushed. As printed, there is
+    no maximum with 0 (`clamp_weights=False`): neighbours of negative cosine then attract, and a sum
+    of weights near 0 pushes far.
 
     Args:
         x: Prototypes that are pushed.
@@ -38,6 +41,7 @@ def repulsion(
         n: Prototypes that push. All values must be finite.
         k: Number of neighbours.
         include_self: Whether row `c` of `n` may push class `c`.
+        clamp_weights: Whether negative cosines count as 0.
         precision: Precision of the similarities, see `inner_products`.
         unit: Whether `p` and `n` have unit length already.
     """
@@ -52,9 +56,24 @@ def repulsion(
     )
 
     # Sum over them: sum_j w_cj (x_c - n_j) = (sum_j w_cj) x_c - sum_j w_cj n_j.
-    w = F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8).to(n.dtype)  # (classes, k)
+    w = shares(cosine, clamp=clamp_weights).to(n.dtype)  # (classes, k)
     weighted_neighbors = F.embedding_bag(neighbor, n, mode="sum", per_sample_weights=w)
     return w.sum(dim=1, keepdim=True) * x - weighted_neighbors  # (classes, dim)
+
+
+def shares(cosine: Float[Tensor, "rows k"], *, clamp: bool) -> Float[Tensor, "rows k"]:
+    """Divides each row by its sum; a row whose sum is 0 becomes 0.
+
+    Example:
+        >>> shares(torch.tensor([[0.6, -0.2]]), clamp=True)
+        tensor([[1., 0.]])
+        >>> shares(torch.tensor([[0.6, -0.2]]), clamp=False)
+        tensor([[ 1.5000, -0.5000]])
+    """
+    if clamp:
+        return F.normalize(cosine.clamp(min=0), p=1, dim=1, eps=1e-8)
+    total = cosine.sum(dim=1, keepdim=True)
+    return torch.where(total == 0, 0.0, cosine / total)
 
 
 class NeighborPerturbation(Readable, nn.Module):
@@ -66,9 +85,10 @@ class NeighborPerturbation(Readable, nn.Module):
         && \text{(Eqs. 7-8)}
 
     with old prototypes :math:`p`, new prototypes :math:`q^{(t)}` of epoch `t`, and :math:`r` of
-    `repulsion`; all are (classes, dim). Neighbours are sought from :math:`p`, as in Algorithm 1 of
-    the paper; its text says :math:`\tilde p`. Eq. 8 restarts from :math:`\tilde p^{(0)}` each
-    epoch, Algorithm 1 continues from the last epoch; `accumulate` chooses.
+    `repulsion`; all are (classes, dim). New neighbours are sought from :math:`p`, as in Algorithm 1
+    of the paper; its text says :math:`\tilde p` (`seek_from`). Eq. 8 restarts from
+    :math:`\tilde p^{(0)}` each epoch, Algorithm 1 continues from the last epoch; `accumulate`
+    chooses.
 
     Args:
         old: Old prototypes, one row per class.
@@ -77,7 +97,11 @@ class NeighborPerturbation(Readable, nn.Module):
         new_strength: Strength of each epoch's push by new neighbours, :math:`\alpha_2`.
         accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
         include_self: Whether the new prototype of a class may push the class itself.
-        normalize: Whether prototypes are scaled to unit length first.
+        normalize: Whether prototypes are scaled to unit length first. If not, pass prototypes that
+            are not (`class_means(..., normalize=False)`); the trainer does.
+        seek_from: Prototypes from which new neighbours are sought: "old" (Algorithm 1), or those
+            "moved" so far (text).
+        clamp_weights: Whether neighbours of negative cosine are left out. As printed, they attract.
         precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16",
             which may swap neighbours whose similarities are almost equal.
     """
@@ -96,6 +120,8 @@ class NeighborPerturbation(Readable, nn.Module):
         accumulate: bool = True,
         include_self: bool = False,
         normalize: bool = True,
+        seek_from: str = "old",
+        clamp_weights: bool = True,
         precision: str = "float32",
     ):
         super().__init__()
@@ -106,13 +132,17 @@ class NeighborPerturbation(Readable, nn.Module):
                 f"neighbors must be at least 1, not {neighbors}. The paper uses 100. For no "
                 f"perturbation, use `prototype_alignment`."
             )
+        if seek_from not in ("old", "moved"):
+            raise ConfigError(f"seek_from must be one of old, moved, not {seek_from!r}.")
         self.neighbors, self.old_strength, self.new_strength = neighbors, old_strength, new_strength
         self.accumulate, self.include_self, self.normalize = accumulate, include_self, normalize
-        self.precision = precision
+        self.precision, self.seek_from, self.clamp_weights = precision, seek_from, clamp_weights
 
         # Eqs. 4-5: the old neighbours push once.
         p = F.normalize(old.detach(), dim=-1) if normalize else old.detach().clone()
-        push = repulsion(p, p, p, k=neighbors, precision=precision, unit=normalize)
+        push = repulsion(
+            p, p, p, k=neighbors, clamp_weights=clamp_weights, precision=precision, unit=normalize
+        )
         self.register_buffer("old", p)
         self.register_buffer("start", torch.add(p, push, alpha=old_strength))
         self.register_buffer("moved", self.start.clone())
@@ -126,13 +156,15 @@ class NeighborPerturbation(Readable, nn.Module):
         check_same_classes(self.old, new)
         q = F.normalize(new.detach(), dim=-1) if self.normalize else new.detach()
         x = self.moved if self.accumulate else self.start
+        from_old = self.seek_from == "old"
         push = repulsion(
             x,
-            self.old,
+            self.old if from_old else x,
             q,
             k=self.neighbors,
             include_self=self.include_self,
+            clamp_weights=self.clamp_weights,
             precision=self.precision,
-            unit=self.normalize,
+            unit=self.normalize and from_old,
         )
         self.moved = torch.add(x, push, alpha=self.new_strength)

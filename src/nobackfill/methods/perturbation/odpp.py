@@ -18,6 +18,7 @@ from nobackfill.ops.softmax_contrast import before_normalizing
 
 Classes = Float[Tensor, "classes dim"]
 Rows = Int[Tensor, " rows"]
+Step = tuple[Rows, Float[Tensor, "rows dim"]]  # some classes, each once, and their gradient
 Among = Callable[[Tensor], Tensor]  # from the prototypes to the gradient of the first sum
 Towards = Callable[[Tensor, Tensor], Tensor]  # from old and new ones to that of the second
 CHOICES = {
@@ -66,16 +67,20 @@ class OptimizedPerturbation(Readable, nn.Module):
         steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
         learning_rate: Learning rate of the perturbation.
         optimizer: "adam" as in left-over code of the authors, or "sgd" as printed, which at this
-            learning rate hardly moves anything.
+            learning rate hardly moves anything with thousands of classes.
         hinge: Similarity under the hinge: the "inner" product as printed, which a shorter prototype
             satisfies too, or the "cosine".
         pairs: "all", "sampled" or "inbatch".
-        pairs_per_epoch: Number of sampled or in-batch pairs; the paper takes the number of training
-            images. By default the number of classes.
+        pairs_per_epoch: Number of sampled pairs, or of classes in all batches, in each of the
+            `steps` epochs. By default the number of training items, as in the paper, which the
+            method `odpp` reads from `OldSpace.labels`; without these, the number of classes.
         batch_size: Number of sampled pairs, or of classes, in a batch.
         keep_state: Whether the optimiser's moments are kept from one epoch to the next. The
-            perturbation itself always is.
-        normalize: Whether prototypes are scaled to unit length first.
+            perturbation itself is kept with `accumulate`.
+        normalize: Whether prototypes are scaled to unit length first. If not, pass prototypes that
+            are not (`class_means(..., normalize=False)`); the trainer does.
+        accumulate: Whether each epoch continues from the perturbation of the last (Algorithm 2), or
+            begins again at :math:`r = 0`.
         precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
             "tf32".
         generator: Random generator of the pairs. By default each update has one seeded with the
@@ -104,6 +109,7 @@ class OptimizedPerturbation(Readable, nn.Module):
         batch_size: int = 1024,
         keep_state: bool = True,
         normalize: bool = True,
+        accumulate: bool = True,
         precision: str = "float32",
         generator: torch.Generator | None = None,
     ):
@@ -114,7 +120,7 @@ class OptimizedPerturbation(Readable, nn.Module):
         self.optimizer, self.hinge, self.pairs = optimizer, hinge, pairs
         self.pairs_per_epoch = len(old) if pairs_per_epoch is None else pairs_per_epoch
         self.batch_size, self.keep_state, self.normalize = batch_size, keep_state, normalize
-        self.precision, self.generator = precision, generator
+        self.accumulate, self.precision, self.generator = accumulate, precision, generator
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
@@ -153,20 +159,26 @@ class OptimizedPerturbation(Readable, nn.Module):
             self.first_moment.zero_()
             self.second_moment.zero_()
             self.counts[0] = 0
+        if not self.accumulate:
+            self.perturbation.zero_()
         step = int(self.counts[0])
         with matmul_precision(self.precision):
-            for gradient in self._gradients(q):
+            for rows, gradient in self._gradients(q):
                 step += 1
-                if self.optimizer == "adam":
-                    gradient = adam_step(gradient, self.first_moment, self.second_moment, step)
-                self.perturbation.sub_(gradient, alpha=self.learning_rate)
+                if self.optimizer == "sgd":  # moves only the classes of the batch
+                    self.perturbation.index_add_(0, rows, gradient, alpha=-self.learning_rate)
+                    continue
+                if self.pairs != "all":
+                    gradient = torch.zeros_like(self.old).index_copy(0, rows, gradient)
+                direction = adam_step(gradient, self.first_moment, self.second_moment, step)
+                self.perturbation.sub_(direction, alpha=self.learning_rate)
         self.counts[0] = step
         self.counts[1] += 1
 
     def _gradient(
         self,
         x: Float[Tensor, "rows dim"],
-        q: Float[Tensor, "rows dim"] | None,
+        q: Float[Tensor, "new_rows dim"] | None,
         among: Among,
         towards: Towards,
     ) -> Float[Tensor, "rows dim"]:
@@ -185,13 +197,20 @@ class OptimizedPerturbation(Readable, nn.Module):
             gradient += self.new_weight * towards(at, q)
         return before_normalizing(gradient, x, at) if self.hinge == "cosine" else gradient
 
-    def _gradients(self, q: Classes | None) -> Iterator[Classes]:
-        """Yields the gradient of each step, at the prototypes as the last step moved them."""
+    def _gradients(self, q: Classes | None) -> Iterator[Step]:
+        """Yields some classes and their gradient at each step; that of all others is 0.
+
+        The prototypes are those that the last step moved. No class occurs twice.
+        """
         if self.pairs == "all":
+            rows = torch.arange(len(self.old), device=self.old.device)
             near_old, near_new = NearPairs(self.old_threshold), NearPairs(self.new_threshold)
             for _ in range(self.steps):
-                yield self._gradient(
-                    self.moved, q, lambda at: 2 * near_old.gradient(at, at), near_new.gradient
+                yield (
+                    rows,
+                    self._gradient(
+                        self.moved, q, lambda at: 2 * near_old.gradient(at, at), near_new.gradient
+                    ),
                 )
             return
 
@@ -205,32 +224,33 @@ class OptimizedPerturbation(Readable, nn.Module):
                     count = min(self.batch_size, self.pairs_per_epoch - first)
                     yield self._batch_of_pairs(q, count, generator)
 
-    def _batch_of_classes(self, q: Classes | None, generator: torch.Generator) -> Classes:
-        """The gradient over all pairs among some random classes; 0 for the others."""
+    def _batch_of_classes(self, q: Classes | None, generator: torch.Generator) -> Step:
+        """Some random classes, and their gradient over all pairs among them."""
         drawn = torch.randperm(len(self.old), generator=generator)[: self.batch_size]
         rows = drawn.to(self.old.device)
-        part = self._gradient(
-            self.moved[rows],
+        return rows, self._gradient(
+            self.old[rows] + self.perturbation[rows],
             None if q is None else q[rows],
             lambda at: 2 * crowding_gradient(at, at, self.old_threshold),
             lambda at, q: crowding_gradient(at, q, self.new_threshold),
         )
-        return torch.zeros_like(self.old).index_copy(0, rows, part)
 
-    def _batch_of_pairs(self, q: Classes | None, count: int, generator: torch.Generator) -> Classes:
-        """The gradient over some random pairs; 0 for classes that are in none."""
+    def _batch_of_pairs(self, q: Classes | None, count: int, generator: torch.Generator) -> Step:
+        """The classes of some random pairs, and their gradient over these pairs."""
         rows = torch.randint(len(self.old), (count,), generator=generator).to(self.old.device)
-        others = self._draw_others(rows, generator)
+        pairs = torch.stack([rows, self._draw_others(rows, generator)])  # (2, pairs)
+        drawn, (first, second) = pairs.unique(return_inverse=True)
 
         def among(at: Tensor) -> Tensor:
-            of_rows = pair_gradient(at, at, rows, others, self.old_threshold)
-            return of_rows + pair_gradient(at, at, others, rows, self.old_threshold)
+            of_first = pair_gradient(at, at, first, second, self.old_threshold)
+            return of_first + pair_gradient(at, at, second, first, self.old_threshold)
 
         def towards(at: Tensor, q: Tensor) -> Tensor:
             new = self._draw_others(rows, generator)
-            return pair_gradient(at, q, rows, new, self.new_threshold)
+            return pair_gradient(at, q, first, new, self.new_threshold)
 
-        return self._gradient(self.moved, q, among, towards)
+        x = self.old[drawn] + self.perturbation[drawn]
+        return drawn, self._gradient(x, q, among, towards)
 
     def _draw_others(self, rows: Rows, generator: torch.Generator) -> Rows:
         """Draws another random class for each class."""

@@ -24,7 +24,8 @@ from nobackfill.report.html import render_html
 from nobackfill.report.maps import maps
 from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.pages.matrix import matrix_section
-from nobackfill.report.pages.runs import numbers_section, plane_section, similarity_section
+from nobackfill.report.pages.runs import numbers_section, plane_section
+from nobackfill.report.pages.spaces import similarity_section
 from nobackfill.report.seeds import Outcome, comparison_of
 from nobackfill.report.thumbnails import as_cell, show_collection
 from nobackfill.training.demo import Demo, conclude

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from nobackfill.core.numbers import count, maybe
-from nobackfill.evaluation.geometry import SimilarityHistogram
 from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
-from nobackfill.report.charts import pareto_front, self_cross_plane, step_curves
+from nobackfill.report.charts import pareto_front, self_cross_plane
+from nobackfill.report.class_spaces import ClassSpaces
 from nobackfill.report.page import Figure, Page, Section, Table
+from nobackfill.report.pages.expected import expected_of, expected_section
+from nobackfill.report.pages.spaces import spaces_section
 from nobackfill.report.seeds import Outcome, Spread, check_same_search, comparison_of
 
 
@@ -18,14 +18,18 @@ def runs_page(
     outcomes: Sequence[Outcome],
     *,
     title: str = "Upgrades compared",
-    similarity: SimilarityHistogram | None = None,
+    spaces: ClassSpaces | None = None,
+    missing: str = "",
+    alone: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Page:
     """Compares runs on the same items.
 
     Args:
         outcomes: Result of each run.
         title: Title of the page.
-        similarity: Similarity of class means under some of the methods.
+        spaces: Class means of some of the methods.
+        missing: What could not be measured of them; empty if everything was.
+        alone: Comparison of models without an old one with their recipes' numbers, by name.
     """
     check_same_search(outcomes)
     table = comparison_of(outcomes)
@@ -34,11 +38,12 @@ def runs_page(
         summary=[*conclude(table), *directions_sentence(outcomes)],
         sections=[
             numbers_section(table),
+            *expected_section(expected_of(outcomes, alone or {})),
             *plane_section(table),
-            *([similarity_section(similarity)] if similarity else []),
+            *(spaces_section(spaces) if spaces else []),
             single_section(outcomes),
         ],
-        not_measured=_missing(outcomes, table),
+        not_measured=[*_missing(outcomes, table), *([missing] if missing else [])],
         made_of={
             "runs": str(len(outcomes)),
             "queries": f"{outcomes[0].summary['num_queries']:,}",
@@ -183,37 +188,6 @@ def plane_section(table: Mapping[str, Mapping[str, Any]]) -> list[Section]:
             ],
         )
     ]
-
-
-def similarity_section(similarity: SimilarityHistogram) -> Section:
-    """The similarity of class means in each space."""
-    columns = ["space", "mean cosine", "pairs below 0"]
-    rows = [
-        [
-            name,
-            f"{similarity.mean[name]:.3f}",
-            maybe(similarity.below_zero[name], unit=" %"),
-        ]
-        for name in similarity.counts
-    ]
-    counts = {name: np.asarray(part) for name, part in similarity.counts.items()}
-    return Section(
-        "How similar different classes are",
-        f"Cosines between the class means of each model, for the {similarity.pairs:,} pairs of "
-        f"classes that are similar (cosine above 0) in the spaces of "
-        f"{listed(similarity.alike_in)}.",
-        tables=[Table(columns, rows, frozenset(columns[1:]))],
-        figures=[
-            Figure(
-                lambda: step_curves(
-                    counts, np.asarray(similarity.edges), label="cosine of two class means"
-                ),
-                "Similarity of class means",
-                "; ".join(f"{name}: mean {value:.3f}" for name, value in similarity.mean.items())
-                + ".",
-            )
-        ],
-    )
 
 
 def single_section(outcomes: Sequence[Outcome]) -> Section:

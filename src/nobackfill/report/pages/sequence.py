@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from nobackfill.evaluation.matrix import CompatibilityMatrix
 from nobackfill.evaluation.matrix_overview import matrix_conclusion, upgrades_section
-from nobackfill.report.page import Page
+from nobackfill.report.page import Page, Section, Table
+from nobackfill.report.pages.expected import expected_section
 from nobackfill.report.pages.matrix import matrix_section
 from nobackfill.training.sequence import SequenceSummary
 
@@ -19,6 +20,8 @@ def sequence_page(summary: SequenceSummary, *, title: str) -> Page:
         sections=[
             matrix_section(matrix),
             upgrades_section(matrix),
+            *after_section(summary),
+            *expected_section({title: summary.expected}),
             *(
                 matrix_section(_square(names, part), f"On {test}")
                 for test, part in summary.tests.items()
@@ -29,6 +32,32 @@ def sequence_page(summary: SequenceSummary, *, title: str) -> Page:
             "galleries by models later than the query's",
         ],
     )
+
+
+def after_section(summary: SequenceSummary) -> list[Section]:
+    """AC and AM after each upgrade, and the P-scores if there are independent models."""
+    if not summary.after:
+        return []
+    tables = [
+        Table(
+            ["upgrades", "AC", "AM"],
+            [[str(a["upgrades"]), f"{a['ac']:.2f}", f"{a['am']:.3f}"] for a in summary.after],
+            frozenset(["upgrades", "AC", "AM"]),
+        )
+    ]
+    text = "AC: share of upgrades that are compatible. AM: mean of the matrix."
+    if summary.p_scores:
+        columns = ["upgrade", "P_up", "P_comp", "P_1"]
+        rows = [
+            [f"{s['old']} → {s['new']}", *(f"{s[key]:.2f}" for key in ("p_up", "p_comp", "p_1"))]
+            for s in summary.p_scores
+        ]
+        tables.append(Table(columns, rows, frozenset(columns[1:])))
+        text += (
+            " P-scores compare with the independent models of both steps, as in the paper, and are "
+            "means over the tests."
+        )
+    return [Section("After each upgrade", text, tables=tables)]
 
 
 def _square(names: Sequence[str], triangle: Sequence[Sequence[float]]) -> CompatibilityMatrix:
