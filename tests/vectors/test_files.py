@@ -524,6 +524,11 @@ def test_tensors_of_torch(tmp_path):
     bare = read_file(tmp_path / "bare.pt")
     assert not bare.has_ids
     assert torch.equal(bare.vectors.vectors, MATRIX.bfloat16().float())
+    torch.save(MATRIX, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    torch.save(MATRIX, tmp_path / "mapped.pt")
+    for name in ("old.pt", "mapped.pt"):
+        nb.load_vectors(tmp_path / name).vectors[0] = 7
+        assert torch.equal(nb.load_vectors(tmp_path / name).vectors, MATRIX)
     torch.save([MATRIX], tmp_path / "list.pt")
     with pytest.raises(DataError, match="contains a list"):
         nb.load_vectors(tmp_path / "list.pt")

@@ -222,7 +222,10 @@ def _precision(shards: Sequence[Shard], selection: Selection) -> Any:
 
 
 def _first_dim(parts: Sequence[tuple[Shard, Part]], selection: Selection) -> int:
-    """Returns the number of dimensions of the first vector."""
+    """Returns the number of dimensions of the first vector, from its type if that says so."""
+    kind = selection.leaves[selection.choice.vector[0]].kind
+    if pa.types.is_fixed_size_list(kind) and not selection.choice.is_wide:
+        return int(kind.list_size)
     for _, part in parts:
         for batch in part.batches():
             if batch.num_rows:

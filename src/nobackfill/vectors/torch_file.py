@@ -12,11 +12,18 @@ from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.contents import Contents
 from nobackfill.vectors.named_arrays import choose_arrays
 
+ARCHIVE = b"PK"  # first bytes of a zip file
+
 
 def read(path: Path, columns: Columns = ANY) -> Contents:
-    """Loads the file as weights are loaded: it cannot run code. Rows of a bare tensor are items."""
+    """Loads the file as weights are loaded: it cannot run code. Rows of a bare tensor are items.
+
+    Tensors are memory-mapped, copy on write, unless a version of torch before 1.6 wrote them.
+    """
+    with path.open("rb") as file:
+        is_archive = file.read(len(ARCHIVE)) == ARCHIVE
     try:
-        value = torch.load(path, map_location="cpu", weights_only=True)
+        value = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except (UnpicklingError, RuntimeError) as error:
         raise ValueError(str(error).partition("\n")[0]) from None
     if isinstance(value, Tensor):
