@@ -8,10 +8,11 @@ import torch
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError
-from nobackfill.evaluation.dependence import Groups, copies_note, dependent_items, sessions_of
+from nobackfill.evaluation.dependence import copies_note, dependent_items, sessions_of
 from nobackfill.evaluation.file_columns import columns_of, rows_of
 from nobackfill.evaluation.gate import Gate
 from nobackfill.evaluation.identity import identity_doubts, relation_note
+from nobackfill.evaluation.near_duplicates import Groups
 from nobackfill.evaluation.notes import mixed_notes, query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import PROTOCOLS, Protocol, protocol_named
 from nobackfill.evaluation.result import Evaluation
