@@ -11,7 +11,9 @@ Null upgrades, in simulated worlds of 4 to 200 classes, some of which are easier
 
 Each is judged three times: by labels, by a ground truth that lists the whole class, and by pairs
 (two items of the class for each query). Honest upgrades are in the old space and have a share less
-noise. Writes a JSON line for each row of both tables to false_go.jsonl, and prints the tables.
+noise. Copies are four classes, of which the new model suits three by chance, copied 20 times under
+other labels, with noise by both models. Writes a JSON line for each row of the three tables to
+false_go.jsonl, and prints the tables.
 """
 
 import argparse
@@ -24,10 +26,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 
+KINDS = ("null", "honest", "copies")
 DESIGNS = ("shuffled", "fresh", "rotated", "equal")
 JUDGES = ("labels", "ground truth", "pairs")
 CLASSES = (4, 8, 20, 60, 200)
@@ -37,15 +41,17 @@ LESS_NOISE = {  # shares of the noise that honest upgrades lack, by number of cl
     100: (0.02, 0.04, 0.06, 0.1, 0.12, 0.15),
     1000: (0.01, 0.02, 0.03, 0.04, 0.06, 0.08),
 }
+LIKENESS = (0.995, 0.985, 0.97, 0.95, 0.9)  # mean cosine of an item and its copy
+COPIES = 20  # of each class
 FOUND = 0.8  # share of the upgrades that a gain must be found in
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--upgrades", type=int, default=400, help="null upgrades of each design")
-    parser.add_argument("--honest", type=int, default=20, help="honest upgrades of each gain")
+    parser.add_argument("--honest", type=int, default=20, help="of each gain; copies likewise")
     parser.add_argument("--designs", nargs="*", default=DESIGNS, help="others are kept")
-    parser.add_argument("--kinds", nargs="*", default=("null", "honest"), help="others are kept")
+    parser.add_argument("--kinds", nargs="*", default=KINDS, help="others are kept")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
     options = parser.parse_args()
@@ -53,7 +59,8 @@ def main():
     lines = [
         line
         for line in map(json.loads, kept)
-        if line["kind"] not in options.kinds or line.get("design", DESIGNS[0]) not in options.designs
+        if line["kind"] not in options.kinds
+        or line.get("design") not in (*options.designs, None)  # honest upgrades have none
     ]
     with ProcessPoolExecutor(options.jobs) as pool:
         if "null" in options.kinds:
@@ -66,6 +73,8 @@ def main():
             sizes = [(classes, less) for classes, row in LESS_NOISE.items() for less in row]
             cells = [pool.submit(honest_line, *size, options.honest) for size in sizes]
             lines += [cell.result() for cell in cells]
+        if "copies" in options.kinds:
+            lines += pool.map(copies_line, LIKENESS, [options.honest] * len(LIKENESS))
     options.output.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     print_tables(lines)
 
@@ -105,6 +114,26 @@ def honest_line(classes, less, upgrades):
         "classes": classes,
         "less_noise": less,
         "gain": sum(gains) / len(gains),
+        "upgrades": upgrades,
+        "verdicts": dict(verdicts),
+    }
+
+
+def copies_line(likeness, upgrades):
+    """Verdicts on four classes that were copied with noise."""
+    verdicts = Counter()
+    for seed in range(upgrades):
+        world = World(4, 2 * 4, 20_000 + seed)
+        suits = torch.from_numpy(world.labels < 3)[:, None]
+        sides = world.view(), world.view() + 0.6 * suits * world.means[world.labels]
+        labels = np.concatenate([world.labels + 4 * copy for copy in range(COPIES)])
+        noise = (1 / likeness**2 - 1) ** 0.5 / DIM**0.5
+        copied = [F.normalize(side, dim=1).repeat(COPIES, 1) for side in sides]
+        copied = [rows + noise * world.random(len(rows)) for rows in copied]
+        verdicts[nb.evaluate(*(world.files(rows, labels) for rows in copied)).verdict] += 1
+    return {
+        "kind": "copies",
+        "likeness": likeness,
         "upgrades": upgrades,
         "verdicts": dict(verdicts),
     }
@@ -188,7 +217,7 @@ def upper_bound(number, total, confidence=0.95):
 
 
 def print_tables(lines):
-    """Prints both tables in Markdown."""
+    """Prints the tables in Markdown."""
     numbers = " | ".join(map(str, CLASSES))
     print(f"| null upgrade | judged by | {numbers} classes | in all | bound |")
     print("|---|---|" + "---|" * (len(CLASSES) + 2))
@@ -212,6 +241,11 @@ def print_tables(lines):
         cells = ", ".join(f"{g:+.1f}: {100 * s:.0f} %" for g, s in zip(gains, shares, strict=True))
         found = next((g for g, s in zip(gains, shares, strict=True) if s >= FOUND), float("nan"))
         print(f"| {classes:,} | {cells} | {found:+.1f} |")
+    print("\n| cosine of copies | compatible |\n|---|---|")
+    for line in lines:
+        if line["kind"] == "copies":
+            went = line["verdicts"].get("compatible", 0)
+            print(f"| {line['likeness']} | {went} of {line['upgrades']} |")
 
 
 if __name__ == "__main__":

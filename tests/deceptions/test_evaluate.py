@@ -491,6 +491,16 @@ def classes_copied_with_more_noise(world):
     return copied(world, 0.985)
 
 
+@deception("undecided", says="near-duplicates of queries of other classes")
+def classes_copied_with_much_noise(world):
+    return copied(world, 0.97)
+
+
+@deception("undecided", fooled="copies are hardly closer than items of a class are to each other")
+def classes_copied_with_as_much_noise_as_items_have(world):
+    return copied(world, 0.9)
+
+
 @deception("undecided", "not compatible")
 def a_model_that_knows_the_photograph(world):
     """Two crops of each photograph: the new model finds the other crop, and nothing else."""

@@ -9,7 +9,12 @@ import torch.nn.functional as F
 
 from nobackfill.data.listing import GroundTruth
 from nobackfill.evaluation.dependence import dependent_items
-from nobackfill.evaluation.near_duplicates import components, have_copies, near_duplicates
+from nobackfill.evaluation.near_duplicates import (
+    SHARE,
+    components,
+    have_copies,
+    near_duplicates,
+)
 from nobackfill.evaluation.search_plan import plan_upgrade
 from nobackfill.vectors import Vectors
 
@@ -115,7 +120,7 @@ def joined_by_comparing_all(sides, groups):
         if all(c[i, j] >= 0.995 for c in cosines):
             joined.add((groups[i], groups[j]))
         is_copy = all(
-            1 - c[i, j] <= max(0.005, 0.25 * min(1 - own[i], 1 - own[j]))
+            1 - c[i, j] <= max(0.005, SHARE * min(1 - own[i], 1 - own[j]))
             for c, own in zip(cosines, reach, strict=True)
         )
         if is_copy:

@@ -78,7 +78,8 @@ def test_the_summary_has_what_programs_rely_on():
         scores.comp,
         scores.one,
     )
-    assert summary["compatible"] is True
+    assert summary["new_old_above_old_old"] is True
+    assert (summary["compatible"], summary["verdict"]) == (None, "undecided")  # of six queries
     assert summary["num_queries"] == CLASSES
 
 

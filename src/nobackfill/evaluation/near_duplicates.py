@@ -16,7 +16,7 @@ from torch import Tensor
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
 
 COPY = 0.995  # smallest cosine of near-duplicates, in the old space and in the new one
-SHARE = 1 / 4  # of the distance to the nearest item of the own class: copies are closer
+SHARE = 1 / 3  # of the distance to the nearest item of the own class: copies are closer
 BLOCK_BYTES = 64 * 2**20  # of cosines in a block
 PROJECTED = 32  # directions in which pairs are compared first, or twice as many, and so on
 SAMPLE = 512  # items of which all pairs are compared to choose that number
