@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ PACKAGE = Path("src/nobackfill")
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.egg-info")
 RECORDED = "COVERING_TESTS"  # environment variable: where the plugin writes tests, times, fixtures
 CURRENT = "COVERING_TEST"  # environment variable: the test that starts a child process
+IMPORTED = 15.0  # seconds of tests at most for a line that an import executes
 SETTINGS = """[run]
 source = {source}
 data_file = {data}
@@ -192,7 +194,8 @@ class Map:
 
         These are the tests that execute the statement of the line. A default or a decorator is
         executed by an import; the tests that execute the function's body stand in. For constants
-        of modules and classes, these are the tests that execute a line with the constant's name.
+        of modules and classes, these are the tests that execute a line with the constant's name,
+        those of the same room first, up to `IMPORTED` seconds.
         """
         lines, names = place(self.trees[file], line)
         numbers = self.executing(file, lines)
@@ -210,6 +213,9 @@ class Map:
             if not numbers:
                 bodies = [lines_of(function.body) for function in functions_in(self.trees[file])]
                 numbers = set().union(*(self.executing(file, body) for body in bodies))
+            tests = f"tests/{Path(file).relative_to(PACKAGE).parts[0]}/"
+            ordered = sorted(self.ordered(numbers), key=lambda name: not name.startswith(tests))
+            return self.within(ordered, IMPORTED)
         return self.ordered(numbers)
 
     def executing(self, file: str, lines: Iterable[int]) -> set[int]:
@@ -244,14 +250,13 @@ class Map:
             seen[function] += 1
         return [name for _, _, name in sorted(keys)]
 
-    def batches(self, names: Sequence[str], seconds: float) -> list[list[str]]:
-        """Divides tests into a first batch of about `seconds`, and the others."""
+    def within(self, names: Sequence[str], seconds: float) -> list[str]:
+        """The first tests that take about `seconds` together, at least one."""
         time = {name: duration for name, duration, _ in self.tests}
-        total, cut = 0.0, 0
-        while cut < len(names) and (cut == 0 or total + time[names[cut]] <= seconds):
-            total += time[names[cut]]
-            cut += 1
-        return [list(batch) for batch in (names[:cut], names[cut:]) if batch]
+        totals = list(accumulate(time[name] for name in names))
+        return [name for name, total in zip(names, totals, strict=True) if total <= seconds] or [
+            *names[:1]
+        ]
 
 
 def place(tree: ast.Module, line: int) -> tuple[range, set[str]]:
@@ -267,7 +272,7 @@ def place(tree: ast.Module, line: int) -> tuple[range, set[str]]:
     if any(isinstance(node, ast.FunctionDef) for node in holders):
         return header(innermost), set()
     classes = {node.name for node in holders if isinstance(node, ast.ClassDef)}
-    return header(innermost), names_assigned(innermost) or classes
+    return header(innermost), names_assigned(innermost) | classes
 
 
 def first_line(node: ast.stmt) -> int:

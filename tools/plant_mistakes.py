@@ -48,17 +48,20 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from covering_tests import NOT_COPIED, ROOT, Map
+from forked_tests import Forks, NotReplaceable, replaced
 from mistakes import Mistake, draw
 
 NO_TESTS = 5  # exit code of pytest if it collects nothing
+UNKNOWN_TEST = 4  # exit code of pytest if a test that it is given does not exist
 TIMED_OUT = "time limit"
-FIRST_BATCH = 15  # seconds; most mistakes are caught here, and few test files are imported for it
+FIRST_TESTS = 12  # run on their own: they catch most mistakes, and few test files are imported
 
 
 def preload(root: Path) -> dict[str, object]:
@@ -73,7 +76,7 @@ def run_tests(options: Sequence[str], folder: Path, limit: float) -> tuple[int |
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if child == 0:
-            run_forked([*options, f"--basetemp={folder.parent}/tmp"], folder, output.fileno())
+            run_forked(options, folder, output.fileno(), [])
         ends = time.monotonic() + limit
         ended, status = os.waitpid(child, os.WNOHANG)
         while not ended and time.monotonic() < ends:
@@ -87,7 +90,9 @@ def run_tests(options: Sequence[str], folder: Path, limit: float) -> tuple[int |
     return os.waitstatus_to_exitcode(status) if ended else None, text
 
 
-def run_forked(options: list[str], folder: Path, output: int) -> NoReturn:
+def run_forked(
+    options: Sequence[str], folder: Path, output: int, plugins: list[object]
+) -> NoReturn:
     """Runs pytest in the forked process, and ends it."""
     code = 1
     try:
@@ -100,7 +105,7 @@ def run_forked(options: list[str], folder: Path, output: int) -> NoReturn:
         sys.dont_write_bytecode = False
         sys.path[0] = str(folder / "src")
         atexit._clear()  # those of the process that plants the mistakes
-        code = int(pytest.main(options))
+        code = int(pytest.main([*options, f"--basetemp={folder.parent}/tmp"], plugins))
         atexit._run_exitfuncs()  # databases that the tests started
     except BaseException:  # nothing may return into the process that plants the mistakes
         traceback.print_exc()
@@ -112,69 +117,100 @@ def run_forked(options: list[str], folder: Path, output: int) -> NoReturn:
 
 def first_failure(output: str) -> str:
     """Name of the first test that pytest lists as failed."""
-    match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, flags=re.MULTILINE)
-    return match.group(1) if match else ""
+    pattern = r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$|^ImportError while loading conftest '(.+)'"
+    match = re.search(pattern, output, flags=re.MULTILINE)
+    return match.group(1) or match.group(2) if match else ""
 
 
-def test_mistake(
-    mistake: Mistake, folder: Path, runs: Sequence[Sequence[str]], *, limit: float
-) -> dict[str, object]:
-    """Plants a mistake, runs tests until one fails, and restores the file."""
+def run_all(
+    mistake: Mistake, folder: Path, runs: Sequence[Sequence[str]], limit: float
+) -> tuple[bool, str]:
+    """Plants a mistake and runs tests until one fails; whether it is caught, and by which test."""
     path = folder / mistake.file
-    original, times = path.read_bytes(), path.stat()
     started = time.monotonic()
     code: int | None = 0
     output = ""
-    path.write_bytes(mistake.apply(original))
-    try:
+    with replaced(path, mistake.apply(path.read_bytes())):
         for line in runs:
             left = limit - (time.monotonic() - started)
             code, output = run_tests(line, folder, max(left, 1))
+            if code == UNKNOWN_TEST:  # a test file cannot be imported: run whole files
+                names = [part.partition("::")[0] for part in line]
+                code, output = run_tests(list(dict.fromkeys(names)), folder, max(left, 1))
             if code not in (0, NO_TESTS):
                 break
-    finally:
-        path.write_bytes(original)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # no bytecode of the mistake
-    seconds = round(time.monotonic() - started, 1)
     test = first_failure(output)
     if code is None or not test:
-        test = TIMED_OUT if code is None else f"exit code {code}" if code else ""
-        return {"caught": False, "test": test, "seconds": seconds}
-    return {"caught": True, "test": test, "seconds": seconds}
+        return False, TIMED_OUT if code is None else f"exit code {code}" if code else ""
+    return True, test
 
 
-def plant(mistakes: Sequence[Mistake], options: argparse.Namespace) -> list[dict[str, object]]:
-    """Runs every mistake that has no line yet; returns the lines of all."""
-    done = read_done(options.output)
-    keys = {key_of(line) for line in done}
-    preloaded = preload(options.root)  # every run of pytest is a fork of this process
+class Results:
+    """The output file: mistakes that have been run, and by which tests they were caught."""
+
+    def __init__(self, path: Path, mistakes: Sequence[Mistake]) -> None:
+        self.path = path
+        self.mistakes = mistakes
+
+    def left(self) -> list[Mistake]:
+        """Mistakes that have no line yet."""
+        keys = {key_of(line) for line in read_done(self.path)}
+        return [mistake for mistake in self.mistakes if key_of(asdict(mistake)) not in keys]
+
+    def add(self, mistake: Mistake, selected: int | None, caught: bool, test: str) -> None:
+        """Writes the line of a mistake, and prints it."""
+        line = {**asdict(mistake), "selected": selected, "caught": caught, "test": test}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        place = f"{self.mistakes.index(mistake) + 1}/{len(self.mistakes)} {mistake.file}"
+        verdict = f"caught by {test}" if caught else f"NOT CAUGHT {test}"
+        print(f"\n{place}:{mistake.line} {mistake.kind}: {verdict}", flush=True)
+
+
+def plant(mistakes: Sequence[Mistake], options: argparse.Namespace) -> None:
+    """Runs every mistake that has no line yet."""
+    results = Results(options.output, mistakes)
     tests = Map(options.map, options.root) if options.map else None
+    preloaded = preload(options.root)
     with tempfile.TemporaryDirectory(prefix="mistakes-") as parent:
-        folder = Path(parent, "checkout")
+        folder = Path(parent, "checkout").resolve()
         shutil.copytree(options.root, folder, ignore=NOT_COPIED, symlinks=True)
         # Without mistakes the tests must pass, or every mistake would count as caught.
-        if tests is None and len(keys) < len(mistakes):
+        if tests is None and results.left():
             code, output = run_tests(options.pytest, folder, options.limit)
             if code != 0:
                 raise SystemExit(f"The tests fail without any mistake:\n{output[-2000:]}")
-        for number, mistake in enumerate(mistakes, start=1):
-            if key_of(asdict(mistake)) in keys:
-                continue
+        if tests is not None and results.left():
+            plant_in_forks(results, tests, folder, options)
+        # Every run of pytest is a fork of this process, which has imported torch only.
+        for mistake in results.left():
             runs, selected = [options.pytest], None
             if tests is not None:
                 names = tests.covering(mistake.file, mistake.line)
-                batches = tests.batches(names, FIRST_BATCH)
+                batches = [part for part in (names[:FIRST_TESTS], names[FIRST_TESTS:]) if part]
                 runs, selected = [[*options.pytest, *batch] for batch in batches], len(names)
-            result = test_mistake(mistake, folder, runs, limit=options.limit)
-            line = {**asdict(mistake), "selected": selected, **result}
-            with options.output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-            done.append(line)
-            verdict = f"caught by {line['test']}" if line["caught"] else "NOT CAUGHT"
-            where = f"{mistake.file}:{mistake.line} {mistake.kind}"
-            print(f"{number}/{len(mistakes)} {where}: {verdict}", flush=True)
+            results.add(mistake, selected, *run_all(mistake, folder, runs, options.limit))
     preloaded.clear()
-    return done
+
+
+def plant_in_forks(results: Results, tests: Map, folder: Path, options: argparse.Namespace) -> None:
+    """Runs the mistakes within functions in forks of a process that has collected all tests."""
+
+    def work(forks: Forks) -> None:
+        for mistake in results.left():
+            names = tests.covering(mistake.file, mistake.line)
+            path = folder / mistake.file
+            before = path.read_bytes()
+            with suppress(NotReplaceable):
+                test = forks.first_failure(
+                    path, before, mistake.apply(before), names, options.limit
+                )
+                results.add(mistake, len(names), bool(test), TIMED_OUT if test is None else test)
+
+    child = os.fork()
+    if child == 0:
+        run_forked(options.pytest, folder, 1, [Forks(work)])
+    os.waitpid(child, 0)
 
 
 def key_of(line: dict[str, object]) -> tuple[object, ...]:
@@ -249,7 +285,8 @@ def main() -> None:
         for mistake in mistakes:
             print(json.dumps(asdict(mistake)))
     else:
-        print(summary(plant(mistakes, options)))
+        plant(mistakes, options)
+        print(summary(read_done(options.output)))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Store(ABC):
 
     exact: bool = True
 
-    def __init__(self, main: str, shown: str, *, read_only: bool = False):
+    def __init__(self, main: str, shown: str, *, read_only: bool):
         self.main, self.shown, self.read_only = main, shown, read_only
 
     # Reading: any collection.
