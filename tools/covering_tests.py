@@ -3,8 +3,8 @@
     python tools/covering_tests.py MAP -- python -m pytest -q -m "not slow"
 
 The pytest command runs once under coverage.py, in a copy of the checkout, and the map is written to
-MAP (gzipped JSON, tens of megabytes; keep it outside the repository). Every test is a context of its
-own. Lines that a test executes in a child process count for the test, as children are measured, too.
+MAP (gzipped JSON; keep it outside the repository). If MAP exists and the code is the same, the tests
+that run are added to it. Every test is a context of its own. Lines that a test executes in a child process count for the test, as children are measured, too.
 Lines that a shared fixture executes count for all tests that use the fixture.
 
 `tools/plant_mistakes.py --map MAP` then runs, for each mistake, only the tests that `Map.covering`
@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,16 +155,44 @@ def write_map(
     files = {}
     for path in sorted(source.rglob("*.py")):
         lines = {}
-        for line, contexts in joined.contexts_by_lineno(str(path)).items():
+        for number, contexts in joined.contexts_by_lineno(str(path)).items():
             # "a|b": what a child process did in context b while test a was running
             parts = {part for context in contexts for part in [context, *context.split("|")]}
             numbers = {user for part in parts for user in users[part.replace("$", "")]}
             if numbers:
-                lines[line] = sorted(numbers)
+                lines[str(number)] = sorted(numbers)
         files[str(path.relative_to(root))] = {"digest": digest(path), "lines": lines}
     results = [[name, round(tests[name]["seconds"], 3), tests[name]["passed"]] for name in names]  # type: ignore[call-overload]
+    record = {"tests": results, "files": files}
+    if output.exists():
+        add_earlier(record, read_record(output))
     with gzip.open(output, "wt", encoding="utf-8") as file:
-        json.dump({"tests": results, "files": files}, file)
+        json.dump(record, file)
+
+
+def add_earlier(record: Any, earlier: Any) -> None:
+    """Adds the tests of an earlier record of the same code that were not run this time."""
+    if any(
+        earlier["files"][name]["digest"] != record["files"][name]["digest"]
+        for name in record["files"]
+    ):
+        raise SystemExit("The code is not that of the map; record all tests, into a new file.")
+    again = {name for name, *_ in record["tests"]}
+    place = {}
+    for number, test in enumerate(earlier["tests"]):
+        if test[0] not in again:
+            place[number] = len(record["tests"])
+            record["tests"].append(test)
+    for name, file in record["files"].items():
+        for line, numbers in earlier["files"][name]["lines"].items():
+            kept = [place[number] for number in numbers if number in place]
+            file["lines"][line] = [*file["lines"].get(line, []), *kept]
+
+
+def read_record(path: Path) -> Any:
+    """Reads a map."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def digest(path: Path) -> str:
@@ -178,8 +207,7 @@ class Map:
     """Which test executes which line, as `record` saw it."""
 
     def __init__(self, path: Path, root: Path) -> None:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            saved = json.load(file)
+        saved = read_record(path)
         self.tests: list[tuple[str, float, bool]] = saved["tests"]
         self.files = saved["files"]
         self.root = root
@@ -197,7 +225,7 @@ class Map:
         of modules and classes, these are the tests that execute a line with the constant's name,
         those of the same room first, up to `IMPORTED` seconds.
         """
-        lines, names = place(self.trees[file], line)
+        lines, names, is_imported = place(self.trees[file], line)
         numbers = self.executing(file, lines)
         if names:
             # A constant that is made of this one is tested where that one is used.
@@ -210,9 +238,10 @@ class Map:
                 if used_in == file or not name.startswith("_")
             }
             numbers = set().union(*(self.executing(used_in, [at]) for used_in, at in mentions))
-            if not numbers:
-                bodies = [lines_of(function.body) for function in functions_in(self.trees[file])]
-                numbers = set().union(*(self.executing(file, body) for body in bodies))
+        if is_imported and not numbers:
+            bodies = [lines_of(function.body) for function in functions_in(self.trees[file])]
+            numbers = set().union(*(self.executing(file, body) for body in bodies))
+        if is_imported:
             tests = f"tests/{Path(file).relative_to(PACKAGE).parts[0]}/"
             ordered = sorted(self.ordered(numbers), key=lambda name: not name.startswith(tests))
             return self.within(ordered, IMPORTED)
@@ -259,8 +288,11 @@ class Map:
         ]
 
 
-def place(tree: ast.Module, line: int) -> tuple[range, set[str]]:
-    """Lines that a test executes if it executes a line, and names if only an import executes it."""
+def place(tree: ast.Module, line: int) -> tuple[range, set[str], bool]:
+    """Lines that a test executes if a line concerns it, and whether an import executes the line.
+
+    In the latter case also the names that the line defines.
+    """
     holders = [
         node
         for node in ast.walk(tree)
@@ -268,11 +300,11 @@ def place(tree: ast.Module, line: int) -> tuple[range, set[str]]:
     ]
     innermost = max(holders, key=lambda node: (first_line(node), -(node.end_lineno or 0)))
     if isinstance(innermost, ast.FunctionDef):  # a default or a decorator
-        return lines_of(innermost.body), set()
+        return lines_of(innermost.body), set(), True
     if any(isinstance(node, ast.FunctionDef) for node in holders):
-        return header(innermost), set()
+        return header(innermost), set(), False
     classes = {node.name for node in holders if isinstance(node, ast.ClassDef)}
-    return header(innermost), names_assigned(innermost) | classes
+    return header(innermost), names_assigned(innermost) | classes, True
 
 
 def first_line(node: ast.stmt) -> int:

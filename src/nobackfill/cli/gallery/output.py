@@ -303,8 +303,8 @@ def _duration(seconds: float) -> str:
     """Formats a duration.
 
     Example:
-        >>> _duration(4.2), _duration(4000.0)
-        ('4.2 s', '1 h 7 min')
+        >>> [_duration(seconds) for seconds in (4.2, 120.0, 3600.0, 4000.0)]
+        ['4.2 s', '2 min', '1 h 0 min', '1 h 7 min']
     """
     if seconds < 120:
         return f"{seconds:.1f} s"
