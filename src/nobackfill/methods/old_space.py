@@ -19,7 +19,7 @@ MEANING: dict[Need, str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OldSpace:
     """The known parts of the old embedding space. Classes of the old model come first.
 

@@ -15,7 +15,7 @@ COMPATIBLE_DIM = NOTES + "compatible_dim"
 FITTED = "fitted"  # column: whether a head was fitted on the item
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contents:
     """The unchecked contents of a file of vectors.
 
