@@ -1,5 +1,7 @@
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import nobackfill as nb
 
@@ -21,6 +23,17 @@ def test_evaluate_is_a_function_whatever_was_imported_before():
     import nobackfill.evaluation.evaluate  # noqa: F401
 
     assert callable(nb.evaluate)
+
+
+def test_every_name_that_a_room_offers_is_there():
+    offered = 0
+    for path in Path(nb.__file__).parent.glob("*/__init__.py"):
+        room = importlib.import_module(f"nobackfill.{path.parent.name}")
+        for name in getattr(room, "__all__", []):
+            part = getattr(room, name)
+            assert getattr(part, "__name__", name) == name
+            offered += 1
+    assert offered > 10
 
 
 def test_the_package_alone_loads_no_torch():

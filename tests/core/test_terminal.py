@@ -2,12 +2,13 @@
 
 import io
 import textwrap
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from nobackfill.core.page import Figure, Page, Picture, Section, Table
-from nobackfill.core.terminal import print_page, print_table
+from nobackfill.core.terminal import _height, _print_section, print_page, print_table
 
 
 def no_figure():
@@ -139,6 +140,16 @@ def test_notes_that_would_make_a_page_long_are_counted(rows):
     shown = [line for line in lines if line.startswith("Note: note")]
     assert shown
     assert lines[-1] == f"Notes: {30 - len(shown)} more, under `notes` (--json)."
+
+
+@pytest.mark.parametrize("caption", ["", "Flips"])
+def test_the_height_of_a_section_is_the_number_of_lines_that_it_prints(caption):
+    rows = [["top 1", "2"], ["top 5", "4"]]
+    section = Section("", "A sentence that needs two lines here.", [Table(["k", "n"], rows)])
+    section = replace(section, tables=[replace(section.tables[0], caption=caption)])
+    console = Console(file=io.StringIO(), width=20, force_terminal=True)
+    _print_section(section, console, with_title=False)
+    assert _height(section, console) == console.file.getvalue().count("\n")
 
 
 def test_pictures_are_described():

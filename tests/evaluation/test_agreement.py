@@ -74,6 +74,12 @@ def test_overlaps_and_scores_are_those_of_loops():
         assert changed[change.query]
 
 
+def test_progress_ends_with_all_queries_of_all_searches():
+    steps = []
+    compare_rankings(vectors(0), vectors(1), progress=lambda *step: steps.append(step))
+    assert steps[-1] == (3 * ITEMS, 3 * ITEMS)
+
+
 def test_the_sample_is_random_but_repeats():
     old = vectors(0)
     first, again, other = (

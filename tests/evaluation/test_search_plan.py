@@ -114,6 +114,15 @@ def test_what_a_file_lacks_is_counted_and_the_first_three_are_named():
     )
 
 
+def test_an_item_that_is_a_query_and_searched_beside_others_is_named_as_both():
+    files = {"a": file(is_query=ASKS, is_gallery=np.arange(20) >= 5)}
+    files["b"] = without(5, of=files["a"])
+    with pytest.raises(DataError) as error:
+        plan_search(files, PLAIN)
+    both = "b lacks 1 queries ('item-05'); b lacks 1 gallery items ('item-05'). "
+    assert both in str(error.value)
+
+
 def test_items_that_ask_and_are_searched_are_counted_once():
     files = {"a": file(), "b": without(1, 2, 3, of=file())}
     with pytest.raises(DataError, match=r"b lacks 3 items \('item-01', 'item-02', 'item-03'\)\. "):

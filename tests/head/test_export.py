@@ -99,7 +99,7 @@ def test_a_chain_of_layers_makes_the_same_vectors(made, items):
 
 
 def test_modules_are_written_as_sentence_transformers_has_them(made, tmp_path):
-    made.to_sentence_transformers(tmp_path / "modules")
+    made.to_sentence_transformers(str(tmp_path / "modules"))
     modules = json.loads((tmp_path / "modules" / "modules.json").read_text())
     dense = len(export.layers(made.arrays()))
     kinds = [module["type"].rsplit(".", 1)[1] for module in modules]

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from nobackfill.report.charts import (
     BETTER,
@@ -18,7 +19,7 @@ from nobackfill.report.charts import (
     self_cross_plane,
     step_curves,
 )
-from nobackfill.report.maps import queries_on_gallery
+from nobackfill.report.maps import _frame, queries_on_gallery
 
 NAN = float("nan")
 NAMES = ["cup", "mug", "hat"]
@@ -377,3 +378,11 @@ def test_the_front_by_its_definition(seed):
 )
 def test_fronts_one_sees_at_once(points, front):
     assert pareto_front(points) == front
+
+
+def test_a_map_has_its_axes_upwards_and_a_margin_around_all_points():
+    axes = Figure().subplots()
+    _frame(axes, "old/old", [np.array([[0.0, 0.0]]), np.array([[10.0, 20.0]])])
+    assert axes.get_xlim() == pytest.approx((-0.6, 10.6))
+    assert axes.get_ylim() == pytest.approx((-1.2, 21.2))
+    assert axes.get_title(loc="left") == "old/old"

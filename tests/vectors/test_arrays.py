@@ -134,6 +134,17 @@ def test_an_index_names_rows_unless_it_counts_them(upgrade, expected):
     assert "by position with the ids of `new`" in str(result.notes)
 
 
+def test_labels_belong_to_the_only_side_that_has_as_many_rows(upgrade):
+    old, new = (nb.Vectors(upgrade.ids, side) for side in (upgrade.old, upgrade.new))
+    labelled = nb.Vectors(upgrade.ids, upgrade.old, upgrade.labels)
+    fewer = new.select(np.arange(119)[::-1])
+    expected = nb.evaluate(labelled, fewer, intersect=True)
+    for labels in (upgrade.labels, upgrade.labels[:119][::-1]):  # of `old`, of `new`
+        result = nb.evaluate(old, fewer, labels=labels, intersect=True)
+        for pair in ("old_old", "new_old", "new_new"):
+            assert result.summary()[pair] == expected.summary()[pair]
+
+
 def test_labels_of_an_ambiguous_order_are_refused(upgrade):
     old, new = (nb.Vectors(upgrade.ids, side) for side in (upgrade.old, upgrade.new))
     shuffled = new.select(np.random.default_rng(0).permutation(120))

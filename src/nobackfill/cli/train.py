@@ -185,7 +185,12 @@ def _data(name: str, plan: "Plan") -> str:
 
 
 def _bytes(size: float | int) -> str:
-    """Formats a number of bytes."""
+    """Formats a number of bytes.
+
+    Example:
+        >>> [_bytes(size) for size in (999, 1000, 2.54e6, 1e9)]
+        ['999 B', '1 kB', '3 MB', '1.0 GB']
+    """
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 Sides = tuple[Int[np.ndarray, " query"], Int[np.ndarray, " gallery"]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lists:
     """A list of gallery items for each query: `items[start[i] : stop[i]]` for query `i`.
 

@@ -85,7 +85,7 @@ def check_method(name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Round:
     """Steps between two measurements on the held-out classes."""
 

@@ -91,7 +91,7 @@ class ItemClasses(nn.Module):
         return torch.cat([stored, *others])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassIndex:
     """Items in the order of their classes.
 

@@ -20,7 +20,7 @@ MEANING: dict[Need, str] = {
 }
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OldSpace(Short):
     """The known parts of the old embedding space. Classes of the old model come first.
 

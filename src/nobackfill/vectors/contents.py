@@ -15,7 +15,7 @@ FITTED = "fitted"  # column: whether a head was fitted on the item
 MEANINGFUL = (*FLAGS, FITTED, "split", "camera", "modality")  # columns that are never left out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contents:
     """The unchecked contents of a file of vectors.
 

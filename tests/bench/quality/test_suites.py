@@ -83,7 +83,9 @@ def test_the_old_model_starts_from_other_weights_on_the_same_split(name):
     old, new = (
         suite.recipe(one, Path("runs/old"), seed=3, data=Path("/data")) for one in ("old", "ndpp")
     )
-    assert initial_seed(old, None) != initial_seed(new, initial_seed(old, None))
+    assert (old.train.seed, new.train.seed) == (3, 3)
+    weights_of_old = initial_seed(old, None)
+    assert initial_seed(new, weights_of_old) != weights_of_old
     assert old.data.options["seed"] == new.data.options["seed"] == 3
     assert (old.method.name, new.method.name) == ("independent", "ndpp")
     assert (old.old.run, new.old.run) == (None, "runs/old")

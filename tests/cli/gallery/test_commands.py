@@ -59,6 +59,16 @@ def refused(*arguments):
     return str(result.exception)
 
 
+def test_queries_without_a_known_space_are_refused(place, uri):
+    old, new, bare = (place / f"{name}.parquet" for name in ("old", "new", "bare"))
+    file = load_vectors(new)
+    Vectors(file.ids, file.vectors).save(bare)
+    assume = ("--assume-space", old)
+    assert "Unknown space of" in refused("search", uri, "--queries", bare, *assume)
+    queries = ("--old-queries", old, "--queries", bare)
+    assert "Unknown space of" in refused("shadow", uri, *queries, *assume)
+
+
 def test_the_whole_way_there_and_back(place, uri):
     old, new, plan = (place / f"{name}.parquet" for name in ("old", "new", "plan"))
     assert told("status", uri)["collections"][0]["items"] == 60

@@ -488,6 +488,14 @@ def test_a_date_may_be_expected(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("epochs = 0", "`epochs` in .train. must be from 1 to 1000000, not 0"),
+        ("epochs = 1_000_001", "not 1000001"),
+        ("batch_size = 1", "`batch_size` in .train. must be from 2 to 1000000"),
+        ("batch_size = 1_000_001", "not 1000001"),
+        ("learning_rate = -0.1", "`learning_rate` in .train. must be from 0.0"),
+        ("momentum = 1.1", "`momentum` in .train. must be from 0.0 to 1.0"),
+        ("weight_decay = 1.1", "`weight_decay` in .train. must be from 0.0 to 1.0"),
+        ("seed = -1", "`seed` in .train. must be from 0"),
         ("warmup_steps = -1", "`warmup_steps` in .train. must be from 0 to"),
         ("warmup_factor = 1.5", "`warmup_factor` in .train. must be from 0.0 to 1.0, not 1.5"),
         ("warmup_factor = -0.1", "`warmup_factor` in .train. must be from 0.0"),
@@ -516,6 +524,9 @@ def test_training_has_limits(tmp_path, text, says):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        *(("epochs", 1), ("epochs", 10**6), ("batch_size", 2), ("batch_size", 10**6)),
+        *(("learning_rate", 0.0), ("momentum", 0.0), ("momentum", 1.0), ("seed", 0)),
+        *(("weight_decay", 0.0), ("weight_decay", 1.0), ("seed", 2**40)),
         *(("warmup_steps", 0), ("warmup_factor", 0.0), ("warmup_factor", 1.0), ("accumulate", 1)),
         *(("smoothing", 0.0), ("smoothing", 1.0), ("items_per_class", 2), ("items_per_class", 128)),
         *(("optimizer", "adam"), ("optimizer", "adamw"), ("precision", "tf32")),

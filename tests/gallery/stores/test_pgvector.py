@@ -184,6 +184,17 @@ def test_items_that_the_owner_deletes_or_renames_vanish_or_follow():
         assert store.scan(new).ids == ["3", "20"]
 
 
+def test_a_table_that_the_owner_changes_is_looked_up_again_after_the_error():
+    line = make(table="changed")
+    with open_store(line) as store:
+        assert store.count(store.main) == 4
+        run("alter table changed drop column vector")
+        with pytest.raises(GalleryError, match="vector"):
+            store.scan(store.main)
+        with pytest.raises(GalleryError, match="they were removed, or never made"):
+            store.scan(store.main)
+
+
 def test_a_view_cannot_be_referred_to_but_deleted_items_are_hidden():
     make(table="behind")
     run("create or replace view pane as select * from behind")

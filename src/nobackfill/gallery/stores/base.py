@@ -71,7 +71,7 @@ class Store(Readable, ABC):
 
     exact: bool = True
 
-    def __init__(self, main: str, shown: str, *, read_only: bool = False):
+    def __init__(self, main: str, shown: str, *, read_only: bool):
         self.main, self.shown, self.read_only = main, shown, read_only
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ class FaissStore(IndexFile):
         read_only: Whether every write is refused.
     """
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         super().__init__(uri, read_only=read_only)
         self._index = open_index(uri.path)
         wrapped = isinstance(self._index, (faiss.IndexIDMap, faiss.IndexIDMap2))

@@ -138,7 +138,7 @@ class FlatStore(FileStore):
         read_only: Whether every write is refused.
     """
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         super().__init__(uri, read_only=read_only)
         self.vectors = load_vectors(uri.path)
         self.ids, self.main_dim = [str(id) for id in self.vectors.ids.tolist()], self.vectors.dim

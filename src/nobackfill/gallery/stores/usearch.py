@@ -32,7 +32,7 @@ class UsearchStore(IndexFile):
 
     exact = False
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         super().__init__(uri, read_only=read_only)
         self._index = open_index(uri.path)
         if self._index.multi:

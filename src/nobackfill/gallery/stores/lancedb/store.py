@@ -56,7 +56,7 @@ class LanceStore(Store):
         read_only: Whether every write is refused.
     """
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         check_options(uri, "id", "vector")
         super().__init__(Path(uri.path).name, uri.shown, read_only=read_only)
         self.names = Names(uri.options.get("id", "id"), uri.options.get("vector", "vector"))

@@ -43,7 +43,7 @@ class MilvusStore(ClientStore):
 
     id_types = "a whole number of 64 bits"
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         check_options(uri, *OPTIONS)
         self._closed, self._loaded = False, set[str]()
         super().__init__(uri, "pymilvus", read_only=read_only)

@@ -51,7 +51,7 @@ class PgvectorStore(Store):
         read_only: Whether every write is refused, by the server as well.
     """
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         check_options(uri, "id", "vector", *LIBPQ)
         name, schema, table = read_place(uri)
         parameters = read_parameters(uri) | {"dbname": name}

@@ -43,7 +43,7 @@ class QdrantStore(ClientStore):
 
     id_types = "a whole number or a UUID"
 
-    def __init__(self, uri: Uri, *, read_only: bool = False):
+    def __init__(self, uri: Uri, *, read_only: bool):
         check_options(uri, *OPTIONS)
         self.exact = not uri.host
         super().__init__(uri, "qdrant-client", read_only=read_only)
