@@ -10,6 +10,7 @@ from rich.console import Console
 
 from nobackfill.cli import datasets as show_datasets
 from nobackfill.cli import progress_lines
+from nobackfill.data.han import HAN_FACES
 from nobackfill.data.registry import DATASETS
 
 NAMES = """
@@ -145,3 +146,23 @@ def test_what_cannot_run_exits_with_2_and_says_why(command, arguments, says):
     assert code == 2
     assert says in err
     assert not out
+
+
+def test_missing_fonts_of_han_are_named_with_their_packages(nobackfill, tmp_path):
+    for name in ("HanaMinA.ttf", "ukai.ttc"):
+        (tmp_path / name).touch()
+    code, out, _ = nobackfill("datasets", "check", "han", tmp_path)
+    assert code == 1
+    words = " ".join(out.split())
+    assert "2 of 16 typefaces are installed" in words
+    assert "apt-get install fonts-arphic-uming fonts-babelstone-han" in words
+    assert "fonts-hanazono" not in words.split("apt-get install")[1].split("typeface")[0]
+
+
+def test_fonts_of_han_that_are_all_there_pass(nobackfill, tmp_path):
+    for face in HAN_FACES:
+        (tmp_path / face.file).touch()
+    code, out, _ = nobackfill("datasets", "check", "han", tmp_path, "--json")
+    facts = json.loads(out)
+    assert (code, facts["passed"], facts["missing_packages"]) == (0, True, [])
+    assert facts["installed"]["ukai"] == str(tmp_path / "ukai.ttc")

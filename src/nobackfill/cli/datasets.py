@@ -40,7 +40,12 @@ def datasets(
     name: Annotated[
         str | None, typer.Argument(help="Collection to check, such as market1501.")
     ] = None,
-    path: Annotated[Path | None, typer.Argument(help="Folder of the collection.")] = None,
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of the collection; for han, of its fonts, if not the system's."
+        ),
+    ] = None,
     decode: Annotated[
         Decode, typer.Option(help="Images to open: all, some (1,000) or none.")
     ] = Decode.some,
@@ -51,6 +56,9 @@ def datasets(
 
     if action is None:
         print_datasets(as_json=json)
+        return
+    if name == "han":
+        check_fonts(path, as_json=json)
         return
     if name is None or path is None:
         raise ConfigError(
@@ -65,9 +73,13 @@ def datasets(
 
 def print_datasets(*, as_json: bool) -> None:
     """Prints each collection with its expected files and counts."""
-    from nobackfill.data.registry import DATASETS
+    from nobackfill.data.registry import DATASETS, DRAWN
 
     if as_json:
+        drawn = [
+            {"name": name, "says": description, "layout": [], "counts": {}}
+            for name, description in DRAWN.items()
+        ]
         rows = [
             {
                 "name": name,
@@ -77,8 +89,11 @@ def print_datasets(*, as_json: bool) -> None:
             }
             for name, dataset in DATASETS.items()
         ]
-        emit({"datasets": rows})
+        emit({"datasets": [*drawn, *rows]})
         return
+    for name, description in DRAWN.items():
+        print_item(Text(name, "bold").append(f"  {description}", "not bold"))
+        console.print()
     for name, dataset in DATASETS.items():
         print_item(Text(name, "bold").append(f"  {dataset.description}", "not bold"))
         for line in dataset.layout.splitlines():
@@ -88,6 +103,38 @@ def print_datasets(*, as_json: bool) -> None:
             print_item(f"    {counts}", style="dim")
         console.print()
     print_line("Check a copy with: nobackfill datasets check NAME PATH")
+
+
+def check_fonts(folder: Path | None, *, as_json: bool) -> None:
+    """Prints which fonts of the collection `han` are installed; exits with 1 if some are not."""
+    from nobackfill.data.han import installed_fonts
+
+    fonts = installed_fonts("" if folder is None else str(folder))
+    missing = sorted({face.package for face, path in fonts.items() if path is None})
+    columns = ["typeface", "family", "package", "role", ""]
+    rows = [
+        [
+            face.name,
+            face.family,
+            face.package,
+            "query" if face.is_query else "gallery",
+            "✗" if path is None else "",
+        ]
+        for face, path in fonts.items()
+    ]
+    number = sum(path is not None for path in fonts.values())
+    summary = [f"{number} of {len(fonts)} typefaces are installed."]
+    if missing:
+        summary.append(f"On Debian, get the others by: apt-get install {' '.join(missing)}")
+    facts = {
+        "installed": {face.name: str(path) for face, path in fonts.items() if path is not None},
+        "missing_packages": missing,
+        "passed": not missing,
+    }
+    page = Page("han", summary=summary, sections=[Section("han", "", [Table(columns, rows)])])
+    print_page(page, facts, as_json=as_json)
+    if missing:
+        raise typer.Exit(NO)
 
 
 def result_page(check: "Check") -> Page:

@@ -144,11 +144,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nobackfill"
 
 
+def font_folders(folder: str) -> list[Path]:
+    """Returns the folder of the font files, or those of the system if none is named."""
+    return [Path(folder).expanduser()] if folder else system_folders()
+
+
 def draw_installed(
     faces: Sequence[Face], characters: Sequence[int], *, folder: str, side: int
 ) -> Drawings:
     """Draws characters by those of the faces whose files exist."""
-    folders = [Path(folder).expanduser()] if folder else system_folders()
+    folders = font_folders(folder)
     paths = find_fonts([Path(face.file).name for face in faces], folders)
     present = [
         (face, paths[Path(face.file).name]) for face in faces if Path(face.file).name in paths

@@ -5,10 +5,11 @@ each of them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from nobackfill.data.collection import Collection
-from nobackfill.data.font_drawing import Face
-from nobackfill.data.fonts import collect, kept_drawings
+from nobackfill.data.font_drawing import Face, find_fonts
+from nobackfill.data.fonts import collect, font_folders, kept_drawings
 
 HAN = ("4E00-9FA5", "3400-4DB5")
 HAN_FACES = (
@@ -72,3 +73,9 @@ def han(
         distortion=distortion,
         seed=seed,
     )
+
+
+def installed_fonts(folder: str = "") -> dict[Face, Path | None]:
+    """Returns the file of each typeface; None for those that are not installed."""
+    paths = find_fonts([face.file for face in HAN_FACES], font_folders(folder))
+    return {face: paths.get(face.file) for face in HAN_FACES}

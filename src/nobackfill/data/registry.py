@@ -47,6 +47,13 @@ DATASETS: dict[str, Dataset] = {
     "stanford_products": STANFORD_PRODUCTS,
 }
 
+# Collections that are drawn, with a description.
+DRAWN = {
+    "fonts": "Characters drawn by any font files: a class per character, an image per typeface.",
+    "glyphs": "Built-in look-alike characters, the same on every machine.",
+    "han": "27,484 Han characters, drawn by up to 16 typefaces of free fonts.",
+}
+
 FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # options in [data] of any dataset in files
 
 
