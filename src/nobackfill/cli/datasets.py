@@ -42,9 +42,7 @@ def datasets(
     ] = None,
     path: Annotated[
         Path | None,
-        typer.Argument(
-            help="Folder of the collection; for han, of its fonts, if not the system's."
-        ),
+        typer.Argument(help="Folder of the collection; for han, of its fonts."),
     ] = None,
     decode: Annotated[
         Decode, typer.Option(help="Images to open: all, some (1,000) or none.")
