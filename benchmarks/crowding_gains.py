@@ -3,10 +3,10 @@
     nobackfill bench quality --suite han-4k --seeds 1
     python benchmarks/crowding_gains.py bench-work/han-4k/as_it_is/0
 
-Reads the runs `old`, `prototype_alignment` and those of the methods in one folder of a seed. For each
-method, one line is appended to crowding_gains.jsonl: the angle between old and moved prototypes, and
-for five groups of searched classes, from the least to the most crowded (cosine of the class mean to
-the nearest other one in the old space), the change of mAP against the Baseline in points.
+Reads the runs `old`, `prototype_alignment` and those of the methods in one folder of a seed. One line
+per method is appended to crowding_gains.jsonl: the angle between old and moved prototypes, and for
+five groups of searched classes, from the least to the most crowded (cosine of the class mean to the
+nearest other one in the old space), the change of mAP against the Baseline in points.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def groups_by_crowding(old):
 
 
 def mean_ap(query, gallery, classes):
-    """mAP in percent of the queries of some classes, on the whole gallery."""
+    """Mean average precision in percent of the queries of some classes, on the whole gallery."""
     asks = np.flatnonzero(query.columns["is_query"] & np.isin(query.labels, classes))
     stored = np.flatnonzero(gallery.columns["is_gallery"])
     result = nb.retrieval(
