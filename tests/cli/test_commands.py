@@ -148,7 +148,7 @@ def damaged(files, tmp_path, what):
         ("nan", "NaN"),
         ("zero", "zero"),
         ("other ids", "same items"),
-        ("other dimension", "16 dimensions, but they have 7"),
+        ("other dimension", "old.parquet, but they have 7"),
         ("other labels", "same labels"),
         ("no queries", "0 queries"),
     ],
@@ -255,7 +255,7 @@ def test_the_whole_journey(command, tmp_path, monkeypatch):
             "embed", f"runs/{name}", "runs/ndpp", "--split", "validation", "-o", f"{name}.parquet"
         )
         assert code == 0
-        assert "40 x 8" in out
+        assert "40 vectors of 8 dimensions are in" in out
     code, out, _ = command("evaluate", "--old", "old.parquet", "--new", "ndpp.parquet", "--json")
     assert code == 0
     assert json.loads(out)["new_old"] == trained["evaluation"]["new_old"]

@@ -46,7 +46,8 @@ def test_what_is_offered(words, offered):
 
 def test_the_script_can_be_shown_and_installed(tmp_path):
     call = [sys.executable, "-m", "nobackfill"]
-    environment = {**os.environ, "HOME": str(tmp_path)}
+    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not that of who runs the test
+    environment = {**os.environ, "HOME": str(tmp_path), **named}
     shown = subprocess.run(
         [*call, "--show-completion", "bash"], env=environment, capture_output=True, text=True
     )

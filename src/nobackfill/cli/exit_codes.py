@@ -86,11 +86,10 @@ def _code_of_exit(stop: SystemExit) -> int:
 
     On a broken pipe, rich and typer exit with 1, which would look like a verdict.
     """
+    if COMPLETION in os.environ or {*COMPLETION_OPTIONS} & {*sys.argv[1:2]}:
+        return COULD_NOT_RUN if stop.code else DONE  # an unknown shell is no verdict
     cause = stop.__context__
-    if isinstance(cause, typer.Exit):
-        return cause.exit_code
-    is_completion = COMPLETION in os.environ or {*COMPLETION_OPTIONS} & {*sys.argv[1:2]}
-    return DONE if is_completion and not stop.code else COULD_NOT_RUN
+    return cause.exit_code if isinstance(cause, typer.Exit) else COULD_NOT_RUN
 
 
 def _explain(error: Exception) -> None:

@@ -183,8 +183,8 @@ def mean_over_tests(scores: Sequence[Sequence[float | None]]) -> list[float | No
     """Returns the mean of each step over the tests; None if a test lacks it.
 
     Example:
-        >>> mean_over_tests([[0.2, None], [0.4, 0.5]])
-        [0.3, None]
+        >>> mean_over_tests([[0.25, None], [0.75, 0.5]])
+        [0.5, None]
     """
     return [
         None if None in values else sum(filter(None, values)) / len(values)
