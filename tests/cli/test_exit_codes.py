@@ -10,8 +10,8 @@ from time import sleep
 import pytest
 import typer
 
-from nobackfill.cli import exit_codes as ending
-from nobackfill.cli.exit_codes import exit_code_of, how_to_go_on
+from nobackfill.cli.exit_codes import exit_code_of
+from nobackfill.cli.interrupts import CONTINUED, how_to_continue
 from nobackfill.errors import DataError
 
 VERDICT = """
@@ -157,19 +157,19 @@ def test_only_a_command_may_end_with_a_verdict():
         ([], ""),
     ],
 )
-def test_who_stops_a_command_is_told_how_to_go_on(arguments, says, monkeypatch, capsys):
+def test_who_stops_a_command_is_told_how_to_continue(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["nobackfill", *arguments])
     assert ended_by(KeyboardInterrupt()) == 130
     told = capsys.readouterr().err
     assert (says in told) if says else (told == "")
-    assert told == (f"nobackfill: {how_to_go_on(arguments)}\n" if says else "")
+    assert told == (f"nobackfill: {how_to_continue(arguments)}\n" if says else "")
 
 
 def test_commands_that_go_on_exist():
     from nobackfill.cli.main import LazyCommand, app
 
     top = typer.main.get_command(app)
-    for words in ending.GO_ON:
+    for words in CONTINUED:
         found = top
         for word in words:
             found = found.get_command(None, word)
@@ -197,5 +197,5 @@ def test_ctrl_c_in_the_midst_of_a_training(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert err.endswith(f"nobackfill: {how_to_go_on(['train'])}\n")
+    assert err.endswith(f"nobackfill: {how_to_continue(['train'])}\n")
     assert "Traceback" not in err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nobackfill.cli.output import print_page
-from nobackfill.report.page import Page
+from nobackfill.core.page import Page
 
 PAGE = Page("T", ["Do this."], notes=["no space"])
 

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from nobackfill.core.page import Figure, Page, Picture, Section, Table
 from nobackfill.report.charts import heat_map, step_curves
 from nobackfill.report.html import render_html
-from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
 pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402

@@ -15,6 +15,7 @@ from PIL import Image
 
 import nobackfill as nb
 from nobackfill.core.config import Choice, OldConfig, Recipe, TrainConfig
+from nobackfill.core.page import Page, Section
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.by_modality import evaluate_modalities
@@ -22,8 +23,8 @@ from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.report.build import Report, report_vectors, unwatched
 from nobackfill.report.class_spaces import training_means
 from nobackfill.report.from_runs import kinds_of, names_of, report_runs, spaces_of
-from nobackfill.report.page import Page, Section, names_apart, upgrade_title
 from nobackfill.report.thumbnails import show_collection, show_files
+from nobackfill.report.titles import names_apart, upgrade_title
 from nobackfill.training.decoding import Decoding
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.results import evaluate_run

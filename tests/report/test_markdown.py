@@ -1,8 +1,8 @@
 import re
 
+from nobackfill.core.page import Figure, Page, Picture, Section, Table
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
-from nobackfill.report.page import Figure, Page, Picture, Section, Table
 
 PAGE = Page(
     title="Upgrade of the shop",

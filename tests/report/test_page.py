@@ -5,11 +5,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from nobackfill.core.page import Figure, Page, Picture, Section, Table
 from nobackfill.report.charts import heat_map, step_curves
 from nobackfill.report.html import render_html
 from nobackfill.report.maps import maps
 from nobackfill.report.markdown import render_markdown
-from nobackfill.report.page import Figure, Page, Picture, Section, Table
 from nobackfill.report.svg import INK, PAPER, VARIABLES
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nobackfill.core.page import Page, Picture, Section, Table
 from nobackfill.core.short_names import common_folder
 from nobackfill.report.html import render_html
-from nobackfill.report.page import Page, Picture, Section, Table
 from nobackfill.report.thumbnails import (
     SIDE,
     as_cell,

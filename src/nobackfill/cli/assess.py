@@ -57,8 +57,8 @@ def assess(
     from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.inputs import read_for_fit
-    from nobackfill.report.page import check_page, names_apart
     from nobackfill.report.pages.assessment import assessment_page
+    from nobackfill.report.titles import check_page, names_apart
 
     if report is not None:
         check_page(report)  # before anything is done

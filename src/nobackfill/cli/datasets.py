@@ -12,8 +12,8 @@ from nobackfill.cli import progress
 from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.options import Json
 from nobackfill.cli.output import console, emit, print_item, print_line, print_page
+from nobackfill.core.page import Page, Section, Table
 from nobackfill.errors import ConfigError
-from nobackfill.report.page import Page, Section, Table
 
 if TYPE_CHECKING:
     from nobackfill.data.verify import Check

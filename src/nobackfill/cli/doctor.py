@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from nobackfill.cli.options import Json
 from nobackfill.cli.output import emit, print_line, print_table
-from nobackfill.report.page import Table
+from nobackfill.core.page import Table
 
 if TYPE_CHECKING:
     from nobackfill.core.environment import Environment, Package

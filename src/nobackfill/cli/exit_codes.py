@@ -12,18 +12,11 @@ from contextlib import suppress
 
 import typer
 
+from nobackfill.cli.interrupts import how_to_continue
 from nobackfill.errors import NobackfillError
 
 DONE, NO, COULD_NOT_RUN, UNDECIDED, STOPPED = 0, 1, 2, 3, 130
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-SAME = "Run the same command again to continue."
-GO_ON = {  # commands that keep finished work
-    ("train",): "Finished epochs are kept. Run the same command with --resume to continue.",
-    ("demo",): SAME,
-    ("gallery", "pull"): SAME,
-    ("gallery", "backfill"): SAME,
-    ("bench", "quality"): "Finished runs are kept. Run the same command again for the others.",
-}
 COMPLETION = "_NOBACKFILL_COMPLETE"  # variable that a shell sets for completion
 COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 
@@ -63,22 +56,9 @@ def exit_code_of(command_line: Callable[[], object]) -> int:
     except Exception as error:  # a bug, too, means "could not run", never a verdict
         _explain(error)
         code = COULD_NOT_RUN
-    if code == STOPPED and (hint := how_to_go_on(sys.argv[1:])):
+    if code == STOPPED and (hint := how_to_continue(sys.argv[1:])):
         _print_error(hint)
     return _flush(code)
-
-
-def how_to_go_on(arguments: list[str]) -> str:
-    """How to continue a stopped command; empty if it kept no work.
-
-    Example:
-        >>> how_to_go_on(["gallery", "pull", "flat://shop.parquet", "-o", "shop.parquet"])
-        'Stopped. Run the same command again to continue.'
-        >>> how_to_go_on(["gallery", "status", "flat://shop.parquet"])
-        ''
-    """
-    hint = GO_ON.get(tuple(arguments[:1])) or GO_ON.get(tuple(arguments[:2]))
-    return f"Stopped. {hint}" if hint and "--dry-run" not in arguments else ""
 
 
 def _code_of_exit(stop: SystemExit) -> int:

@@ -8,7 +8,7 @@ import typer
 
 from nobackfill.cli import output
 from nobackfill.cli.options import Json, names_in
-from nobackfill.report.page import Table
+from nobackfill.core.page import Table
 
 COST_WIDTH = 14  # characters of the last column, so that the others fit 80
 

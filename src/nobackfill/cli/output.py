@@ -14,7 +14,7 @@ from rich.text import Text
 from nobackfill.cli.exit_codes import COULD_NOT_RUN
 from nobackfill.cli.quiet import is_quiet
 from nobackfill.core import terminal
-from nobackfill.report.page import Page, Table
+from nobackfill.core.page import Page, Table
 
 console = Console(highlight=False)
 

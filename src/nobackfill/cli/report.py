@@ -41,8 +41,8 @@ def report(
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.report.from_runs import report_runs
-    from nobackfill.report.page import check_page
     from nobackfill.report.pages.expected import TITLE
+    from nobackfill.report.titles import check_page
     from nobackfill.training.decoding import choose_decoding
 
     check_page(output)  # before anything is done

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nobackfill.core.atomic_files import write_text
+from nobackfill.core.page import Page
 from nobackfill.core.steps import Watch, unwatched
 from nobackfill.evaluation.agreement import Agreement
 from nobackfill.evaluation.by_modality import ByModality
@@ -15,12 +16,12 @@ from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
-from nobackfill.report.page import Page, check_page
 from nobackfill.report.pages.backfill import backfill_section
 from nobackfill.report.pages.by_modality import modalities_page
 from nobackfill.report.pages.judging import SIDE, judging_sheet, unlabelled_page
 from nobackfill.report.pages.upgrade import upgrade_page
 from nobackfill.report.thumbnails import show_files
+from nobackfill.report.titles import check_page
 from nobackfill.vectors import Vectors
 
 ANALYSING = "report: analysing queries, classes and scores"

@@ -10,8 +10,8 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from nobackfill.core.page import JudgingSheet
-from nobackfill.report.page import PAIRS, TONES, Figure, Page
+from nobackfill.core.page import TONES, Figure, JudgingSheet, Page
+from nobackfill.report.titles import PAIRS
 
 
 def render_html(page: Page) -> str:

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from nobackfill.report.page import PAIRS, Cell, Page, Picture, Section, Table
+from nobackfill.core.page import Cell, Page, Picture, Section, Table
+from nobackfill.report.titles import PAIRS
 
 
 def render_markdown(page: Page) -> str:

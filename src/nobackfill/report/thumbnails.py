@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 
 from nobackfill.core.atomic_files import find_path
+from nobackfill.core.page import Cell, Picture
 from nobackfill.core.short_names import short_id, shorten
 from nobackfill.data.collection import Collection
 from nobackfill.data.decode import open_image
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of
-from nobackfill.report.page import Cell, Picture
 from nobackfill.vectors import Vectors
 
 # Takes ids; returns the data URI of a picture, or a text, for those that have one.

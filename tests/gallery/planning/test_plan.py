@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
+from nobackfill.core.page import Page
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.bootstrap import Interval
 from nobackfill.evaluation.mixed_scores import mixed
@@ -18,7 +19,6 @@ from nobackfill.gallery.planning.order import margin, random_order
 from nobackfill.gallery.planning.plan import advise, plan_backfill
 from nobackfill.gallery.planning.plan_file import fingerprint_of, load_plan
 from nobackfill.report.html import render_html
-from nobackfill.report.page import Page
 from nobackfill.report.pages.backfill import backfill_section
 from nobackfill.vectors.space import Space
 

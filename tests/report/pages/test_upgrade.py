@@ -6,13 +6,13 @@ import torch
 from PIL import Image
 
 import nobackfill as nb
+from nobackfill.core.page import Picture
 from nobackfill.data.listing import GroundTruth
 from nobackfill.evaluation.conclusion import HEADLINE, conclude, worse_within
 from nobackfill.evaluation.findings import findings_of
 from nobackfill.evaluation.query_changes import compare
 from nobackfill.report.html import render_html
 from nobackfill.report.markdown import render_markdown
-from nobackfill.report.page import Picture
 from nobackfill.report.pages.evaluation import SHOWN
 from nobackfill.report.pages.queries import FOUND, QUERIES, precision_changes, queries_section
 from nobackfill.report.pages.upgrade import (

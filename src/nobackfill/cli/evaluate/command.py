@@ -124,8 +124,8 @@ def evaluate(
     from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.file_columns import have_labels
-    from nobackfill.report.page import check_page, upgrade_title
     from nobackfill.report.pages.evaluation import Details
+    from nobackfill.report.titles import check_page, upgrade_title
 
     check_one_kind(label, pairs)
     details = {

@@ -134,10 +134,10 @@ def plan(
 ) -> None:
     """Plan which items to embed again first, and measure the gain of each share."""
     from nobackfill.core.device import choose_device
-    from nobackfill.gallery.planning.one_space import stored_notes
     from nobackfill.gallery.planning.plan import plan_backfill
+    from nobackfill.gallery.planning.shared_space import stored_notes
     from nobackfill.gallery.status import check_items
-    from nobackfill.report.page import check_page
+    from nobackfill.report.titles import check_page
 
     if report is not None:
         check_page(report)  # before anything is done

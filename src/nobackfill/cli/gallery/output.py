@@ -16,7 +16,7 @@ from nobackfill.cli.output import (
     print_warning,
 )
 from nobackfill.core.numbers import duration
-from nobackfill.report.page import Table
+from nobackfill.core.page import Table
 
 if TYPE_CHECKING:
     from pathlib import Path

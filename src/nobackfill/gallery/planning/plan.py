@@ -19,9 +19,9 @@ from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.gallery.planning.curve import Curve, crossed, curve_of, stop_at
 from nobackfill.gallery.planning.inputs import Items, grouped, search_of
 from nobackfill.gallery.planning.notes import bias_notes, order_notes
-from nobackfill.gallery.planning.one_space import decide_space
 from nobackfill.gallery.planning.order import best_first, random_order
 from nobackfill.gallery.planning.plan_file import BackfillPlan
+from nobackfill.gallery.planning.shared_space import decide_space
 from nobackfill.gallery.planning.simulate import Halves, by_order, cases, precision_when, scales_of
 from nobackfill.gallery.sketch import Sketch, spread
 from nobackfill.vectors import Vectors
@@ -86,7 +86,7 @@ def plan_backfill(
     old, new = (grouped(file, group, (old, new)) for file in (old, new))
     query_file = new if query_for_old is None else query_for_old
     search, notes = search_of(old, new, query_file, intersect=intersect, queries=queries)
-    one_space, space_notes = decide_space(
+    shared_space, space_notes = decide_space(
         old, new, compatible=compatible, mapped=query_for_old is not None
     )
 
@@ -104,7 +104,7 @@ def plan_backfill(
 
     # Measure each order; `planned` is the best of three, chosen on other classes.
     halves = Halves.of(search, old, new, query_file, device)
-    scales = None if one_space else scales_of(search, halves)
+    scales = None if shared_space else scales_of(search, halves)
     precision = _precision(search, halves, in_order, shares, scales, watch)
     assert search.query_labels is not None
     groups: NDArray[Any] = search.query_labels.numpy()
@@ -139,7 +139,7 @@ def plan_backfill(
         notes=(
             *notes,
             *space_notes,
-            *(bias_notes(search, halves, seed) if one_space else []),
+            *(bias_notes(search, halves, seed) if shared_space else []),
             *items.notes(traffic),
             *order_notes(curves, order, direction, agreed, counts["classes"]),
         ),

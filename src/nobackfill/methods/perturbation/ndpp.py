@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
-from nobackfill.methods.perturbation.described import described
+from nobackfill.methods.perturbation.summary import summary
 from nobackfill.ops.matmul import check_precision
 from nobackfill.ops.nearest import comparable, nearest_checked
 
@@ -149,7 +149,7 @@ class NeighborPerturbation(Readable, nn.Module):
 
     def extra_repr(self) -> str:
         """The prototypes and how far they have moved, for `repr`."""
-        return described(self, self.old, self.moved)
+        return summary(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Moves the prototypes by one epoch, given the new model's prototypes (Eqs. 7-8)."""

@@ -11,8 +11,8 @@ from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError
 from nobackfill.methods.checks import check_prototypes, check_same_classes
 from nobackfill.methods.perturbation.crowding import crowding_gradient, pair_gradient
-from nobackfill.methods.perturbation.described import described
 from nobackfill.methods.perturbation.near_pairs import NearPairs
+from nobackfill.methods.perturbation.summary import summary
 from nobackfill.ops.matmul import matmul_precision
 from nobackfill.ops.softmax_contrast import before_normalizing
 
@@ -143,7 +143,7 @@ class OptimizedPerturbation(Readable, nn.Module):
 
     def extra_repr(self) -> str:
         """The prototypes and how far they have moved, for `repr`."""
-        return described(self, self.old, self.moved)
+        return summary(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
         """Continues minimising both terms, given the new model's prototypes (Eq. 11)."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nobackfill.core.page import Figure, Section, Table
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.report.page import Figure, Section, Table
 from nobackfill.report.svg import COLORS, SOFT, new_figure, to_svg
 
 ORDERS = {

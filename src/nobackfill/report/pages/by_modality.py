@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nobackfill.core.numbers import interval_in_points, maybe
+from nobackfill.core.page import Figure, Page, Section, Table
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.conclusion import CHANGE, falling
@@ -11,7 +12,6 @@ from nobackfill.evaluation.modality_gap import Gap
 from nobackfill.evaluation.overview import pair_name
 from nobackfill.evaluation.verdict import between
 from nobackfill.report.charts import intervals
-from nobackfill.report.page import Figure, Page, Section, Table
 
 PAIRS = ("old_old", "new_old", "old_new", "new_new", "independent")
 METRICS = {

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.core.atomic_files import write_text
+from nobackfill.core.page import Figure, Page, Section, Table
 from nobackfill.evaluation.geometry import (
     crowded_groups,
     pair_cosines,
@@ -22,7 +23,6 @@ from nobackfill.methods.prototypes import class_means
 from nobackfill.models.embed import embed
 from nobackfill.report.html import render_html
 from nobackfill.report.maps import maps
-from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.pages.matrix import matrix_section
 from nobackfill.report.pages.runs import numbers_section, plane_section
 from nobackfill.report.pages.spaces import similarity_section

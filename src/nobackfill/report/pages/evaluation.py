@@ -6,10 +6,10 @@ from math import isnan
 from typing import Any
 
 from nobackfill.core.numbers import count, percent
+from nobackfill.core.page import Section, Table
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
 from nobackfill.evaluation.overview import pair_name
 from nobackfill.evaluation.query_changes import Comparison, Flipped, Slice, Threshold
-from nobackfill.report.page import Section, Table
 
 SHOWN = 25  # slices and queries; JSON has all
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from nobackfill.report.page import Section, Table
+from nobackfill.core.page import Section, Table
 from nobackfill.report.seeds import Outcome
 
 TITLE = "Measured beside published"

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nobackfill.core.numbers import percent
+from nobackfill.core.page import Section, Table
 from nobackfill.core.short_names import common_folder, short_id
 from nobackfill.evaluation.evaluate import Evaluation
 from nobackfill.evaluation.findings import Findings
 from nobackfill.evaluation.query_changes import Flipped
-from nobackfill.report.page import Section, Table
 from nobackfill.report.thumbnails import Show, as_cell
 
 QUERIES, FOUND = 12, 4  # queries shown, and results of each; JSON has more

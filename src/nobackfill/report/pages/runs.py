@@ -5,10 +5,10 @@ from statistics import mean
 from typing import Any
 
 from nobackfill.core.numbers import count, maybe
+from nobackfill.core.page import Figure, Page, Section, Table
 from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
 from nobackfill.report.charts import pareto_front, self_cross_plane
 from nobackfill.report.class_spaces import ClassSpaces
-from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.pages.expected import expected_of, expected_section
 from nobackfill.report.pages.spaces import spaces_section
 from nobackfill.report.seeds import Outcome, Spread, check_same_search, comparison_of

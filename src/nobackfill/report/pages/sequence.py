@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from nobackfill.core.page import Page, Section, Table
 from nobackfill.evaluation.matrix import CompatibilityMatrix
 from nobackfill.evaluation.matrix_overview import matrix_conclusion, upgrades_section
-from nobackfill.report.page import Page, Section, Table
 from nobackfill.report.pages.expected import expected_section
 from nobackfill.report.pages.matrix import matrix_section
 from nobackfill.training.sequence import SequenceSummary

@@ -3,12 +3,12 @@
 import numpy as np
 
 from nobackfill.core.numbers import maybe
+from nobackfill.core.page import Figure, Section, Table
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.evaluation.verdict import listed
 from nobackfill.report.charts import step_curves
 from nobackfill.report.class_spaces import ClassSpaces
 from nobackfill.report.maps import maps
-from nobackfill.report.page import Figure, Section, Table
 from nobackfill.report.seeds import BASELINE
 
 WHERE = {"training": "classes of the training set", "searched": "searched classes"}

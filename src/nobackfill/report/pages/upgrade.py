@@ -5,6 +5,7 @@ from math import isnan
 from typing import Any
 
 from nobackfill.core.numbers import interval_in_points, maybe, out_of, percent
+from nobackfill.core.page import Figure, Page, Section, Table
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.conclusion import CHANGE, conclude, scores_sentence, verdict_of
 from nobackfill.evaluation.findings import Findings
@@ -12,7 +13,6 @@ from nobackfill.evaluation.overview import differences, metrics_table, pair_name
 from nobackfill.evaluation.verdict import from_to
 from nobackfill.report.charts import intervals, score_curves
 from nobackfill.report.maps import queries_on_gallery
-from nobackfill.report.page import Figure, Page, Section, Table
 from nobackfill.report.pages.evaluation import slice_section
 from nobackfill.report.pages.queries import queries_section
 from nobackfill.report.thumbnails import Show, nothing

@@ -1,14 +1,8 @@
-"""Reports on pages: the legend of pairs, the path and the title."""
+"""Titles of reports, their paths, and the legend of pairs."""
 
 from pathlib import Path
 
-from nobackfill.core.page import TONES, Cell, Figure, Page, Picture, Section, Table
 from nobackfill.errors import ConfigError
-
-__all__ = [
-    "PAIRS", "TONES", "Cell", "Figure", "Page", "Picture", "Section", "Table", "check_page",
-    "names_apart", "upgrade_title",
-]  # fmt: skip
 
 PAIRS = (
     "Pairs are written query/gallery: old/old is the service as it is today, new/old the day of "

@@ -1,4 +1,4 @@
-"""Whether old and new vectors are of one space, as their records declare; otherwise they are not.
+"""Decides whether old and new vectors are of the same space. Without a declaration they are not.
 
 In one space, one query vector searches both, and its cosines to both can be compared.
 """
@@ -28,19 +28,21 @@ def decide_space(
     `compatible` is the decision of the caller, or None to decide it from the files. If queries were
     `mapped` for the old gallery, no query searches both.
     """
-    one_space = not mapped and declares_one_space(old, new) if compatible is None else compatible
-    if one_space and new.dim != old.dim:
+    shared_space = (
+        not mapped and declares_shared_space(old, new) if compatible is None else compatible
+    )
+    if shared_space and new.dim != old.dim:
         raise SpaceMismatch(
             f"Old and new vectors have {old.dim} and {new.dim} dimensions, so they are not of one "
             f"space. Leave out `compatible`: scores are then made comparable."
         )
-    if one_space:
+    if shared_space:
         return True, []
     is_open = compatible is None and not mapped
     return False, [IN_DEVIATIONS, *([why_not_one(old, new)] if is_open else [])]
 
 
-def declares_one_space(old: Vectors, new: Vectors) -> bool:
+def declares_shared_space(old: Vectors, new: Vectors) -> bool:
     """Whether the records name the same model, or the new one a model made to fit it (`parent`).
 
     A measurement on the old gallery (`compatible_with`) means only that queries may search it.

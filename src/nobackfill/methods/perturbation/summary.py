@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
-def described(
+def summary(
     module: nn.Module, old: Float[Tensor, "classes dim"], moved: Float[Tensor, "classes dim"]
 ) -> str:
     """The number of prototypes, the settings that were changed, and the mean angle."""

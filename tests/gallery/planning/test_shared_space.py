@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nobackfill.errors import SpaceMismatch
-from nobackfill.gallery.planning.one_space import (
+from nobackfill.gallery.planning.shared_space import (
     decide_space,
-    declares_one_space,
+    declares_shared_space,
     stored_notes,
     why_not_one,
 )
@@ -47,7 +47,7 @@ def file(space, dim=DIM, **told):
 )
 def test_one_space_is_what_is_declared_so(old, new, one):
     old, new = file(old), file(new)
-    assert declares_one_space(old, new) is one
+    assert declares_shared_space(old, new) is one
     found, notes = decide_space(old, new, compatible=None, mapped=False)
     assert found is one
     assert len(notes) == (0 if one else 2)  # how scores are compared, and what is not known
@@ -56,7 +56,7 @@ def test_one_space_is_what_is_declared_so(old, new, one):
 def test_vectors_of_more_dimensions_are_not_of_the_old_space():
     longer = Space(dim=DIM + 2, weights="new", parent=OLD.fingerprint)
     new = file(longer, DIM + 2, compatible_dim=DIM)
-    assert not declares_one_space(file(OLD), new)
+    assert not declares_shared_space(file(OLD), new)
     assert why_not_one(file(OLD), new) == (
         "of the 6 dimensions of new vectors the first 4 were made for the old space: with these "
         "new queries searched the old gallery"
