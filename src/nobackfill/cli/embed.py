@@ -88,7 +88,7 @@ def embed(
 
 def check_model(folder: Path) -> None:
     """Raises if a folder contains neither a run nor a head."""
-    from nobackfill.core.config import suggest_path
+    from nobackfill.core.suggest import suggest_path
     from nobackfill.errors import DataError
 
     if not any((folder / name).exists() for name in ("config.toml", "config.json")):

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import typer
 
-from nobackfill.cli.interrupts import how_to_continue
 from nobackfill.errors import NobackfillError
 
 DONE, NO, COULD_NOT_RUN, UNDECIDED, STOPPED = 0, 1, 2, 3, 130
@@ -56,8 +55,11 @@ def exit_code_of(command_line: Callable[[], object]) -> int:
     except Exception as error:  # a bug, too, means "could not run", never a verdict
         _explain(error)
         code = COULD_NOT_RUN
-    if code == STOPPED and (hint := how_to_continue(sys.argv[1:])):
-        _print_error(hint)
+    if code == STOPPED:
+        from nobackfill.cli.interrupts import how_to_continue
+
+        if hint := how_to_continue(sys.argv[1:]):
+            _print_error(hint)
     return _flush(code)
 
 

@@ -24,7 +24,7 @@ def methods(
     json: Json = False,
 ) -> None:
     """List the methods and what each needs of the old model."""
-    from nobackfill.core.config import suggest
+    from nobackfill.core.suggest import suggest
     from nobackfill.errors import ConfigError
     from nobackfill.methods.old_space import MEANING
 

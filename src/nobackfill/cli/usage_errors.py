@@ -17,7 +17,7 @@ def as_config_error(error: Any) -> Exception:
 
 def sentence(error: Any) -> str:
     """What is wrong with a command line, and what to do."""
-    from nobackfill.core.config import closest, suggest
+    from nobackfill.core.suggest import closest, suggest
 
     context = error.ctx
     message = str(error.format_message()).strip()

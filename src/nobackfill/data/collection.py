@@ -9,8 +9,9 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import ImagesConfig, suggest
+from nobackfill.core.config import ImagesConfig
 from nobackfill.core.short import Short
+from nobackfill.core.suggest import suggest
 from nobackfill.data.captions import Captions, check_captions
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError

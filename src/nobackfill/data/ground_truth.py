@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.data.listing import GroundTruth, Judgement, invalid, read_text
 from nobackfill.data.readers.roxford_rparis import PROTOCOLS, read_official, select_truth
 from nobackfill.data.tables import TABLES, as_text, read_columns, require_filled

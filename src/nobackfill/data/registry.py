@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from nobackfill.core.atomic_files import find_path
-from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_options, suggest
+from nobackfill.core.config import Choice, ImagesConfig, check_keys, resolve_options
+from nobackfill.core.suggest import suggest
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.file_collection import collect_files

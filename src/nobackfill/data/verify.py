@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.data.decode import open_image
 from nobackfill.data.listing import Listing, count_items
 from nobackfill.data.registry import DATASETS

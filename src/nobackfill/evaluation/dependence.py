@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.file_columns import file_with
 from nobackfill.evaluation.near_duplicates import Edges, Groups, components, near_duplicates

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nobackfill.core.config import suggest
 from nobackfill.core.notebook import data_frame
 from nobackfill.core.page import Page, Readable
+from nobackfill.core.suggest import suggest
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import dimension_notes, order_notes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.atomic_files import replacing
-from nobackfill.core.config import suggest
 from nobackfill.core.page import Readable
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import Interval, paired_interval
 from nobackfill.evaluation.metrics import unit

@@ -3,7 +3,7 @@
 import inspect
 from typing import Any, TypeVar
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 
 Own = TypeVar("Own", bound="Estimator")

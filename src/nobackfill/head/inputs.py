@@ -11,8 +11,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import suggest
 from nobackfill.core.short import Short
+from nobackfill.core.suggest import suggest
 from nobackfill.data.ground_truth import read_ground_truth
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.file_columns import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.head.inputs import check_lengths
 from nobackfill.head.multimodal import Modality, check_padding, modalities_of_rows

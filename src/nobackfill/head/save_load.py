@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.network import HeadNetwork, ModalityNetwork
 from nobackfill.head.schedule import Progress

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nobackfill.core.config import resolve_options, suggest
+from nobackfill.core.config import resolve_options
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.methods import METHODS

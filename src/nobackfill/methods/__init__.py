@@ -1,6 +1,6 @@
 """Table of all methods by name. A new method is a class, a line here, a test and a recipe."""
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import UnknownName
 from nobackfill.methods.advbct import AdvBCT
 from nobackfill.methods.base import ClassifyingMethod, Method, Sides

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from nobackfill.core.config import Choice, resolve_options, suggest
+from nobackfill.core.config import Choice, resolve_options
 from nobackfill.core.seeding import seeded
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.models.embedder import BARE, Embedder, make_model, take_head
 from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from nobackfill.core.config import Choice, resolve_options, suggest
+from nobackfill.core.config import Choice, resolve_options
 from nobackfill.core.seeding import seeded
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.models.backbones import BACKBONES, RESOLVERS
 from nobackfill.models.base import Backbone

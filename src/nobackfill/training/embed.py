@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nobackfill.core.config import read_sequence, suggest
+from nobackfill.core.config import read_sequence
 from nobackfill.core.distributed import is_main, wait
+from nobackfill.core.suggest import suggest
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
 from nobackfill.data.listing import read_text

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from nobackfill.core.config import Choice, Recipe, resolve_options, suggest
+from nobackfill.core.config import Choice, Recipe, resolve_options
+from nobackfill.core.suggest import suggest
 from nobackfill.data.registry import resolve_collection
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS

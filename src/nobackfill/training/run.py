@@ -26,7 +26,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import sha256
-from nobackfill.core.config import Choice, Recipe, read_recipe, suggest_path, to_toml
+from nobackfill.core.config import Choice, Recipe, read_recipe, to_toml
+from nobackfill.core.suggest import suggest_path
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
 from nobackfill.errors import ConfigError, DataError

@@ -127,7 +127,7 @@ def shown_ids(ids: tuple[str | int, ...]) -> str:
 
 def _no_label(label: str, vectors: Vectors) -> str:
     """Returns the message for a column of labels that is not in the file."""
-    from nobackfill.core.config import suggest
+    from nobackfill.core.suggest import suggest
 
     hint = suggest(label, vectors.columns) if vectors.columns else "It has only ids and vectors."
     return f"There is no column `{label}` for the labels. {hint}"

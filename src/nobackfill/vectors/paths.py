@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from urllib.parse import unquote
 
-from nobackfill.core.config.suggest import suggest_path
+from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError
 from nobackfill.vectors.split_names import SEARCHED, TRAIN
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.ids import is_in

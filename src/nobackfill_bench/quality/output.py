@@ -12,9 +12,9 @@ from rich.table import Table
 
 from nobackfill.cli.output import print_object
 from nobackfill.cli.quiet import is_quiet
-from nobackfill.core.config import suggest
 from nobackfill.core.device import choose_device, usable_cores
 from nobackfill.core.numbers import duration
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, RunsFailed
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.quality.page import LINES, render_page

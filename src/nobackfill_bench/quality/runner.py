@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill_bench.quality.suite import Place, Task
 from nobackfill_bench.quality.suites import SUITES

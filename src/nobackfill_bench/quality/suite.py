@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nobackfill.core.config import build_recipe, change_tables, suggest
+from nobackfill.core.config import build_recipe, change_tables
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill_bench.results_log import Line, append, mend
 from nobackfill_bench.speed.case import Case, Finding, Kind, Suite, in_words

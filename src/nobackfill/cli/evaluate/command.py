@@ -30,11 +30,9 @@ from nobackfill.cli.options import (
 
 if TYPE_CHECKING:
     from nobackfill.data.listing import GroundTruth as Truth
-    from nobackfill.evaluation.evaluate import Evaluation
     from nobackfill.evaluation.gate import Gate
     from nobackfill.report.pages.evaluation import Details
     from nobackfill.vectors import Vectors
-    from nobackfill.vectors.space import CompatibleWith
 
 
 def evaluate(
@@ -121,11 +119,8 @@ def evaluate(
 ) -> None:
     """Compare old and new vectors of the same items: may the new model go live today?"""
     from nobackfill.cli.evaluate.checks import check_alone, check_one_kind
-    from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.file_columns import have_labels
-    from nobackfill.report.pages.evaluation import Details
-    from nobackfill.report.titles import check_page, upgrade_title
 
     check_one_kind(label, pairs)
     details = {
@@ -138,6 +133,8 @@ def evaluate(
     if by_modality:
         check_alone({**details, "--pairs": pairs})
     if report is not None:
+        from nobackfill.report.titles import check_page
+
         check_page(report)
     truth = read_truth(pairs, level)
     read = read_all(
@@ -166,12 +163,15 @@ def evaluate(
             "intersect": intersect,
             "device": choose_device(device),
         },
-        title=upgrade_title(old, new),
+        old=old,
+        new=new,
         report=report,
         as_json=json,
     )
     is_judged = truth is not None and bool(truth.judgements)
     if is_judged or (truth is None and not have_labels([*files, mapped])):
+        from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
+
         check_unlabelled(
             {
                 "--independent": independent,
@@ -190,7 +190,7 @@ def evaluate(
     else:
         verdict = run_upgrade(
             search,
-            Details(slices or [], smallest, flips, false_accept),
+            details_of(slices or [], smallest, flips, false_accept),
             truth=truth,
             save_queries=save_queries,
             declare=declare,
@@ -204,6 +204,17 @@ def gate_of(metrics: list[str] | None, min_gain: float, max_negative_flips: floa
     from nobackfill.evaluation.gate import WEIGHED, Gate
 
     return Gate(tuple(metrics or WEIGHED), min_gain, max_negative_flips)
+
+
+def details_of(
+    slices: list[str], smallest: int, flips: int | None, false_accept: float | None
+) -> "Details | None":
+    """Results to print beside the means; None if no option requests any."""
+    if not slices and flips is None and false_accept is None:
+        return None
+    from nobackfill.report.pages.evaluation import Details
+
+    return Details(slices, smallest, flips, false_accept)
 
 
 def labelled_files(
@@ -226,16 +237,25 @@ class Search:
     Attributes:
         files: Old and new vectors.
         options: Other arguments of `evaluate` and `evaluate_modalities`.
-        title: Title of the report.
+        old: Path of the old vectors.
+        new: Path of the new vectors.
         report: Path of the report; None for no report.
         as_json: Whether to print JSON.
     """
 
     files: "Sequence[Vectors]"
     options: Mapping[str, Any]
-    title: str
+    old: Path
+    new: Path
     report: Path | None
     as_json: bool
+
+    @property
+    def title(self) -> str:
+        """Title of the report."""
+        from nobackfill.report.titles import upgrade_title
+
+        return upgrade_title(self.old, self.new)
 
 
 def run_directions(search: Search) -> str:
@@ -260,7 +280,7 @@ def run_directions(search: Search) -> str:
 
 def run_upgrade(
     search: Search,
-    details: "Details",
+    details: "Details | None",
     *,
     truth: "Truth | None",
     save_queries: Path | None,
@@ -270,7 +290,7 @@ def run_upgrade(
 
     Args:
         search: Inputs and outputs of the evaluation.
-        details: Options on single queries, slices and thresholds.
+        details: Options on single queries, slices and thresholds, if any is set.
         truth: Relevant items of each query; None to use labels.
         save_queries: Path of a file with a row per query.
         declare: Model whose record receives the verdict.
@@ -286,10 +306,10 @@ def run_upgrade(
         result = run(*search.files, ground_truth=truth, **search.options, progress=progress)
     comparison = compare(result)
     facts: dict[str, Any] = result.summary()
-    if search.as_json:
+    sections = []
+    if details is not None and search.as_json:
         facts |= details.in_json(comparison)
-        sections = []
-    else:
+    elif details is not None:
         sections = details.as_sections(comparison)
 
     # write files
@@ -312,22 +332,7 @@ def run_upgrade(
     page = evaluation_page(result, sections=sections)
     print_page(page, facts, as_json=search.as_json, report=search.report)
     if declare is not None:
+        from nobackfill.cli.evaluate.declared import print_declared
+
         print_declared(declare, result, measured, as_json=search.as_json)
     return result.verdict
-
-
-def print_declared(
-    model: Path, evaluation: "Evaluation", measured: "CompatibleWith | None", *, as_json: bool
-) -> None:
-    """Prints the verdict written into a model's record, or on stderr why none was written."""
-    from nobackfill.cli.output import print_line, print_warning
-    from nobackfill.evaluation.declare import why_not
-    from nobackfill.vectors.records import record_of
-
-    if measured is None:
-        print_warning(why_not(evaluation, written=True) or "nothing was written")
-    elif not as_json:
-        print_line(
-            f"Declared in {record_of(model)}: may search the space {measured.fingerprint}, "
-            f"{measured.metric} {measured.value:.4f}."
-        )

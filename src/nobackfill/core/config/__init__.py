@@ -9,7 +9,6 @@ from nobackfill.core.config.schema import (
     Recipe,
     TrainConfig,
 )
-from nobackfill.core.config.suggest import closest, suggest, suggest_path
 from nobackfill.core.config.toml import (
     change_tables,
     merge_tables,
@@ -17,6 +16,7 @@ from nobackfill.core.config.toml import (
     read_sequence,
     to_toml,
 )
+from nobackfill.core.suggest import closest, suggest, suggest_path
 
 __all__ = [
     "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",

@@ -15,7 +15,7 @@ from nobackfill.core.config.schema import (
     Recipe,
     TrainConfig,
 )
-from nobackfill.core.config.suggest import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 
 T = TypeVar("T")

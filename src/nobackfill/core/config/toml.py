@@ -9,7 +9,7 @@ from typing import Any
 
 from nobackfill.core.config.parse import build_recipe
 from nobackfill.core.config.schema import Choice, Recipe
-from nobackfill.core.config.suggest import suggest_path
+from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import ConfigError
 
 # A change of a key of [old] replaces another key of the file.

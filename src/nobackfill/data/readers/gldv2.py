@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.data.listing import LAYOUT, Dataset, GroundTruth, Listing, invalid, require_folder
 from nobackfill.errors import ConfigError, DataError
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import columns_of, roles_of, rows_of
 from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.config import suggest
 from nobackfill.core.steps import Step, Watch, unwatched
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.file_columns import rows_of

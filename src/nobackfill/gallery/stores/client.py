@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
 from nobackfill.gallery.stores.base import MARK, Matrix, Store
 from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from nobackfill.core.config import suggest_path
+from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
 from nobackfill.gallery.stores.sidecar import SideFile, search_exactly

@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 
 from psycopg.sql import SQL, Composed
 
-from nobackfill.core.config import suggest
+from nobackfill.core.suggest import suggest
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import MARK, notes_of
 from nobackfill.gallery.stores.pgvector.connection import Answer, Database, Link

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nobackfill.core.config import closest, suggest, suggest_path
+from nobackfill.core.suggest import closest, suggest, suggest_path
 
 
 @pytest.mark.parametrize(
