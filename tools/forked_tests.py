@@ -47,6 +47,9 @@ class Forks:
                 with suppress(ImportError):
                     importlib.import_module(module.name)
         self.items = {item.nodeid: item for item in session.items}
+        self.by_file: dict[str, list[str]] = defaultdict(list)
+        for name in self.items:
+            self.by_file[name.partition("::")[0]].append(name)
         self.functions: dict[Key, list[FunctionType]] = defaultdict(list)
         for part in gc.get_objects():
             if type(part) is FunctionType and "nobackfill" in part.__code__.co_filename:

@@ -23,7 +23,10 @@ What is cached for a whole process is executed by the first test only. A child p
 reports no lines. In all three cases fewer tests are run, so a mistake may count as a survivor
 wrongly, but never as caught. A mistake in a line that no test executes is a survivor at once.
 
-Without `--map`, all tests are run for each mistake, and once without any mistake; it must
+With `--near` instead, the tests of files near the changed one are run (tools/near_tests.py), in the
+order of their distance, until the time limit. This needs no map; what it catches is a lower bound.
+
+Without both, all tests are run for each mistake, and once without any mistake; it must
 pass then. A mistake that exceeds the time limit does not count as caught, as the tests may merely be
 slow; its `test` is "time limit".
 
@@ -57,10 +60,12 @@ import pytest
 from covering_tests import NOT_COPIED, ROOT, Map
 from forked_tests import Forks, NotReplaceable, replaced
 from mistakes import Mistake, draw
+from near_tests import NearTests
 
 NO_TESTS = 5  # exit code of pytest if it collects nothing
 UNKNOWN_TEST = 4  # exit code of pytest if a test that it is given does not exist
 TIMED_OUT = "time limit"
+FIRST_FILES = 6  # of --near, for a mistake that needs a pytest run of its own
 FIRST_TESTS = 12  # run on their own: they catch most mistakes, and few test files are imported
 
 
@@ -170,7 +175,9 @@ class Results:
 def plant(mistakes: Sequence[Mistake], options: argparse.Namespace) -> None:
     """Runs every mistake that has no line yet."""
     results = Results(options.output, mistakes)
-    tests = Map(options.map, options.root) if options.map else None
+    tests: Map | NearTests | None = Map(options.map, options.root) if options.map else None
+    if options.near:
+        tests = NearTests(options.root)
     preloaded = preload(options.root)
     with tempfile.TemporaryDirectory(prefix="mistakes-") as parent:
         folder = Path(parent, "checkout").resolve()
@@ -186,19 +193,29 @@ def plant(mistakes: Sequence[Mistake], options: argparse.Namespace) -> None:
         for mistake in results.left():
             runs, selected = [options.pytest], None
             if tests is not None:
-                names = tests.covering(mistake.file, mistake.line)
+                names = (
+                    tests.files(mistake.file)[:FIRST_FILES]
+                    if isinstance(tests, NearTests)
+                    else tests.covering(mistake.file, mistake.line)
+                )
                 batches = [part for part in (names[:FIRST_TESTS], names[FIRST_TESTS:]) if part]
                 runs, selected = [[*options.pytest, *batch] for batch in batches], len(names)
             results.add(mistake, selected, *run_all(mistake, folder, runs, options.limit))
     preloaded.clear()
 
 
-def plant_in_forks(results: Results, tests: Map, folder: Path, options: argparse.Namespace) -> None:
+def plant_in_forks(
+    results: Results, tests: Map | NearTests, folder: Path, options: argparse.Namespace
+) -> None:
     """Runs the mistakes within functions in forks of a process that has collected all tests."""
 
     def work(forks: Forks) -> None:
         for mistake in results.left():
-            names = tests.covering(mistake.file, mistake.line)
+            if isinstance(tests, NearTests):
+                files = tests.files(mistake.file)
+                names = [name for file in files for name in forks.by_file[file]]
+            else:
+                names = tests.covering(mistake.file, mistake.line)
             path = folder / mistake.file
             before = path.read_bytes()
             with suppress(NotReplaceable):
@@ -260,6 +277,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="Random seed.")
     parser.add_argument("--root", type=Path, default=ROOT, help="Checkout to copy.")
     parser.add_argument("--map", type=Path, help="Map of tools/covering_tests.py.")
+    parser.add_argument("--near", action="store_true", help="Choose tests by imports and names.")
     parser.add_argument("--survivors", type=Path, help="Output of an earlier run.")
     parser.add_argument("-o", "--output", type=Path, help="JSON lines file of the results.")
     parser.add_argument(
