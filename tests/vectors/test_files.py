@@ -5,6 +5,7 @@ import json
 import uuid
 
 import datasets
+import lancedb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +16,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError
-from nobackfill.vectors import delimited, json_lines, tabular
+from nobackfill.vectors import delimited, json_lines, lance, tabular
 from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.load import read_file
@@ -281,6 +282,18 @@ def test_folders_that_cannot_be_one_table_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no file of vectors"):
         nb.load_vectors(tmp_path / "empty")
+
+
+def test_a_lance_table_is_read_in_parts_in_its_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(lance, "PART", 6)  # three rows, or two where fragments meet
+    matrix = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), 2)
+    rows = pa.table({"doc": [f"doc {row}" for row in range(20)], "vec": lists})
+    table = lancedb.connect(str(tmp_path)).create_table("docs", rows[:8])
+    table.add(rows[8:])
+    vectors = nb.load_vectors(tmp_path / "docs.lance", id="doc")
+    assert vectors.ids.tolist() == rows["doc"].to_pylist()
+    assert torch.equal(vectors.vectors, torch.from_numpy(matrix))
 
 
 def test_splits_of_a_dataset_become_a_column(tmp_path):
