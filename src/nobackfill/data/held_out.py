@@ -1,4 +1,4 @@
-"""Training classes that are searched in place of the test, to choose options without its classes."""
+"""Training classes that are searched in place of the test, to choose options without the test."""
 
 from dataclasses import replace
 

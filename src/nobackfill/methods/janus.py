@@ -41,7 +41,8 @@ class Janus(MappedQueries):
     Relations:
         With the identity in place of :math:`B`, :math:`\lambda = \mu = 1` and no partners it is
         `RBCL`. With :math:`\lambda = 0` the model is that of `Independent`.
-        `PrototypeAlignmentMapped`, `NDPPMapped` and `ODPPMapped` have the same map and another loss.
+        `PrototypeAlignmentMapped`, `NDPPMapped` and `ODPPMapped` have the same map, and other
+        losses.
 
     Args:
         weight: Weight of the ranking, :math:`\mu`.

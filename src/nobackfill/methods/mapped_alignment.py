@@ -15,11 +15,12 @@ from nobackfill.methods.query_map import MappedQueries
 
 
 class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
-    r"""`PrototypeAlignment` of queries: a linear map, learned with the model, is aligned in its place.
+    r"""`PrototypeAlignment` of mapped queries: a linear map of the embedding is aligned.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', p_y) / \tau)}
-        {\sum_c \exp(\cos(B e', p_c) / \tau)}, \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
+        {\sum_c \exp(\cos(B e', p_c) / \tau)},
+        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
 
     A control of `Janus`, which has the same map: their difference is that of the losses.
 
@@ -54,7 +55,7 @@ class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
 
 
 class NDPPMapped(MappedQueries, NDPP):
-    r"""`NDPP` of queries: a linear map, learned with the model, is aligned in its place.
+    r"""`NDPP` of mapped queries: a linear map of the embedding is aligned.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}
@@ -95,7 +96,7 @@ class NDPPMapped(MappedQueries, NDPP):
 
 
 class ODPPMapped(MappedQueries, ODPP):
-    r"""`ODPP` of queries: a linear map, learned with the model, is aligned in its place.
+    r"""`ODPP` of mapped queries: a linear map of the embedding is aligned.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}

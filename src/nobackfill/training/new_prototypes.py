@@ -77,7 +77,7 @@ class NewSpace:
         num_classes: int,
         running_means: RunningMeans | None,
         averaging: Mapping[str, bool] = MappingProxyType({}),
-        compared: Callable[[Tensor], Tensor] = nn.Identity(),
+        compared: Callable[[Tensor], Tensor] = lambda new: new,
     ):
         self._forward_pass, self._embed, self._compared = forward_pass, embed, compared
         self._num_classes, self._running_means = num_classes, running_means

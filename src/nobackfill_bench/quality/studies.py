@@ -24,7 +24,7 @@ STUDIES: dict[str, Study] = {
         "glyphs",
         "Options chosen by one rule",
         "Weights and temperatures of published methods were tuned on other data. Here every method "
-        "has five trials: its published options (for ours: the defaults) and four others. A trial "
+        "has four trials: its published options (for ours: the defaults) and three others. A trial "
         "is a whole upgrade on two seeds (200 and 201) that no table has. Old and new models never "
         "see 40 of the 200 training classes, and these are searched (`data.held_out_classes=40`); "
         "the 100 classes of the table take no part. The trial with the highest mean P_1 is chosen, "
