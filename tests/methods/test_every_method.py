@@ -65,6 +65,7 @@ def batch(size=32, labels=None):
 
 SHARED = {
     "__init__", "base", "checks", "item_index", "losses", "old_space", "options", "prototypes",
+    "query_map",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from nobackfill.data.fonts import fonts
 from nobackfill.data.glyph_captions import describe
 from nobackfill.data.glyphs import augment, glyphs
 from nobackfill.data.han import han
+from nobackfill.data.held_out import hold_out
 from nobackfill.data.listing import Dataset
 from nobackfill.data.readers.cars196 import CARS196
 from nobackfill.data.readers.cub200 import CUB200
@@ -55,6 +56,7 @@ DRAWN = {
     "han": "27,484 Han characters, drawn by up to 16 typefaces of free fonts.",
 }
 
+HELD_OUT = "held_out_classes"  # option in [data] of every collection, see `hold_out`
 FILE_OPTIONS = {"shares", "counts", "order", "seed"}  # options in [data] of any dataset in files
 
 
@@ -101,6 +103,11 @@ COLLECTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
 def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
     """Returns the choice of a collection with all default options."""
     options, resolved = dict(choice.options), {}
+    held_out = options.pop(HELD_OUT, 0)
+    if not isinstance(held_out, int) or held_out < 0:
+        raise ConfigError(
+            f"`{HELD_OUT}` in [{where}] must be a number of classes, not {held_out!r}."
+        )
     if choice.name in COLLECTIONS:
         functions = COLLECTIONS[choice.name]
     elif choice.name in DATASETS:
@@ -118,12 +125,12 @@ def resolve_collection(choice: Choice, *, where: str = "data") -> Choice:
         for name in keywords_of(function)
         if function is not collect_files or name in FILE_OPTIONS
     }
-    check_keys(options, list(owners), where=where)
+    check_keys(options, [*owners, HELD_OUT], where=where)
     for function in functions:
         own = {key: value for key, value in options.items() if owners[key] is function}
         values = resolve_options(function, own, where=where)
         resolved |= {key: value for key, value in values.items() if key in owners}
-    return Choice(choice.name, resolved)
+    return Choice(choice.name, resolved | ({HELD_OUT: held_out} if held_out else {}))
 
 
 def make_collection(
@@ -143,8 +150,12 @@ def make_collection(
         workers: Number of processes that decode files.
         keep: Whether decoded images stay in memory.
     """
-    resolved = resolve_collection(choice, where=where)
-    options = resolved.options
+    options = dict(resolve_collection(choice, where=where).options)
+    if held_out := options.pop(HELD_OUT, 0):
+        whole = Choice(choice.name, options)
+        opened = make_collection(whole, images, where=where, workers=workers, keep=keep)
+        return hold_out(opened, held_out)
+    resolved = Choice(choice.name, options)
     if resolved.name in COLLECTIONS:
         collection: Collection = COLLECTIONS[resolved.name][-1](**options)
         return collection

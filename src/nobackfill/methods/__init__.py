@@ -13,6 +13,11 @@ from nobackfill.methods.independent import Independent
 from nobackfill.methods.independent_contrastive import IndependentContrastive
 from nobackfill.methods.janus import Janus
 from nobackfill.methods.lwf import LwF
+from nobackfill.methods.mapped_alignment import (
+    NDPPMapped,
+    ODPPMapped,
+    PrototypeAlignmentMapped,
+)
 from nobackfill.methods.mimic import Mimic
 from nobackfill.methods.ndpp import NDPP, NDPPOld
 from nobackfill.methods.odpp import ODPP, ODPPOld
@@ -63,6 +68,10 @@ METHODS = MethodTable(
         "prototype_mimic": PrototypeMimic,
         "cross_supcon": CrossSupCon,
         "janus": Janus,
+        # controls of janus: its map on queries, with the losses of Zhou et al.
+        "prototype_alignment_mapped": PrototypeAlignmentMapped,
+        "ndpp_mapped": NDPPMapped,
+        "odpp_mapped": ODPPMapped,
     }
 )
 

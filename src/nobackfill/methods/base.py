@@ -127,6 +127,13 @@ class Method(nn.Module):
         """
         raise NotImplementedError
 
+    def compared(self, new: New) -> Float[Tensor, "batch compared_dim"]:
+        """Returns what a loss compares with old vectors: the embeddings, unless they are mapped.
+
+        Class means of the new model that are compared with old ones are means of these.
+        """
+        return new
+
     def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows query_dim"]:
         """Returns the queries for the old gallery."""
         return vectors

@@ -37,8 +37,9 @@ class CoReS(Method):
         comparison it therefore has an old model of its own.
 
     Differences:
-        The number of corners on Market-1501 is not known; here it is that of the classes of the
-        last step, by choosing `embedding_dim`.
+        The authors have no BatchNorm between the model and the corners: `head = "no_norm"` in
+        [model], as in the recipes. The number of corners on Market-1501 is not known; here it is
+        that of the classes of the last step, by choosing `embedding_dim`.
 
     Args:
         dim: Dimension of the embedding, at least the final number of classes minus one; taken from

@@ -1,18 +1,15 @@
 """Janus: one model, with a linear map for queries to the old gallery."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
-from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Sides, Terms
+from nobackfill.methods.base import Items, Labels, New, Old, Terms
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.losses import same_class, smooth_average_precision
 from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.query_map import MappedQueries
 
 
-class Janus(ClassifyingMethod):
+class Janus(MappedQueries):
     r"""Trains the new model nearly unconstrained, and with it a map whose queries rank old vectors.
 
     .. math::
@@ -44,6 +41,8 @@ class Janus(ClassifyingMethod):
     Relations:
         With the identity in place of :math:`B`, :math:`\lambda = \mu = 1` and no partners it is
         `RBCL`. With :math:`\lambda = 0` the model is that of `Independent`.
+        `PrototypeAlignmentMapped`, `NDPPMapped` and `ODPPMapped` have the same map, and other
+        losses.
 
     Args:
         weight: Weight of the ranking, :math:`\mu`.
@@ -54,9 +53,6 @@ class Janus(ClassifyingMethod):
 
     needs = frozenset({"embeddings"})
     data_dependent = True
-    at_inference = "a linear map on each query"
-    maps_queries = True
-    dimension = "any"
 
     def __init__(
         self,
@@ -69,9 +65,8 @@ class Janus(ClassifyingMethod):
         dim: int | None = None,
     ):
         super().__init__(old, num_classes, dim=dim)
-        old_dim = self.embeddings.shape[1]
-        self.back = nn.LazyLinear(old_dim) if dim is None else nn.Linear(dim, old_dim)
-        self.weight, self.share, self.partners = weight, share, partners
+        self.add_map(dim, self.embeddings.shape[1], share=share)
+        self.weight, self.partners = weight, partners
         self.classes = ItemClasses(old.labels, self.embeddings, num_classes)
 
     def start_epoch(self, epoch: int, epochs: int, **unused: Any) -> None:
@@ -83,21 +78,8 @@ class Janus(ClassifyingMethod):
         classification = self.classification(new, labels)
         stored = self.old_vectors(new, items, old)
         precision = smooth_average_precision(
-            self.back(new.detach().lerp(new, self.share)),
+            self.compared(new),
             self.classes.with_partners(stored, items, labels, self.embeddings, self.partners),
             same_class(labels).repeat(1, 1 + self.partners),
         )
         return {"classification": classification, "ranking": self.weight * (1 - precision)}
-
-    def query(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows old_dim"]:
-        """Maps embeddings to the old space."""
-        back: Tensor = self.back(vectors)
-        return back
-
-    @classmethod
-    def sides(cls, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Sides:
-        """Returns the map for queries; stored vectors stay unchanged."""
-        old_dim, dim = state["back.weight"].shape
-        back = nn.Linear(dim, old_dim)
-        back.load_state_dict(cls.tensors_of(state, "back."))
-        return Sides(query=back)

@@ -63,5 +63,7 @@ class PrototypeAlignment(ClassifyingMethod):
     def forward(self, new: New, labels: Labels, *, items: Items = None, old: Old = None) -> Terms:
         """Returns the terms `classification` and `compatibility`."""
         classification = self.classification(new, labels)
-        contrast = prototype_loss(new, labels, self.target, self.old, temperature=self.temperature)
+        contrast = prototype_loss(
+            self.compared(new), labels, self.target, self.old, temperature=self.temperature
+        )
         return {"classification": classification, "compatibility": self.weight * contrast}

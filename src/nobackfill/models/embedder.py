@@ -15,7 +15,7 @@ from nobackfill.models.base import Backbone
 from nobackfill.models.text.base import TextEncoder
 
 BARE = {"weights": None, "pretrained": False, "path": None}  # options that load weights
-HEADS = ("linear", "none")
+HEADS = ("linear", "no_norm", "none")
 
 
 class Embedder(nn.Module):
@@ -24,8 +24,8 @@ class Embedder(nn.Module):
     Args:
         backbone: Encoder of images or texts.
         embedding_dim: Number of dimensions of an embedding.
-        head: "linear", or "none" if the features are the embedding, as for a model that has a
-            trained projection of its own.
+        head: "linear"; "no_norm" leaves out BatchNorm; "none" if the features are the embedding, as
+            for a model that has a trained projection of its own.
     """
 
     def __init__(self, backbone: Backbone | TextEncoder, embedding_dim: int, head: str = "linear"):
@@ -43,7 +43,8 @@ class Embedder(nn.Module):
                 )
         else:
             self.projection = nn.Linear(backbone.feature_dim, embedding_dim, bias=False)
-            self.norm = nn.BatchNorm1d(embedding_dim)
+            if head == "linear":
+                self.norm = nn.BatchNorm1d(embedding_dim)
 
     def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch dim"]:
         """Returns the embedding of each image, or of each text as its encoder prepared it."""
@@ -70,7 +71,7 @@ def take_head(options: dict[str, Any], *, where: str) -> dict[str, str]:
     """Removes `head` from the options, and returns it unless it is the default."""
     head = options.pop("head", "linear")
     if head not in HEADS:
-        raise ConfigError(f"`head` in [{where}] must be {' or '.join(HEADS)}, not {head!r}.")
+        raise ConfigError(f"`head` in [{where}] must be one of {', '.join(HEADS)}, not {head!r}.")
     return {} if head == "linear" else {"head": head}
 
 

@@ -93,7 +93,9 @@ def train(
     for epoch in range(start, config.epochs):
         # Prepare the method; it computes new prototypes or embeddings if it needs them.
         distributed.broadcast(model)  # each process has its own running statistics
-        new_space = NewSpace(forward_pass, embed, num_classes, running_means, method.averaging)
+        new_space = NewSpace(
+            forward_pass, embed, num_classes, running_means, method.averaging, method.compared
+        )
         with matmul_precision(config.precision):
             method.start_epoch(
                 epoch,
@@ -138,7 +140,7 @@ def train(
 
                 # Record the batch.
                 if running_means is not None:
-                    running_means.add(inputs.new, inputs.labels)
+                    running_means.add(method.compared(inputs.new.detach()), inputs.labels)
                 history.append({name: term.detach() for name, term in terms.items()})
 
                 # Step once enough batches are accumulated.

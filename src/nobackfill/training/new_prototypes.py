@@ -67,7 +67,7 @@ class NewSpace:
 
     `embed` embeds a part of the items with the new model. Without `running_means` of the last
     epoch, the prototypes cost a pass over the training set. `averaging` are options of
-    `class_means`.
+    `class_means`; `compared` is that of the method: prototypes are means of what it returns.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class NewSpace:
         num_classes: int,
         running_means: RunningMeans | None,
         averaging: Mapping[str, bool] = MappingProxyType({}),
+        compared: Callable[[Tensor], Tensor] = lambda new: new,
     ):
-        self._forward_pass, self._embed = forward_pass, embed
+        self._forward_pass, self._embed, self._compared = forward_pass, embed, compared
         self._num_classes, self._running_means = num_classes, running_means
         self._averaging = averaging
         self._embeddings: Tensor | None = None
@@ -100,8 +101,10 @@ class NewSpace:
             with distributed.single_process():
                 embeddings = self.embeddings() if part == WHOLE else self._embed(part=part)
             labels = self._forward_pass.labels(part).to(embeddings.device)
+            with torch.no_grad():
+                compared = self._compared(embeddings)
             self._prototypes = class_means(
-                embeddings, labels, self._num_classes, over_processes=True, **self._averaging
+                compared, labels, self._num_classes, over_processes=True, **self._averaging
             )
         return self._prototypes
 

@@ -128,7 +128,8 @@ def train_in_folder(
     if config.precision == "float16":
         parts["scaler"] = scaler
     if config.new_prototypes == "running":
-        running_means = RunningMeans(method.num_classes, model.embedding_dim, **method.averaging)
+        compared = method.compared(torch.zeros(1, model.embedding_dim, device=device))
+        running_means = RunningMeans(method.num_classes, compared.shape[1], **method.averaging)
         running_means.to(device)
         parts["running"] = running_means
 

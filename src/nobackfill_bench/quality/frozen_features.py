@@ -220,7 +220,7 @@ def train_head(
                 epoch,
                 epochs,
                 new_prototypes=lambda: class_means(
-                    embeddings(), classes, number, **method.averaging
+                    method.compared(embeddings()).detach(), classes, number, **method.averaging
                 ),
                 new_embeddings=embeddings,
             )

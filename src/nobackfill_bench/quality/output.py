@@ -69,7 +69,7 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
             for done in run_and_tell(stages, asked, console):
                 made += done.line is not None
                 failed += [done] if done.error else []
-            if not any(STUDIES[name].search for name in asked.studies):
+            if not any(STUDIES[name].decides for name in asked.studies):
                 break  # only a search adds runs that depend on earlier results
     page = render_page(asked.output)
     for one in failed:
@@ -117,30 +117,30 @@ def plan(asked: Asked) -> list[list[Task]]:
             f"of {', '.join(STUDIES)}."
         )
     place = Place(asked.work.resolve(), asked.data and asked.data.resolve(), asked.device)
-    found: list[tuple[str, Sequence[str] | None, int | None, tuple[str, ...]]] = []
+    found: list[tuple[str, Sequence[str] | None, int | None, int, tuple[str, ...]]] = []
     for name in asked.suites:
-        found.append((name, asked.ways, asked.seeds, asked.changes))
+        found.append((name, asked.ways, asked.seeds, asked.first_seed, asked.changes))
     for name in asked.studies:
         if name not in STUDIES:
             raise ConfigError(f"unknown study `{name}`. {suggest(name, STUDIES)}")
         study = STUDIES[name]
-        for changes in study.settings.values():
-            number = study.seeds if asked.seeds is None else asked.seeds
-            lines = read_lines(lines_path(asked.output / LINES, study.suite))
-            ways = asked.ways or study.ways_after(lines)
-            found.append((study.suite, ways, number, (*changes, *asked.changes)))
+        for request in study.requests(read_lines(lines_path(asked.output / LINES, study.suite))):
+            number = len(request.seeds) if asked.seeds is None else asked.seeds
+            first = request.seeds.start + asked.first_seed
+            changes = (*request.changes, *asked.changes)
+            found.append((study.suite, asked.ways or request.ways, number, first, changes))
     return side_by_side(
         [
             plan_suite(
                 name,
                 ways=chosen,
                 seeds=seeds,
-                first_seed=asked.first_seed,
+                first_seed=first,
                 changes=changes,
                 place=place,
                 folder=asked.output / LINES,
-            )  # fmt: skip
-            for name, chosen, seeds, changes in found
+            )
+            for name, chosen, seeds, first, changes in found
         ]
     )
 

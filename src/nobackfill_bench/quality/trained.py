@@ -107,10 +107,11 @@ def own_changes(name: str, folder: Path, embedding_dim: int, train_classes: int)
             f"model.embedding_dim={2 * embedding_dim}",
             f"old.independent={folder / 'independent'}",
         ]
+    corners = [f"model.embedding_dim={train_classes - 1}", "model.head=no_norm"]
     if name == "cores":
-        return [f"model.embedding_dim={train_classes - 1}", f"old.run={folder / 'cores_old'}"]
+        return [*corners, f"old.run={folder / 'cores_old'}"]
     if name == "cores_old":
-        return [f"model.embedding_dim={train_classes - 1}", "method.name=cores"]
+        return [*corners, "method.name=cores"]
     return []
 
 

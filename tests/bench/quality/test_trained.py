@@ -165,7 +165,8 @@ def test_own_changes_come_before_those_from_outside(monkeypatch, tmp_path):
     independent = f"old.independent={folder / 'independent'}"
     changes = ["model.embedding_dim=16", independent, "method.scale=2", "train.epochs=3"]
     assert told[0] == ("bt2", folder / "old", 4, tmp_path / "data", changes)
-    changes = ["model.embedding_dim=9", "method.name=cores", "train.epochs=3"]
+    corners = ["model.embedding_dim=9", "model.head=no_norm"]
+    changes = [*corners, "method.name=cores", "train.epochs=3"]
     assert told[1] == ("old", folder / "old", 4, tmp_path / "data", changes)
 
 

@@ -1,0 +1,135 @@
+"""Controls: alignment with class means, NDPP and ODPP, with the linear map on queries of Janus.
+
+Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible
+Learning, 2025. https://arxiv.org/abs/2503.14824. The map is ours.
+"""
+
+from typing import Any
+
+from nobackfill.methods.ndpp import NDPP
+from nobackfill.methods.odpp import ODPP
+from nobackfill.methods.old_space import OldSpace
+from nobackfill.methods.options import passes_on
+from nobackfill.methods.prototype_alignment import PrototypeAlignment
+from nobackfill.methods.query_map import MappedQueries
+
+
+class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
+    r"""`PrototypeAlignment` of mapped queries: a linear map of the embedding is aligned.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', p_y) / \tau)}
+        {\sum_c \exp(\cos(B e', p_c) / \tau)},
+        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
+
+    A control of `Janus`, which has the same map: their difference is that of the losses.
+
+    Dimensions:
+        Free: the map goes from the new dimension to the old.
+
+    Old view:
+        None: prototypes are computed once, of images without augmentation.
+
+    Relations:
+        With the identity in place of :math:`B` it is `PrototypeAlignment`.
+
+    Args:
+        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
+    """
+
+    paper = "ours"
+    year = None
+
+    @passes_on(PrototypeAlignment, before="share")
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        share: float = 0.5,
+        dim: int | None = None,
+        **alignment: Any,
+    ):
+        super().__init__(old, num_classes, **alignment)
+        self.add_map(dim, self.old.shape[1], share=share)
+
+
+class NDPPMapped(MappedQueries, NDPP):
+    r"""`NDPP` of mapped queries: a linear map of the embedding is aligned.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}
+        {\exp(\cos(B e', \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(B e', p_c) / \tau)},
+        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
+
+    The new prototypes that push are means of :math:`B e`. A control of `Janus`, which has the same
+    map.
+
+    Dimensions:
+        Free: the map goes from the new dimension to the old.
+
+    Old view:
+        None: prototypes are computed once, of images without augmentation.
+
+    Relations:
+        With the identity in place of :math:`B` it is `NDPP`.
+
+    Args:
+        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
+    """
+
+    paper = "ours"
+    year = None
+
+    @passes_on(NDPP, before="share")
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        share: float = 0.5,
+        dim: int | None = None,
+        **alignment: Any,
+    ):
+        super().__init__(old, num_classes, **alignment)
+        self.add_map(dim, self.old.shape[1], share=share)
+
+
+class ODPPMapped(MappedQueries, ODPP):
+    r"""`ODPP` of mapped queries: a linear map of the embedding is aligned.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}
+        {\exp(\cos(B e', \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(B e', p_c) / \tau)},
+        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
+
+    Prototypes keep away from means of :math:`B e`. A control of `Janus`, which has the same map.
+
+    Dimensions:
+        Free: the map goes from the new dimension to the old.
+
+    Old view:
+        None: prototypes are computed once, of images without augmentation.
+
+    Relations:
+        With the identity in place of :math:`B` it is `ODPP`.
+
+    Args:
+        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
+    """
+
+    paper = "ours"
+    year = None
+
+    @passes_on(ODPP, before="share")
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        share: float = 0.5,
+        dim: int | None = None,
+        **alignment: Any,
+    ):
+        super().__init__(old, num_classes, **alignment)
+        self.add_map(dim, self.old.shape[1], share=share)
