@@ -3,10 +3,10 @@
     nobackfill bench quality --suite han-4k --seeds 1
     python benchmarks/crowding_gains.py bench-work/han-4k/as_it_is/0
 
-Reads the runs `old`, `prototype_alignment` and those of the methods in the folder of a seed. One line
-per method is appended to crowding_gains.jsonl: the angle between old and moved prototypes, and for
-five groups of searched classes, from the least to the most crowded (cosine of the class mean to the
-nearest other one in the old space), the change of mAP against the Baseline in points.
+Reads the runs `old`, `prototype_alignment` and those of the methods in the folder of a seed. One
+line per method is appended to crowding_gains.jsonl: the angle between old and moved prototypes, and
+for five groups of searched classes, from the least to the most crowded (cosine of the class mean to
+the nearest other one in the old space), the change of mAP against the Baseline in points.
 """
 
 import argparse

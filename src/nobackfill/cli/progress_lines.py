@@ -183,27 +183,27 @@ def showing(
 @contextmanager
 def plain(lines: Lines) -> Iterator[None]:
     """Prints a line of each running job from time to time, and where they stay, one at its end."""
-    over, told = threading.Event(), set[int]()
+    is_over, printed = threading.Event(), set[int]()
 
-    def tell() -> None:
+    def print_new() -> None:
         for number, line in enumerate(lines.all):
-            if number not in told and (not line.has_ended or lines.stays):
+            if number not in printed and (not line.has_ended or lines.stays):
                 console.print(Text(line.text()), soft_wrap=True)
-                told.update({number} if line.has_ended else ())
+                printed.update({number} if line.has_ended else ())
 
-    def tell_from_time_to_time() -> None:
+    def print_from_time_to_time() -> None:
         pause = FIRST
         with suppress(OSError, SystemExit):  # nobody reads; rich raises SystemExit
-            while not over.wait(pause):
-                tell()
+            while not is_over.wait(pause):
+                print_new()
                 pause = min(LONGEST_PAUSE, max(EVERY, (monotonic() - lines.begun) / 10))
 
-    teller = threading.Thread(target=tell_from_time_to_time, daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_from_time_to_time, daemon=True)
+    printer.start()
     try:
         yield
     finally:
-        over.set()
-        teller.join()
+        is_over.set()
+        printer.join()
     if lines.stays:
-        tell()
+        print_new()

@@ -182,11 +182,11 @@ def draw_character(
 
 def find_fonts(names: Iterable[str], folders: Sequence[Path]) -> dict[str, Path]:
     """Finds font files by name in folders and their subfolders; the first match counts."""
-    wanted = set(names)
+    names = set(names)
     paths: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-            if path.name in wanted and path.name not in paths and path.is_file():
+            if path.name in names and path.name not in paths and path.is_file():
                 paths[path.name] = path
     return paths
 

@@ -92,9 +92,9 @@ def shift(
     row = torch.arange(height, device=images.device) - down[:, None]
     column = torch.arange(width, device=images.device) - right[:, None]
     inside = _box((row >= 0) & (row < height), (column >= 0) & (column < width))
-    which = torch.arange(len(images), device=images.device)[:, None, None]
+    image = torch.arange(len(images), device=images.device)[:, None, None]
     moved = images.permute(0, 2, 3, 1)[
-        which, row.clamp(0, height - 1)[:, :, None], column.clamp(0, width - 1)[:, None, :]
+        image, row.clamp(0, height - 1)[:, :, None], column.clamp(0, width - 1)[:, None, :]
     ].permute(0, 3, 1, 2)
     return torch.where(inside, moved, black)
 

@@ -36,13 +36,13 @@ def index_new(
         watch: Callback that receives progress messages.
     """
     check_exists(store, collection, "index")
-    wanted, number = store.wanted_index(collection), store.count(collection)
-    if wanted is None:
+    target, number = store.wanted_index(collection), store.count(collection)
+    if target is None:
         index = store.index_of(collection)
         return Indexing(collection, number, None if index is None else index.kind, by_itself=True)
     if not number:
         raise GalleryError(f"Nothing to index: `{collection}` has none. Backfill first.")
-    if wanted.lacks and not dry_run:
+    if target.lacks and not dry_run:
         store.index(collection, watch=watch)
-        log(store, "index", collection=collection, kind=wanted.kind, vectors=wanted.lacks)
-    return Indexing(collection, number, wanted.kind, wanted.lacks)
+        log(store, "index", collection=collection, kind=target.kind, vectors=target.lacks)
+    return Indexing(collection, number, target.kind, target.lacks)

@@ -99,16 +99,16 @@ def check_share(store: Store, collection: str, *, partial: bool = False) -> floa
     if collection == store.main:
         return 1.0
     check_exists(store, collection, "serve")
-    found = coverage(store, collection)
-    if found.covered < found.items and not partial:
+    filled = coverage(store, collection)
+    if filled.covered < filled.items and not partial:
         raise GalleryError(
-            f"`{collection}` has {found.covered:,} of the {found.items:,} items of `{store.main}` "
-            f"({in_percent(found.share)}): a service that searches it alone would no longer find "
-            f"the other {found.items - found.covered:,}. Finish the backfill first (`nobackfill "
-            f"gallery backfill` with a plan of every item, without --share), or pass --partial if "
-            f"your service searches `{store.main}` as well (MixedGallery)."
+            f"`{collection}` has {filled.covered:,} of the {filled.items:,} items of "
+            f"`{store.main}` ({in_percent(filled.share)}): a service that searches it alone would "
+            f"no longer find the other {filled.items - filled.covered:,}. Finish the backfill "
+            f"first (`nobackfill gallery backfill` with a plan of every item, without --share), or "
+            f"pass --partial if your service searches `{store.main}` as well (MixedGallery)."
         )
-    return found.share
+    return filled.share
 
 
 def in_percent(share: float) -> str:

@@ -58,13 +58,13 @@ def keep_for_evaluation(
 
     Without classes no item is marked.
     """
-    none = torch.zeros(items, dtype=torch.bool)
+    unmarked = torch.zeros(items, dtype=torch.bool)
     if share == 0 or classes is None:
-        return none
+        return unmarked
     repeated = repeated_classes(classes)
     number = max(round(share * len(repeated)), FEWEST_GROUPS)
     if len(repeated) - number < max(FEWEST_CLASSES, 2 * FEWEST_GROUPS):
-        return none
+        return unmarked
     kept, _ = draw_parts(repeated, [number], seed=seed)
     return torch.isin(classes, kept)
 
@@ -87,8 +87,8 @@ def evaluation_note(
         )
     assert classes is not None
     numbers, first = np.unique(classes[is_kept].numpy(), return_index=True)
-    some = names[is_kept.numpy()][first[:3]].tolist()
-    listed = ", ".join([*map(repr, some), *["…"] * (len(numbers) > 3)])
+    shown = names[is_kept.numpy()][first[:3]].tolist()
+    listed = ", ".join([*map(repr, shown), *["…"] * (len(numbers) > 3)])
     total = len(classes[classes >= 0].unique())
     return (
         f"no column `split`: {len(numbers):,} of {total:,} classes, {items}, are kept for the "

@@ -167,11 +167,11 @@ def masked_sums(
     `three_parts`, so the sums are those of float32 numbers.
     """
     dim = out.shape[1]
-    for some, part in zip(mask.split(SUMMED, dim=1), values.split(SUMMED), strict=True):
+    for columns, part in zip(mask.split(SUMMED, dim=1), values.split(SUMMED), strict=True):
         if sums_in_float32(mask):
-            sums = torch.mm(some, part, out_dtype=torch.float32)
+            sums = torch.mm(columns, part, out_dtype=torch.float32)
         else:
-            sums = some.float() @ part.float()
+            sums = columns.float() @ part.float()
         out += sums.unflatten(1, (3, -1)).sum(dim=1)[:, :dim]
     return out
 

@@ -81,13 +81,13 @@ def class_spaces(
     if collection is None:
         means = searched_means({"old": old, **runs}, first)
         return None if len(means) < 2 else _spaces("searched", means)
-    found = {}
+    models = {}
     for name, run in runs.items():
         if not (run.folder / FILE).exists():
             watch(f"report: embedding the training set by {name}")
-        found[name] = training_means(run, collection, device=device)
-    means = {"old": found[next(iter(runs))]["old"]}
-    means |= {name: both["new"] for name, both in found.items()}
+        models[name] = training_means(run, collection, device=device)
+    means = {"old": models[next(iter(runs))]["old"]}
+    means |= {name: pair["new"] for name, pair in models.items()}
     comparable = {
         name: run
         for name, run in {"old": old, **runs}.items()
@@ -186,8 +186,8 @@ def alike_classes(means: Float[Tensor, "classes dim"], number: int) -> Int[Tenso
     """
     place, cosine = nearest(means, means, 1, exclude_self=True)
     chosen: list[int] = []
-    for one in cosine.flatten().argsort(descending=True, stable=True).tolist():
-        for member in (one, int(place[one])):
+    for row in cosine.flatten().argsort(descending=True, stable=True).tolist():
+        for member in (row, int(place[row])):
             if member not in chosen and len(chosen) < number:
                 chosen.append(member)
     return torch.tensor(sorted(chosen))

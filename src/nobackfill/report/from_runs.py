@@ -205,13 +205,13 @@ def report_many(
 
 def expected_of_old(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     """Comparison of the old models with the numbers of their recipes, by folder name."""
-    found = {}
+    comparisons = {}
     for folder in sorted({str(run.recipe.old.run) for run in runs}):
         path = Path(folder) / "evaluation.json"
         summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         if "expected" in summary and "verdict" not in summary:
-            found[Path(folder).name] = summary["expected"]
-    return found
+            comparisons[Path(folder).name] = summary["expected"]
+    return comparisons
 
 
 def kinds_of(recipes: Sequence[Recipe]) -> list[str]:

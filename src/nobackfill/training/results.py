@@ -108,10 +108,10 @@ def search_own_gallery(
     rules = replace(rules, modalities=main_direction(run, collection))
     plan = plan_search({"new": vectors}, rules, ground_truth=collection.truth())
     pair = PairVectors(plan, {"new_new": (vectors, vectors, vectors.dim)}, device)["new_new"]
-    found = search_as_planned(plan, rules, *pair)
+    retrieval = search_as_planned(plan, rules, *pair)
     return {
-        "new_new": found.mean_average_precision,
-        "recall_at_1": {"new_new": found.recall(1)},
+        "new_new": retrieval.mean_average_precision,
+        "recall_at_1": {"new_new": retrieval.recall(1)},
         "protocol": collection.protocol,
         "num_queries": len(plan.query_ids),
         "num_gallery": len(plan.gallery_ids),

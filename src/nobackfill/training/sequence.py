@@ -211,11 +211,11 @@ def sequence_p_scores(
         new_new = [matrices[test][new][new] for test in tests]
         new_old = [matrices[test][new][old] for test in tests]
         try:
-            found = p_scores(new_new, new_old, old_old, ceiling)
+            p = p_scores(new_new, new_old, old_old, ceiling)
         except DataError:
             continue
         row = {"new": new + 1, "old": old + 1}
-        scores.append({**row, "p_up": found.up, "p_comp": found.comp, "p_1": found.one})
+        scores.append({**row, "p_up": p.up, "p_comp": p.comp, "p_1": p.one})
     return scores
 
 

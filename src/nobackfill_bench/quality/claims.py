@@ -64,36 +64,40 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     Args:
         verdicts: Verdict of each suite.
     """
-    narrow = {name: one for name, one in verdicts.items() if one.room < ROOM}
-    ahead = [name for name, one in verdicts.items() if one.not_above == () and name not in narrow]
-    said = [
+    narrow = {name: verdict for name, verdict in verdicts.items() if verdict.room < ROOM}
+    ahead = [
+        name for name, verdict in verdicts.items() if verdict.not_above == () and name not in narrow
+    ]
+    lines = [
         f"Our default, `{OURS}`, was run on {len(verdicts)} upgrades. "
         f"Its P_1 is above that of every other method, with a paired 95 % interval above 0, "
         f"in {len(ahead)} of them{_listed(ahead)}."
     ]
-    for name, one in verdicts.items():
-        if one.not_above is None:
-            why = "is no better than the old one" if one.free is not None else "was not run"
-            said.append(f"In `{name}` P_1 is not defined: the independent model {why}.")
-        elif one.not_above:
-            ways = ", ".join(f"`{way}`" for way in one.not_above)
-            said.append(f"In `{name}` this does not hold for {ways}.")
+    for name, verdict in verdicts.items():
+        if verdict.not_above is None:
+            why = "is no better than the old one" if verdict.free is not None else "was not run"
+            lines.append(f"In `{name}` P_1 is not defined: the independent model {why}.")
+        elif verdict.not_above:
+            ways = ", ".join(f"`{way}`" for way in verdict.not_above)
+            lines.append(f"In `{name}` this does not hold for {ways}.")
     for words, holds in (
         ("It is **not compatible** (new/old above old/old, interval above 0)", "compatible"),
         (f"Its new/new is **more than {MAY_LOSE} below** the independent model's", "free"),
     ):
-        wrong = [name for name, one in verdicts.items() if getattr(one, holds) is False]
-        said.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
-    for name, one in narrow.items():
-        if one.not_above is not None:
-            said.append(
-                f"In `{name}` P_1 means little: the independent model is only {one.room:.2f} "
+        wrong = [name for name, verdict in verdicts.items() if getattr(verdict, holds) is False]
+        lines.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
+    for name, verdict in narrow.items():
+        if verdict.not_above is not None:
+            lines.append(
+                f"In `{name}` P_1 means little: the independent model is only {verdict.room:.2f} "
                 f"points above the old one."
             )
-    few = [f"`{name}` ({one.seeds})" for name, one in verdicts.items() if one.seeds < FEW]
+    few = [
+        f"`{name}` ({verdict.seeds})" for name, verdict in verdicts.items() if verdict.seeds < FEW
+    ]
     if few:
-        said.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
-    return " ".join(said)
+        lines.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
+    return " ".join(lines)
 
 
 def _listed(names: list[str]) -> str:

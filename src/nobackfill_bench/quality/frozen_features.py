@@ -133,8 +133,8 @@ def known_of(
     if not path.exists():
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, **prepare(old, new, seed=task.seed, epochs=epochs, device=device))
-    with np.load(path, allow_pickle=False) as found:
-        return {key: torch.from_numpy(found[key]) for key in found}
+    with np.load(path, allow_pickle=False) as archive:
+        return {key: torch.from_numpy(archive[key]) for key in archive}
 
 
 def prepare(
@@ -142,7 +142,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Computes the tensors of `known_of`."""
     classes, known = numbered(parts(old)[0].labels, seed)
-    found: dict[str, Tensor] = {}
+    features: dict[str, Tensor] = {}
     for name, side, chosen, its_seed in (
         ("old", old, classes < known, seed + 1000),  # other initial weights than the new heads
         ("independent", new, classes >= 0, seed),
@@ -151,20 +151,20 @@ def prepare(
             parts(side)[0].vectors[chosen].to(device), classes[chosen].to(device), "independent",
             OldSpace(), seed=its_seed, epochs=epochs,
         )  # fmt: skip
-        found[name] = embedded(network, side.vectors.to(device)).cpu()
+        features[name] = embedded(network, side.vectors.to(device)).cpu()
         if name == "old":
             assert isinstance(method, ClassifyingMethod)
-            found["classifier"] = method.classifier.weight.detach().cpu()
+            features["classifier"] = method.classifier.weight.detach().cpu()
     alone = {
-        "independent_map": with_vectors(new, found["independent"]),
+        "independent_map": with_vectors(new, features["independent"]),
         "raw_old": old,
         "raw_new": new,
     }
     for name, vectors in alone.items():
         searched = parts(vectors)[1]
         result = evaluate(searched, searched, device=device)
-        found[name] = torch.tensor(result.old_old.mean_average_precision, dtype=torch.float64)
-    return {name: value.numpy() for name, value in found.items()}
+        features[name] = torch.tensor(result.old_old.mean_average_precision, dtype=torch.float64)
+    return {name: value.numpy() for name, value in features.items()}
 
 
 def numbered(labels: NDArray[Any] | None, seed: int) -> tuple[Int[Tensor, " items"], int]:

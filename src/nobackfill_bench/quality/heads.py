@@ -29,12 +29,12 @@ PREPARATION = "old"
 
 def usable() -> tuple[str, ...]:
     """Returns the closed forms, the methods that need only old vectors, and ours."""
-    found = []
+    heads = []
     for name in METHODS:
         with suppress(ConfigError):
             check_method(name)
-            found.append(name)
-    return (*CLOSED_FORMS, *found, OURS)
+            heads.append(name)
+    return (*CLOSED_FORMS, *heads, OURS)
 
 
 @dataclass(frozen=True, kw_only=True)

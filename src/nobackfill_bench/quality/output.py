@@ -44,17 +44,17 @@ def print_suites(*, as_json: bool) -> None:
     """Prints all suites and studies with their requirements."""
     if as_json:
         known = {
-            name: {"title": one.title, "ways": list(one.ways), "seeds": one.seeds}
-            for name, one in SUITES.items()
+            name: {"title": suite.title, "ways": list(suite.ways), "seeds": suite.seeds}
+            for name, suite in SUITES.items()
         }
         print_object({"suites": known, "studies": list(STUDIES)}, as_json=True, text="")
         return
     table = Table(box=None, header_style="bold")
     for head in ("suite", "upgrade", "methods", "seeds", "requires"):
         table.add_column(head)
-    for name, one in SUITES.items():
-        wants = ", ".join(one.wants) or "nothing"
-        table.add_row(name, one.title, str(len(one.ways)), str(one.seeds), wants)
+    for name, suite in SUITES.items():
+        wants = ", ".join(suite.wants) or "nothing"
+        table.add_row(name, suite.title, str(len(suite.ways)), str(suite.seeds), wants)
     console = Console()
     console.print(table)
     console.print(f"\nStudies: {', '.join(STUDIES)}.")
@@ -72,8 +72,11 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
             if not any(STUDIES[name].decides for name in asked.studies):
                 break  # only a search adds runs that depend on earlier results
     page = render_page(asked.output)
-    for one in failed:
-        print(f"{one.task.suite} seed {one.task.seed} {one.task.way}\n{one.error}", file=sys.stderr)
+    for failure in failed:
+        print(
+            f"{failure.task.suite} seed {failure.task.seed} {failure.task.way}\n{failure.error}",
+            file=sys.stderr,
+        )
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {made + len(failed)} runs failed; the others are in "
@@ -148,16 +151,16 @@ def plan(asked: Asked) -> list[list[Task]]:
 def in_words(done: Done) -> str:
     """Describes a finished run in one line."""
     task = done.task
-    said = f"{task.suite}  seed {task.seed}  {task.way}"
-    said = escape(said + (f"  ({' '.join(task.changes)})" if task.changes else ""))
+    text = f"{task.suite}  seed {task.seed}  {task.way}"
+    text = escape(text + (f"  ({' '.join(task.changes)})" if task.changes else ""))
     if done.error:
-        return f"{said}  [red]failed[/]: {escape(done.error.strip().splitlines()[-1])}"
+        return f"{text}  [red]failed[/]: {escape(done.error.strip().splitlines()[-1])}"
     if done.line is None:
-        return f"{said}  ready"
+        return f"{text}  ready"
     if "matrix" in done.line:
-        return f"{said}  AC {done.line['ac']:.2f}  AM {100 * done.line['am']:.2f}"
+        return f"{text}  AC {done.line['ac']:.2f}  AM {100 * done.line['am']:.2f}"
     numbers = "  ".join(
         f"{key.replace('_', '/')} {100 * done.line[key]:.2f}"
         for key in ("old_old", "new_old", "new_new")
     )
-    return f"{said}  {numbers}"
+    return f"{text}  {numbers}"

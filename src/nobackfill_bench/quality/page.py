@@ -36,9 +36,9 @@ dimensions, and `mimic` and `sspl` use no labels. The methods are described in
 
 def render_page(folder: Path) -> Path:
     """Writes RESULTS.md and its figures from the stored results; returns its path."""
-    found = {name: read_lines(lines_path(folder / LINES, name)) for name in SUITES}
+    lines = {name: read_lines(lines_path(folder / LINES, name)) for name in SUITES}
     path = folder / "RESULTS.md"
-    write_text(path, render(found, folder / "figures"))
+    write_text(path, render(lines, folder / "figures"))
     return path
 
 
@@ -138,12 +138,12 @@ def recalls(compared: Compared, tests: Iterable[str]) -> list[str]:
     head = ["from … to", "way", *(f"{pair.replace('_', '/')} R@1, R@5, R@10" for pair in pairs)]
     rows = []
     for test in ("", *tests):
-        found = compared.on_test(test) if test else compared
+        results = compared.on_test(test) if test else compared
         for way in compared.ways:
             cells = []
             for pair in pairs:
                 each = [
-                    [run.get(f"recall_at_{k}", {}).get(pair) for run in found.runs[way].values()]
+                    [run.get(f"recall_at_{k}", {}).get(pair) for run in results.runs[way].values()]
                     for k in (1, 5, 10)
                 ]
                 known = all(value is not None for values in each for value in values)
@@ -155,18 +155,18 @@ def recalls(compared: Compared, tests: Iterable[str]) -> list[str]:
 def references(compared: Compared) -> str:
     """Returns a sentence with the reference values, as means over the seeds."""
     lines = [line for seeds in compared.runs.values() for line in seeds.values()]
-    said = [f"Old/old {100 * fmean(compared.old_old.values()):.2f}"] if compared.old_old else []
+    parts = [f"Old/old {100 * fmean(compared.old_old.values()):.2f}"] if compared.old_old else []
     for words, key in (
         ("raw old/old", "raw_old"),
         ("raw new/new", "raw_new"),
     ):
         by_seed = {line["seed"]: line[key] for line in lines if line.get(key) is not None}
         if by_seed:
-            said.append(f"{words} {100 * fmean(by_seed.values()):.2f}")
+            parts.append(f"{words} {100 * fmean(by_seed.values()):.2f}")
     if compared.ceilings:
-        said.append(f"independent new/new {100 * fmean(compared.ceilings.values()):.2f}")
+        parts.append(f"independent new/new {100 * fmean(compared.ceilings.values()):.2f}")
     devices = ", ".join(sorted({line["device"] for line in lines}))
-    return f"{', '.join(said)}. Run on {devices}."
+    return f"{', '.join(parts)}. Run on {devices}."
 
 
 def values_table(compared: Compared) -> list[str]:
@@ -213,13 +213,15 @@ def differences_table(compared: Compared) -> list[str]:
         cells += [
             "–"
             if way == BASELINE
-            else with_interval(compared.difference(way, BASELINE, one), sign=True)
-            for one in measures
+            else with_interval(compared.difference(way, BASELINE, measure), sign=True)
+            for measure in measures
         ]
         cells += ["–" if other is None else f"`{other}`"]
         cells += [
-            "–" if other is None else with_interval(compared.difference(way, other, one), sign=True)
-            for one in measures
+            "–"
+            if other is None
+            else with_interval(compared.difference(way, other, measure), sign=True)
+            for measure in measures
         ]
         rows.append(cells)
     return table(head, rows)

@@ -98,13 +98,15 @@ def from_recipes(folder: str, *own: str) -> Any:
             f"train.seed={seed}",
             *([] if is_old else [f"method.name={name}"]),
         ]
-        found = read_recipe(path, [*settings, *changes])
-        found = replace(found, data=below(found.data, data))
-        found = replace(found, tests={key: below(one, data) for key, one in found.tests.items()})
-        run = found.old.run if found.old.run is not None else None if is_old else str(old_run)
-        old = OldConfig(run=run, independent=found.old.independent)
-        model, text = below(found.model, data, key="weights"), below(found.text, data)
-        return replace(found, model=model, text=text, old=old)
+        recipe = read_recipe(path, [*settings, *changes])
+        recipe = replace(recipe, data=below(recipe.data, data))
+        recipe = replace(
+            recipe, tests={key: below(config, data) for key, config in recipe.tests.items()}
+        )
+        run = recipe.old.run if recipe.old.run is not None else None if is_old else str(old_run)
+        old = OldConfig(run=run, independent=recipe.old.independent)
+        model, text = below(recipe.model, data, key="weights"), below(recipe.text, data)
+        return replace(recipe, model=model, text=text, old=old)
 
     return recipe
 

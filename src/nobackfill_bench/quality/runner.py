@@ -63,7 +63,7 @@ def plan_suite(
         seed: [way for way in ways if (name, way, seed, tuple(changes)) not in there]
         for seed in numbers
     }
-    longest = max((len(suite.stages(one)) for one in missing.values()), default=0)
+    longest = max((len(suite.stages(chosen)) for chosen in missing.values()), default=0)
     for number in range(longest):
         stages.append(
             [
@@ -111,10 +111,10 @@ def run_stages(
 def one_run(task: Task) -> Done:
     """Makes one run; see `Suite.run`."""
     try:
-        found = SUITES[task.suite].run(task)
+        lines = SUITES[task.suite].run(task)
     except Exception:  # reported at the end; the other runs continue
         return Done(task, error=traceback.format_exc())
-    if found is None:
+    if lines is None:
         return Done(task)
     known = {
         "suite": task.suite,
@@ -122,4 +122,4 @@ def one_run(task: Task) -> Done:
         "seed": task.seed,
         "changes": list(task.changes),
     }
-    return Done(task, line={**known, **found})
+    return Done(task, line={**known, **lines})

@@ -79,7 +79,7 @@ class TrainedSuite(Suite):
             "epochs": recipe.train.epochs,
             **numbers(result),
             "spread": prototype_spread(Run.open(place)),
-            "tests": {name: numbers(one) for name, one in result.get("tests", {}).items()},
+            "tests": {name: numbers(test) for name, test in result.get("tests", {}).items()},
             **({"modality_gap": gap} if (gap := result.get("modality_gap")) else {}),
         }
 
@@ -125,7 +125,8 @@ def folder_name(parts: Sequence[str]) -> str:
         'as_it_is'
     """
     allowed = "".join(
-        one if one.isalnum() or one in ".=-_" else "_" for one in "+".join(parts) or "as_it_is"
+        letter if letter.isalnum() or letter in ".=-_" else "_"
+        for letter in "+".join(parts) or "as_it_is"
     )
     if len(allowed) <= LONGEST:
         return allowed

@@ -29,7 +29,7 @@ def exponent(points: Mapping[float, float]) -> float | None:
     if len(known) < 3:
         return None
     middle = (known[0][0] * known[-1][0]) ** 0.5
-    upper = [one for one in known if one[0] >= middle]
+    upper = [point for point in known if point[0] >= middle]
     upper = upper if len(upper) >= 3 else known[-3:]
     sizes, values = zip(*((log(size), log(value)) for size, value in upper), strict=True)
     return linear_regression(sizes, values).slope
@@ -112,14 +112,14 @@ def classes_at_scale(lines: Sequence[Line]) -> str:
 
 def largest(lines: Sequence[Line], suite: str, by: str, starts: str) -> Line | None:
     """Returns the float32 result of a suite with the largest size; the latest of equals."""
-    found = [
+    points = [
         line
         for line in lines
         if line["suite"] == suite
         and line["case"].startswith(starts)
         and line["precision"] == "float32"
     ]
-    return max(found, key=lambda line: (line["size"][by], line["date"]), default=None)
+    return max(points, key=lambda line: (line["size"][by], line["date"]), default=None)
 
 
 def gpu_seconds(seconds: float, line: Line) -> str:
@@ -131,8 +131,8 @@ def gpu_seconds(seconds: float, line: Line) -> str:
     """
     unit = "CPU" if line["device"] == "cpu" else "GPU"
     three_digits = float(f"{seconds:.3g}")
-    said = f"{three_digits:,.0f}" if seconds >= 100 else f"{three_digits:g}"
-    return f"{said} {unit}-seconds ({line['device']})"
+    number = f"{three_digits:,.0f}" if seconds >= 100 else f"{three_digits:g}"
+    return f"{number} {unit}-seconds ({line['device']})"
 
 
 def spoken(seconds: float) -> str:

@@ -15,13 +15,13 @@ AXES = {"classes": "classes", "gallery": "gallery items", "dim": "dimensions"}
 
 def by_curve(lines: Sequence[Line]) -> dict[str, list[Line]]:
     """Returns the results of each curve, the smallest size first."""
-    found: dict[str, list[Line]] = defaultdict(list)
+    groups: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         if line.get("axis"):
-            found[line["case"]].append(line)
+            groups[line["case"]].append(line)
     return {
         name: sorted(its, key=lambda line: line["size"][line["axis"]])
-        for name, its in found.items()
+        for name, its in groups.items()
     }
 
 

@@ -87,10 +87,12 @@ def _naive_epoch(
         network.train()
         losses = []
         for vectors, classes, items in loader:
-            vectors, classes, items = (one.to(device) for one in (vectors, classes, items))
+            vectors, classes, items = (tensor.to(device) for tensor in (vectors, classes, items))
             terms = method(network(vectors), classes, items=items)
             weight = {"classification": config.classification}
-            loss = torch.stack([weight.get(name, 1.0) * one for name, one in terms.items()]).sum()
+            loss = torch.stack(
+                [weight.get(name, 1.0) * tensor for name, tensor in terms.items()]
+            ).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -25,7 +25,7 @@ MANY = 10**8  # entries of batch x classes; below, a GPU waits for launches
 def cases(kind: Kind) -> Sequence[Case | Finding]:
     """Returns the cases of all batches and numbers of classes; on a GPU also the errors."""
     precisions: tuple[Precision, ...] = ("float32", "tf32") if kind == "cuda" else ("float32",)
-    found: list[Case | Finding] = [
+    cases: list[Case | Finding] = [
         both_ways(batch, classes, DIM, precision, kind, recorded=recorded)
         for recorded in ((False, True) if kind == "cuda" else (False,))
         for classes in CLASSES
@@ -34,12 +34,12 @@ def cases(kind: Kind) -> Sequence[Case | Finding]:
         if not recorded or batch * classes < MANY
     ]
     if kind == "cuda":
-        found += [
+        cases += [
             error_of_gradient(precision, by_torch=by_torch)
             for precision in precisions
             for by_torch in (False, True)
         ]
-    return found
+    return cases
 
 
 def both_ways(
@@ -74,15 +74,15 @@ def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
     batch, classes = BATCHES[0], CLASSES[0]
 
     def error(device: torch.device) -> float:
-        given = *_inputs(batch, classes, DIM, device), 0.07
+        arguments = *_inputs(batch, classes, DIM, device), 0.07
         with without_kernels() if by_torch else nullcontext():
-            _, found = loss_and_gradient(*given, gradient=True)
-        new, labels, moved, old, temperature = given
+            _, measured = loss_and_gradient(*arguments, gradient=True)
+        new, labels, moved, old, temperature = arguments
         double = new.double(), labels, moved.double(), old.double(), temperature
         _, exact = loss_and_gradient(*double, gradient=True)
-        assert found is not None
+        assert measured is not None
         assert exact is not None
-        share: Tensor = (found.double() - exact).norm() / exact.norm()
+        share: Tensor = (measured.double() - exact).norm() / exact.norm()
         return share.item()
 
     return Finding(

@@ -26,24 +26,24 @@ def cases(kind: Kind) -> Sequence[Case | Finding]:
     """Returns the cases of all sizes and precisions; on a CPU only float32."""
     every: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")
     precisions = every if kind == "cuda" else every[:1]
-    found: list[Case | Finding] = [
+    cases: list[Case | Finding] = [
         update(classes, DIM, precision, kind) for classes in SIZES for precision in precisions
     ]
     if kind == "cuda":
-        found += [update(SIZES[0], DIM, precision, kind, recorded=True) for precision in every]
-    found += [update(MIDDLE, DIM, "float64", kind), constructor(MIDDLE, DIM, kind)]
-    found += [
+        cases += [update(SIZES[0], DIM, precision, kind, recorded=True) for precision in every]
+    cases += [update(MIDDLE, DIM, "float64", kind), constructor(MIDDLE, DIM, kind)]
+    cases += [
         aligned_product(classes, DIM, precision, kind)
         for classes in SIZES[1:3]
         for precision in precisions
     ]
     if kind == "cuda":
-        found += [
+        cases += [
             error_of_cosines(MIDDLE, dim, by_torch=by_torch)
             for dim in (16, DIM, 2_048)
             for by_torch in (False, True)
         ]
-    return found + [
+    return cases + [
         neighbors_found(classes, DIM, precision)
         for classes in (MIDDLE, *([81_313] if kind == "cuda" else []))
         for precision in every
@@ -136,8 +136,10 @@ def agreement(classes: int, dim: int, precision: Precision, device: torch.device
     old = crowded(classes, dim, device)[::step][:SAMPLE]
     k = min(NEIGHBORS, classes)
     exact = (old.double() @ new.double().T).topk(k, dim=1).indices
-    found, _ = nearest(old, new, k, precision=precision)
-    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+    neighbours, _ = nearest(old, new, k, precision=precision)
+    shared = [
+        len(set(a) & set(b)) for a, b in zip(neighbours.tolist(), exact.tolist(), strict=True)
+    ]
     return sum(shared) / (k * len(shared))
 
 
@@ -148,8 +150,8 @@ def error_of_cosines(classes: int, dim: int, *, by_torch: bool) -> Finding:
         new = crowded(classes, dim, device, seed=1)
         old = crowded(classes, dim, device)[:SAMPLE]
         exact = old.double() @ new.double().T
-        found = old @ new.T if by_torch else products_with(new, SAMPLE, SAMPLE)(old)
-        return (found.double() - exact).square().mean().sqrt().item()
+        products = old @ new.T if by_torch else products_with(new, SAMPLE, SAMPLE)(old)
+        return (products.double() - exact).square().mean().sqrt().item()
 
     return Finding(
         f"error of cosines, float32, {'`torch.mm`' if by_torch else 'ours'}",

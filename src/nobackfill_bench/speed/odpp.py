@@ -21,15 +21,15 @@ PEER = f"{STEPS} × two products of all with all"
 def cases(kind: Kind) -> Sequence[Case | Finding]:
     """Returns the cases of all inputs and sizes, with one and with both terms."""
     precisions: tuple[Precision, ...] = ("float32", "tf32") if kind == "cuda" else ("float32",)
-    found: list[Case | Finding] = [
+    cases: list[Case | Finding] = [
         steps_of(world, classes, precision, kind)
         for world in WORLDS
         for classes in SIZES
         for precision in precisions
     ]
-    found += [steps_of("crowded", classes, "float32", kind, update=True) for classes in SIZES]
-    found += [steps_of("crowded", 24_393, "float64", kind)]
-    return [*found, *(error_of_gradient(world) for world in WORLDS if kind == "cuda")]
+    cases += [steps_of("crowded", classes, "float32", kind, update=True) for classes in SIZES]
+    cases += [steps_of("crowded", 24_393, "float64", kind)]
+    return [*cases, *(error_of_gradient(world) for world in WORLDS if kind == "cuda")]
 
 
 def steps_of(

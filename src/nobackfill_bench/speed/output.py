@@ -76,21 +76,21 @@ def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) ->
         figures = measure_all(
             planned, device, asked.output / LINES, repeats=asked.repeats, limit=asked.limit
         )
-        for number, one in enumerate(figures, start=1):
+        for number, figure in enumerate(figures, start=1):
             left = duration(round((monotonic() - began) / number * (len(planned) - number)))
-            progress.print(f"{number}/{len(planned)}  {in_one_line(one)}  [dim]{left} left[/]")
-            made += [one] if one.line is not None else []
-            failed += [one] if one.error else []
+            progress.print(f"{number}/{len(planned)}  {in_one_line(figure)}  [dim]{left} left[/]")
+            made += [figure] if figure.line is not None else []
+            failed += [figure] if figure.error else []
     page = render_page(asked.output)
-    for one in failed:
-        print(f"{one.suite}, {one.case.name}\n{one.error}", file=sys.stderr)
+    for figure in failed:
+        print(f"{figure.suite}, {figure.case.name}\n{figure.error}", file=sys.stderr)
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {len(made) + len(failed)} cases failed; the others are in "
             f"{asked.output / LINES}. Fix the errors above and run the same command again."
         )
     print_object(
-        {"figures": [one.line for one in made], "results": str(page)},
+        {"figures": [figure.line for figure in made], "results": str(page)},
         as_json=as_json,
         text=f"{len(made)} figures measured; all are in {page}",
     )
@@ -106,10 +106,10 @@ def in_one_line(one: Measured) -> str:
     line = one.line
     if "found" in line:
         return f"{said}  {finding(line['found'])}"
-    asked = [f"{text} {'met' if met else 'missed'}" for text, met in targets_of(line)]
+    targets = [f"{text} {'met' if met else 'missed'}" for text, met in targets_of(line)]
     return (
         f"{said}  {line['counts']} [bold]{line['ratio']:.3g}[/] "
         f"({line['lowest']:.3g} to {line['highest']:.3g}), {time(line['ours_s'])} and "
         f"{time(line['peer_s'])}, {line['held_mb'] + line['added_mb']:,.0f} MB"
-        + (f"  [dim]{', '.join(asked)}[/]" if asked else "")
+        + (f"  [dim]{', '.join(targets)}[/]" if targets else "")
     )

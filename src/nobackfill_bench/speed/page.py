@@ -64,19 +64,19 @@ def all_lines(path: Path) -> list[Line]:
 
 def targets(lines: Sequence[Line]) -> str:
     """Returns the number of targets that are met, and a list of the others."""
-    asked = [(line, text, met) for line in lines for text, met in targets_of(line)]
-    if not asked:
+    targets = [(line, text, met) for line in lines for text, met in targets_of(line)]
+    if not targets:
         return ""
-    missed = [(line, text) for line, text, met in asked if not met]
-    said = f"{len(asked) - len(missed)} of {len(asked)} targets are met."
+    missed = [(line, text) for line, text, met in targets if not met]
+    sentence = f"{len(targets) - len(missed)} of {len(targets)} targets are met."
     if not missed:
-        return said
+        return sentence
     each = [
         f"- {line['suite']}, {line['case']}, {in_words(line['size'])}, {line['device']}: "
         f"{line['ratio']:.3g} and {time(line['ours_s'])} ({text}){recorded(line, lines)}"
         for line, text in missed
     ]
-    return "\n".join([f"{said} Not met:", "", *each])
+    return "\n".join([f"{sentence} Not met:", "", *each])
 
 
 def recorded(line: Line, lines: Sequence[Line]) -> str:
@@ -97,16 +97,16 @@ def targets_of(line: Line) -> list[tuple[str, bool]]:
         >>> targets_of({"target": 2.0, "counts": "ours/peer", "ratio": 1.5})
         [('≤ 2', True)]
     """
-    found = []
-    if (wanted := line.get("target")) is not None:
+    targets = []
+    if (target := line.get("target")) is not None:
         small = line["counts"] == "ours/peer"
-        met = line["ratio"] <= wanted if small else line["ratio"] >= wanted
-        found.append((f"{'≤' if small else '≥'} {wanted:g}", met))
-    if (wanted := line.get("target_s")) is not None:
-        found.append((f"≤ {wanted:g} s", line["ours_s"] <= wanted))
-    if (wanted := line.get("target_gb")) is not None:
-        found.append((f"≤ {wanted:g} GB", gigabytes(line) <= wanted))
-    return found
+        met = line["ratio"] <= target if small else line["ratio"] >= target
+        targets.append((f"{'≤' if small else '≥'} {target:g}", met))
+    if (target := line.get("target_s")) is not None:
+        targets.append((f"≤ {target:g} s", line["ours_s"] <= target))
+    if (target := line.get("target_gb")) is not None:
+        targets.append((f"≤ {target:g} GB", gigabytes(line) <= target))
+    return targets
 
 
 def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path) -> list[str]:
@@ -118,9 +118,9 @@ def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path)
         plain = [line for line in its if "ratio" in line and not line["axis"]]
         if plain:
             sections += [peers(plain), "\n".join(timed_table(plain))]
-        found = [line for line in its if "found" in line]
-        if found:
-            sections += ["\n".join(found_table(found))]
+        findings = [line for line in its if "found" in line]
+        if findings:
+            sections += ["\n".join(found_table(findings))]
         if any(line.get("axis") for line in its):
             file = f"speed-growth-{slug(device)}.svg"
             write_text(figures / file, growth_figure(its))
@@ -151,7 +151,7 @@ def timed_table(lines: Sequence[Line]) -> list[str]:
             "memory", "added", "peer adds", "counted", "TFLOP/s"]  # fmt: skip
     rows = []
     for line in lines:
-        asked = [f"{text}: {'met' if met else '**missed**'}" for text, met in targets_of(line)]
+        targets = [f"{text}: {'met' if met else '**missed**'}" for text, met in targets_of(line)]
         rate = f", {line['steps'] / line['ours_s']:,.0f} steps/s" if line["steps"] else ""
         peer_rate = f", {line['steps'] / line['peer_s']:,.0f} steps/s" if line["steps"] else ""
         row = [
@@ -161,7 +161,7 @@ def timed_table(lines: Sequence[Line]) -> list[str]:
             f"{line['lowest']:.3g} to {line['highest']:.3g} ({line['repeats']})",
             time(line["ours_s"]) + rate,
             time(line["peer_s"]) + peer_rate,
-            ", ".join(asked) or "–",
+            ", ".join(targets) or "–",
             f"{gigabytes(line):.2f} GB",
             amount(1e6 * line["added_mb"], "B"),
             amount(1e6 * line["peer_added_mb"], "B"),

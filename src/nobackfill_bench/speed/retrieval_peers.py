@@ -16,12 +16,14 @@ def torchmetrics(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
     """Uses its functional form, query by query; it drops scores <= 0, so they are shifted."""
-    one = importlib.import_module("torchmetrics.functional.retrieval").retrieval_average_precision
+    average_precision = importlib.import_module(
+        "torchmetrics.functional.retrieval"
+    ).retrieval_average_precision
     values = []
     for first in range(0, len(query), ROWS):
         score = (query[first : first + ROWS] @ gallery.T).add_(1).div_(2)
         for row, label in zip(score, query_labels[first : first + ROWS], strict=True):
-            values.append(one(row, gallery_labels == label))
+            values.append(average_precision(row, gallery_labels == label))
     return torch.stack(values).double().mean().item()
 
 
@@ -39,20 +41,20 @@ def pytorch_metric_learning(
     calculator = calculators.AccuracyCalculator(
         include=("mean_average_precision",), k=None, device=torch.device("cpu"), knn_func=knn
     )
-    found = calculator.get_accuracy(query, query_labels, gallery, gallery_labels, False)
-    return float(found["mean_average_precision"])
+    accuracy = calculator.get_accuracy(query, query_labels, gallery, gallery_labels, False)
+    return float(accuracy["mean_average_precision"])
 
 
 def scikit_learn(
     query: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> float:
     """Uses its average_precision_score, query by query; also the reference for the values."""
-    one = importlib.import_module("sklearn.metrics").average_precision_score
+    average_precision = importlib.import_module("sklearn.metrics").average_precision_score
     values = []
     for first in range(0, len(query), ROWS):
         score = (query[first : first + ROWS] @ gallery.T).numpy()
         for row, label in zip(score, query_labels[first : first + ROWS], strict=True):
-            values.append(one((gallery_labels == label).numpy(), row))
+            values.append(average_precision((gallery_labels == label).numpy(), row))
     return float(np.mean(values))
 
 

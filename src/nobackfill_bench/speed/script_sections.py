@@ -86,7 +86,7 @@ def render_flops(lines: Sequence[Line]) -> str:
     if not lines:
         return ""
     latest = {line["method"]: line for line in lines}
-    one = latest["independent"]
+    base = latest["independent"]
     rows = []
     for name, line in latest.items():
         images = line["batch"] * line["image"]
@@ -98,7 +98,7 @@ def render_flops(lines: Sequence[Line]) -> str:
                 f"{line['start'] / 1e9:,.0f}" if line["start"] else "–",
                 f"{line['images'] * line['forward'] / 1e9:,.0f}" if line["passes"] else "–",
                 f"{flops_of_an_epoch(line) / 1e15:.3f}",
-                f"{flops_of_an_epoch(line) / flops_of_an_epoch(one):.4f}",
+                f"{flops_of_an_epoch(line) / flops_of_an_epoch(base):.4f}",
             ]
         )
     head = ["", "terms of a step, G", "of the step", "start of an epoch, G", "pass, G"]
@@ -106,9 +106,9 @@ def render_flops(lines: Sequence[Line]) -> str:
         [
             "## Arithmetic of an epoch, counted",
             "",
-            f"An epoch of the paper's length: {one['images']:,} images of {one['classes']:,} "
-            f"classes, ResNet-18 at {one['side']} px, batches of {one['batch']}, {one['dim']} "
-            f"dimensions; the model takes {one['image'] / 1e9:.2f} GFLOP per image, forward and "
+            f"An epoch of the paper's length: {base['images']:,} images of {base['classes']:,} "
+            f"classes, ResNet-18 at {base['side']} px, batches of {base['batch']}, {base['dim']} "
+            f"dimensions; the model takes {base['image'] / 1e9:.2f} GFLOP per image, forward and "
             "backward. PyTorch counts matrix products and convolutions, with two operations for "
             "each multiplication with its addition, and no elementwise operations. *Pass* is the "
             "pass over all images that computes new prototypes; running means "

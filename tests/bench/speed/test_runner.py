@@ -37,11 +37,16 @@ CASES = [
 SUITES = {"toys": Suite("Toys", ("For trying out.",), lambda kind: CASES)}
 
 
-@pytest.fixture
-def measured(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return tmp_path_factory.mktemp("results") / "speed.jsonl"
+
+
+@pytest.fixture(scope="module")
+def measured(results):
     planned = plan_cases(SUITES, ["toys"], "cpu")
-    found = measure_all(planned, CPU, tmp_path / "speed.jsonl", repeats=3, limit=30.0)
-    return {one.case.name: one for one in found}
+    outcomes = measure_all(planned, CPU, results, repeats=3, limit=30.0)
+    return {outcome.case.name: outcome for outcome in outcomes}
 
 
 def test_every_case_is_told_and_one_that_fails_does_not_stop_the_others(measured):
@@ -53,9 +58,9 @@ def test_every_case_is_told_and_one_that_fails_does_not_stop_the_others(measured
     assert measured["huge"].skipped.startswith("may take 1000000000 GB of memory")
 
 
-def test_a_line_holds_the_figure_its_peer_and_where_it_was_made(measured, tmp_path):
+def test_a_line_holds_the_figure_its_peer_and_where_it_was_made(measured, results):
     line = measured["toy"].line
-    assert read_lines(tmp_path / "speed.jsonl", key=speed_key)[0] == json.loads(json.dumps(line))
+    assert read_lines(results, key=speed_key)[0] == json.loads(json.dumps(line))
     assert (line["suite"], line["case"], line["size"]) == ("toys", "toy", {"classes": 7})
     assert line["lowest"] <= line["ratio"] <= line["highest"]
     assert line["ratio"] > 1

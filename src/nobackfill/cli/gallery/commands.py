@@ -106,8 +106,8 @@ def search(
     with opened(uri, name) as (store, collection):
         check_model(store, collection, file.space or space_of(queries), assume_space)
         with doing("searching") as watch:
-            found = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
-    show.print_found([str(id) for id in file.ids.tolist()], found, as_json=json)
+            results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
+    show.print_found([str(id) for id in file.ids.tolist()], results, as_json=json)
 
 
 @gallery.command()

@@ -150,10 +150,10 @@ def plan_backfill(
 
 def sketch_of(file: Vectors, ids: NDArray[Any]) -> Sketch:
     """Returns the sketch of a file: of some of these items."""
-    some = ids[spread(len(ids))]
-    vectors = rows_of(file, some).float().cpu().numpy()
+    sample = ids[spread(len(ids))]
+    vectors = rows_of(file, sample).float().cpu().numpy()
     space = None if file.space is None else file.space.fingerprint
-    return Sketch.of([str(id) for id in some.tolist()], vectors, space)
+    return Sketch.of([str(id) for id in sample.tolist()], vectors, space)
 
 
 def advise(curve: Curve) -> tuple[float | None, str]:

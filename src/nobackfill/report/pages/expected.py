@@ -24,7 +24,7 @@ def expected_of(
     for outcome in outcomes:
         if expected := outcome.summary.get("expected"):
             kinds.setdefault(outcome.kind, []).append(expected)
-    found = {name: dict(expected) for name, expected in alone.items()}
+    comparisons = {name: dict(expected) for name, expected in alone.items()}
     for kind, seeds in kinds.items():
         rows = []
         for place, row in enumerate(seeds[0]["rows"]):
@@ -32,8 +32,8 @@ def expected_of(
             known = None if None in values else mean(values)
             difference = None if known is None else known - row["expected"]
             rows.append({**row, "measured": known, "difference": difference})
-        found[kind] = {"source": seeds[0]["source"], "rows": rows}
-    return found
+        comparisons[kind] = {"source": seeds[0]["source"], "rows": rows}
+    return comparisons
 
 
 def expected_section(expected: Mapping[str, Mapping[str, Any]]) -> list[Section]:
