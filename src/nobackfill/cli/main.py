@@ -107,12 +107,12 @@ class Commands(TyperGroup):
             self.add_command(LazyCommand(name, place, help))
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """Parses the options before the command; a mistake is told in one line."""
+        """Parses the options before the command; an error is one line."""
         with told_in_one_line():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, context: Any) -> Any:
-        """Parses and runs the command; a mistake is told in one line."""
+        """Parses and runs the command; an error is one line."""
         with told_in_one_line():
             return super().invoke(context)
 

@@ -24,13 +24,13 @@ console = Console(stderr=True, highlight=False)
 
 @dataclass
 class Line:
-    """A job: its step, how much of it is done, and since when it runs.
+    """A job: its step, the amount done, and the time since it began.
 
     Attributes:
-        name: What is being done.
+        name: Name of the current step.
         done: Amount that is done.
         total: Whole amount; None if it is unknown.
-        unit: What is counted; empty if `done` and `total` are no counts.
+        unit: Plural noun for the counted things; empty if `done` and `total` are not counts.
         note: Further words.
         first: Amount that was done when the step began.
         begun: Time at which the step began.
@@ -128,7 +128,7 @@ class Lines:
     Attributes:
         delay: Seconds before live lines appear.
         stays: Whether lines stay when their jobs have ended.
-        console: Where they are written.
+        console: Console that the lines are written to.
         all: The lines.
         begun: Time at which they began.
     """

@@ -65,7 +65,7 @@ class Figure:
 
     Attributes:
         draw: Function that returns an SVG element (`report.svg.to_svg`).
-        title: What it shows.
+        title: Subject of the figure.
         says: Description that replaces the figure.
     """
 
@@ -84,12 +84,12 @@ class Section:
     """A part of the page: a heading, a few sentences, then tables and figures.
 
     Attributes:
-        title: What it shows.
-        text: How to read it.
+        title: Heading.
+        text: Explanation of the numbers.
         tables: Numbers.
         figures: Pictures of numbers.
         in_terminal: Whether the terminal shows the section.
-        brief: Text for the terminal, if it is another.
+        brief: Shorter text for the terminal, if there is one.
     """
 
     title: str

@@ -71,5 +71,5 @@ def described(value: Any) -> str:
 
 
 def within(text: str, otherwise: str) -> str:
-    """Returns a text that fits into a line, or else what stands for it."""
+    """Returns a text that fits into a line, or else `otherwise`."""
     return text if len(text) <= LONGEST and "\n" not in text else otherwise

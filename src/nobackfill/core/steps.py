@@ -6,15 +6,15 @@ Number = int | float
 
 
 class Step(str):
-    """Name of a step, and how much of it is done.
+    """Name of a step, and the amount of it that is done.
 
     A callback that only wants names can treat it as a text.
 
     Args:
-        name: What is being done.
+        name: Name of the step.
         done: Amount that is done.
         total: Whole amount; None if it is unknown.
-        unit: What is counted; empty if `done` and `total` are no counts.
+        unit: Plural noun for the counted things; empty if `done` and `total` are not counts.
 
     Example:
         >>> step = Step("searching", 50, 200, "queries")

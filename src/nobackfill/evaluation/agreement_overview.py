@@ -34,7 +34,7 @@ def agreement_page(
     Args:
         agreement: Result of a comparison.
         title: Title of the page.
-        verdict: How the command calls a quality that it does not know.
+        verdict: Word for the verdict in the command's output.
         judging: Queries for a person to judge, in place of the table of changed results.
         report: Path of the page with these queries, if it is another.
     """

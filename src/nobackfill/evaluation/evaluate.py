@@ -83,7 +83,7 @@ def evaluate(
             values of the column `modality`.
         ground_truth: Other name of `pairs`.
         intersect: Whether to leave out items that only one file has, instead of raising an error.
-        gate: What new/old must reach for the verdict "compatible".
+        gate: Requirements on new/old for the verdict "compatible".
         sessions: Column of the photograph or session of each item. Items of one session do not
             find each other, and intervals resample them together.
         seed: Random seed of the intervals.

@@ -28,7 +28,7 @@ WEIGHED = ("map", "recall_at_1", "ndcg_at_10")
 
 @dataclass(frozen=True)
 class Gate:
-    """What new/old must reach for the verdict "compatible".
+    """Requirements on new/old for the verdict "compatible".
 
     Attributes:
         metrics: Metrics that may not fall; the first one must rise.

@@ -20,7 +20,7 @@ def judged_page(
     Args:
         judged: Result of `judge`.
         title: Title of the page.
-        verdict: How the command calls it; by default the verdict of the judgements.
+        verdict: Word for the verdict in the command's output; by default the verdict itself.
     """
     summary, preference = judged.summary(), judged.preference
     rows = [[name, f"{getattr(preference, name):,}"] for name in ("better", "worse", "equal")]

@@ -68,7 +68,7 @@ class Evaluation(Readable):
         old_space: Space of the old gallery, if its file declares one.
         query_space: Space of the queries of new/old, if their file declares one.
         num_seen: Number of queries left out, because a head has seen items of their group.
-        gate: What new/old must reach for the verdict "compatible".
+        gate: Requirements on new/old for the verdict "compatible".
         doubts: Reasons why the numbers prove nothing; with any, the verdict is "undecided".
     """
 

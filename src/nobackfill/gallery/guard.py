@@ -142,7 +142,7 @@ def declared_since(route: Route, dim: int) -> str | None:
     None if its record declares no such thing, or is gone, or is that of another model now.
 
     Args:
-        route: What is served, or would be by a rollback.
+        route: Collection and model that are served, or that a rollback would serve.
         dim: Number of dimensions of the collection's vectors.
     """
     if route.model is None:

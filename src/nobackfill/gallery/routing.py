@@ -60,7 +60,7 @@ def switch(
         collection: Collection to serve.
         query_space: Fingerprint of the model that makes the queries.
         share: Share of the gallery that has new vectors.
-        standing: What is known of the model on the collection, for the log.
+        standing: Verdict on the model's queries on the collection, for the log.
         model: Path of the model. A rollback reads its record again.
         space: Fingerprint of the collection's vectors.
     """

@@ -97,7 +97,7 @@ def report_agreement(
         files: Old and new vectors; their columns `path` and `text` show items.
         path: Path of the page, which ends in .html.
         title: Title of the page.
-        verdict: How the command calls a quality that it does not know.
+        verdict: Word for the verdict in the command's output.
         facts: Content of the JSON file; the numbers of the comparison by default.
     """
     show = show_files(files, side=SIDE)

@@ -92,7 +92,7 @@ def initial_seed(recipe: Recipe, parent: int | str | None) -> int:
 
     Args:
         recipe: Recipe of the model.
-        parent: What `parent_seed` returns for its old model.
+        parent: Seed that `parent_seed` returns for its old model.
 
     Example:
         >>> initial_seed(Recipe(), None), initial_seed(Recipe(), 5)

@@ -200,7 +200,7 @@ def evaluate(
 
 
 def gate_of(metrics: list[str] | None, min_gain: float, max_negative_flips: float | None) -> "Gate":
-    """What new/old must reach for the verdict "compatible"."""
+    """Requirements on new/old for the verdict "compatible"."""
     from nobackfill.evaluation.gate import WEIGHED, Gate
 
     return Gate(tuple(metrics or WEIGHED), min_gain, max_negative_flips)

@@ -26,7 +26,7 @@ def backfill_section(plan: Mapping[str, Any]) -> Section:
         "Embedding the gallery again, bit by bit",
         f"{plan['advice'][0].upper()}{plan['advice'][1:]} mAP in percent of "
         f"{counts['queries']:,} queries on {counts['measured']:,} gallery items, some of which are "
-        f"new. {_what_orders_are(plan)}",
+        f"new. {_explain_orders(plan)}",
         tables=[_order_table(plan), _share_table(plan)],
         figures=[
             Figure(
@@ -73,8 +73,8 @@ def share_curves(curves: Mapping[str, Mapping[str, Any]], stop: float | None) ->
         return to_svg(figure)
 
 
-def _what_orders_are(plan: Mapping[str, Any]) -> str:
-    """What the names of the orders mean."""
+def _explain_orders(plan: Mapping[str, Any]) -> str:
+    """Explains the names of the orders."""
     orders = [f"“{name}” is {ORDERS[name]}" for name in plan["curves"]]
     first = f"; planned puts {plan['direction']} items first" if "planned" in plan["curves"] else ""
     return f"{'; '.join(orders)}{first}."

@@ -28,7 +28,7 @@ def runs_page(
         outcomes: Result of each run.
         title: Title of the page.
         spaces: Class means of some of the methods.
-        missing: What could not be measured of them; empty if everything was.
+        missing: Measurements that are missing; empty if there are none.
         alone: Comparison of models without an old one with their recipes' numbers, by name.
     """
     check_same_search(outcomes)
