@@ -57,6 +57,11 @@ def test_only_entry_points_and_errors_lie_flat():
     }
 
 
+def test_no_file_is_longer_than_350_lines():
+    lengths = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {str(path): lines for path, lines in lengths.items() if lines > 350} == {}
+
+
 def test_imports_point_one_way():
     wrong = [
         f"{path.relative_to(SOURCE)} imports {room}"
