@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import nobackfill as nb
 
 NAMES = """
@@ -34,6 +36,14 @@ def test_every_name_that_a_room_offers_is_there():
             assert getattr(part, "__name__", name) == name
             offered += 1
     assert offered > 10
+
+
+@pytest.mark.parametrize("room", ["", ".data", ".head", ".vectors"])
+def test_a_name_that_does_not_exist_is_an_attribute_error(room):
+    module = importlib.import_module(f"nobackfill{room}")
+    assert not hasattr(module, "nothing")
+    with pytest.raises(AttributeError, match=f"'nobackfill{room}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
 
 
 def test_the_package_alone_loads_no_torch():

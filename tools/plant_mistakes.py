@@ -213,7 +213,7 @@ def plant_in_forks(
         for mistake in results.left():
             if isinstance(tests, NearTests):
                 files = tests.files(mistake.file)
-                names = [name for file in files for name in forks.by_file[file]]
+                names = functions_first([name for file in files for name in forks.by_file[file]])
             else:
                 names = tests.covering(mistake.file, mistake.line)
             path = folder / mistake.file
@@ -228,6 +228,17 @@ def plant_in_forks(
     if child == 0:
         run_forked(options.pytest, folder, 1, [Forks(work)])
     os.waitpid(child, 0)
+
+
+def functions_first(names: Sequence[str]) -> list[str]:
+    """Puts one case of each test function first, then the second case of each, and so on."""
+    seen: dict[str, int] = defaultdict(int)
+    cases = []
+    for name in names:
+        function = name.partition("[")[0]
+        cases.append((seen[function], name))
+        seen[function] += 1
+    return [name for _, name in sorted(cases, key=lambda case: case[0])]
 
 
 def key_of(line: dict[str, object]) -> tuple[object, ...]:
