@@ -1,4 +1,4 @@
-"""Records what 70 commands print, and compares two such records.
+"""Records what about 90 commands print, and compares two such records.
 
     python tools/command_outputs.py record SRC FOLDER   # runs the package under SRC, writes FOLDER
     python tools/command_outputs.py compare BEFORE AFTER
