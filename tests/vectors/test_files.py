@@ -3,6 +3,7 @@
 import gzip
 import json
 import uuid
+from datetime import date
 
 import datasets
 import lancedb
@@ -57,6 +58,25 @@ def test_csv_of_any_delimiter_and_encoding(delimiter, encoding, form, tmp_path):
     text = "\r\n".join(map(delimiter.join, lines))
     (tmp_path / "file.csv").write_bytes(text.encode(encoding))
     assert_read(nb.load_vectors(tmp_path / "file.csv"))
+
+
+DAY = date(2024, 1, 31)
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind"),
+    [
+        ({"vector": [DAY, DAY]}, "date32"),
+        ({"vector": [[True], [False]]}, "list<element: bool>"),
+        ({"e_0": [0.5, 2.0], "e_1": [DAY, DAY]}, "date32"),
+        ({"e_0": [0.5, 2.0], "e_1": [[0.5], [2.0]]}, "list<element: double>"),
+    ],
+)
+def test_a_column_of_anything_else_is_no_vector(columns, kind, tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"], **columns}), tmp_path / "file.parquet")
+    name = "vector" if "vector" in columns else "e_1"
+    with pytest.raises(DataError, match=f"`{name}` contains {kind}.*, not a list of floats"):
+        nb.load_vectors(tmp_path / "file.parquet", vector="vector" if name == "vector" else "e_")
 
 
 @pytest.mark.parametrize(
