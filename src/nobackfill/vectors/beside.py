@@ -63,7 +63,8 @@ def read_beside(
     digest: Callable[[], str] = cache(lambda: digest_of(path))
     found, others = [], []
     for record in _places(path, kind):
-        if not _exists(record):
+        is_upcoming = record == _upcoming(path, kind)
+        if not _exists(record) or (is_upcoming and any(f.is_bound for f in found)):
             continue
         facts = parse_object(read_json_text(record), str(record), REMEDY)
         contents = facts.pop(CONTENTS, None)
@@ -71,7 +72,7 @@ def read_beside(
             others.append(record)
         else:
             found.append(Beside(record, facts, contents is not None))
-    return found, [record for record in others if record.suffix == ".json"]
+    return found, [record for record in others if record.suffix == ".json" and not found]
 
 
 def write_beside(path: Path, kind: str, facts: Mapping[str, Any]) -> Path:
