@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import nobackfill as nb
-from nobackfill.vectors.space import Space, read_space
+from nobackfill.vectors.records import read_space
+from nobackfill.vectors.space import Space
 
 LABELS = np.arange(240) % 24
 FIRST = Space(dim=8, weights="first")
@@ -62,8 +63,8 @@ def test_the_third_model_may_search_the_first_gallery_once_it_was_measured(comma
     value = nb.evaluate(*vectors).summary()["new_old"]
     line = out.splitlines()[-1]
     assert line == (
-        f"Declared in {place / 'third.space.json'}: may search the space {FIRST.fingerprint}, "
-        f"mAP {value:.4f}."
+        f"Declared in {place / 'third.parquet.space.json'}: may search the space "
+        f"{FIRST.fingerprint}, mAP {value:.4f}."
     )
     for model in ("third.parquet", "third.space.json"):
         code, out, _ = command(*check(place, model))
@@ -111,7 +112,7 @@ def test_a_verdict_of_no_is_written_and_one_in_doubt_is_not(command, place, mode
     assert kept in err
     value = json.loads(out)["new_old"]
     changed = {path for path, now in records(place).items() if before.get(path) != now}
-    assert changed == ({place / f"{model}.space.json"} if code == 1 else set())
+    assert changed == ({place / f"{model}.parquet.space.json"} if code == 1 else set())
     checked, out, _ = command(*check(place, f"{model}.parquet"))
     assert checked == (1 if code == 1 else 2)
     assert (
@@ -165,7 +166,7 @@ def test_queries_that_a_model_maps_for_the_old_gallery_are_what_is_declared(comm
     assert "--query-for-old" in err
     code, out, _ = command(*evaluate, "--query-for-old", run / "validation_query.parquet")
     assert code == 0
-    assert f"Declared in {run / 'validation_query.space.json'}" in out
+    assert f"Declared in {run / 'validation_query.parquet.space.json'}" in out
     assert read_space(run / "validation.parquet") == stored.space
     assert command(*check(place, "run"))[0] == 0
 

@@ -12,8 +12,9 @@ from nobackfill.core import atomic_files as files
 from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.declare import declare_compatible, measurement, metric_of
 from nobackfill.head import CompatibleHead
-from nobackfill.vectors.records import record_of, space_of
-from nobackfill.vectors.space import CompatibleWith, Space, read_space
+from nobackfill.vectors.beside import path_beside
+from nobackfill.vectors.records import read_space, record_of, space_of
+from nobackfill.vectors.space import CompatibleWith, Space
 
 LABELS = np.arange(240) % 24
 OLD = Space(dim=8, weights="old")
@@ -55,7 +56,7 @@ def test_what_is_written_is_new_old_on_the_space_of_the_old_gallery(file):
     )
     assert read_space(file) == replace(NEW, compatible_with=(measured,))  # and nothing else
     assert read_space(file).fingerprint == NEW.fingerprint
-    record = file.with_suffix(".space.json")
+    record = path_beside(file)
     assert {k: v for k, v in told_by(file.parent).items() if k != record} == {
         k: v for k, v in before.items() if k != record
     }
@@ -146,7 +147,7 @@ def test_a_record_that_cannot_be_written_stays_as_it_was(file, monkeypatch):
 
     before, result = told_by(file.parent), nb.evaluate(GALLERY, BETTER)
     monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(DataError, match="No space left on device. The previous file is unchanged"):
+    with pytest.raises(DataError, match="No space left on device. What was there is unchanged"):
         declare_compatible(file, result)
     assert told_by(file.parent) == before
 
@@ -155,14 +156,13 @@ def test_a_record_that_cannot_be_written_stays_as_it_was(file, monkeypatch):
 def test_a_file_that_only_tells_itself_gets_a_record_beside_it(tmp_path, suffix):
     path = tmp_path / f"new{suffix}"
     BETTER.save(path)
-    path.with_suffix(".space.json").unlink()
     measured = declare_compatible(path, nb.evaluate(GALLERY, BETTER))
     assert read_space(path).compatible_with == (measured,)
     assert nb.load_vectors(path).space.compatible_with == (measured,)
 
 
 def test_the_record_itself_can_be_named(file):
-    record = file.with_suffix(".space.json")
+    record = path_beside(file)
     assert record_of(record) == record_of(file) == record
     measured = declare_compatible(record, nb.evaluate(GALLERY, BETTER))
     assert json.loads(record.read_text())["compatible_with"][0]["value"] == measured.value

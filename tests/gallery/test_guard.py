@@ -80,9 +80,7 @@ def test_spaces_are_read_from_runs_heads_files_and_records(tmp_path):
     (head / "space.json").write_text(OLD.to_json())
     assert space_of(head) == OLD
     assert space_of(head / "space.json") == OLD
-    assert space_of(run / "validation.space.json") == NEW
     vectors(OLD).save(tmp_path / "a.parquet")
-    (tmp_path / "a.space.json").unlink()
     assert space_of(tmp_path / "a.parquet") == OLD  # from its own metadata
     vectors(None).save(tmp_path / "b.parquet")
     for nothing in (tmp_path / "b.parquet", tmp_path / "nowhere", tmp_path):

@@ -11,7 +11,7 @@ import torch
 import nobackfill as nb
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.apply import gelu, load
-from nobackfill.head.storage import check_place, clear, fingerprint, plain
+from nobackfill.head.storage import FILES, check_place, files_of, fingerprint, plain
 from nobackfill.vectors.space import Space
 
 
@@ -240,7 +240,7 @@ def test_where_a_head_may_go(folder, tmp_path):
     check_place(folder, overwrite=True)
     (folder / "config.json").unlink()
     with pytest.raises(
-        ConfigError, match="holds space.json and fitted.npy and model.safetensors. "
+        ConfigError, match="holds model.safetensors and fitted.npy and space.json. "
     ):
         check_place(folder, overwrite=False)
     check_place(folder, overwrite=True)
@@ -270,15 +270,50 @@ def test_a_head_leaves_nothing_of_the_one_before(fitted, items, head, tmp_path):
     assert names_below(tmp_path) == ["README.md", "config.json", *below]
 
 
-def test_only_what_is_below_is_cleared(folder, fitted, tmp_path):
+def test_files_of_a_head_are_within_its_folder(folder, fitted, tmp_path):
     fitted.save_pretrained(tmp_path / "other")
-    fitted.save_pretrained(tmp_path)
     for name in ("..", "../other", "."):
         (folder / "config.json").write_text(json.dumps({"schema": 1, "modalities": [name]}))
-        clear(folder)
-        assert not (folder / "config.json").exists()
-    assert (tmp_path / "config.json").exists()
-    assert (tmp_path / "other" / "config.json").exists()
+        assert files_of(folder) == list(FILES)
+
+
+def test_files_of_others_stay_when_a_head_is_replaced(folder, fitted):
+    (folder / "README.md").write_text("mine")
+    (folder / "plots").mkdir()
+    (folder / "plots" / "loss.png").write_bytes(b"p")
+    (folder / "latest").symlink_to("plots")
+    fitted.save_pretrained(folder)
+    assert (folder / "README.md").read_text() == "mine"
+    assert (folder / "latest" / "loss.png").read_bytes() == b"p"
+    assert (folder / "latest").is_symlink()
+
+
+def test_a_head_in_the_working_directory_is_not_replaced(folder, fitted, monkeypatch):
+    weights = (folder / "model.safetensors").read_bytes()
+    monkeypatch.chdir(folder)
+    with pytest.raises(DataError, match="the working directory. Run the command elsewhere"):
+        fitted.save_pretrained(".")
+    assert (folder / "model.safetensors").read_bytes() == weights
+    monkeypatch.chdir(folder.parent)
+    (folder.parent / "empty").mkdir()
+    monkeypatch.chdir(folder.parent / "empty")
+    fitted.save_pretrained(".")
+    nb.CompatibleHead.from_pretrained(folder.parent / "empty")
+
+
+def test_a_head_is_replaced_where_folders_cannot_be_exchanged(folder, items, head, monkeypatch):
+    data = items(seed=1)
+    other = head().fit(data.new, data.old, data.labels)
+    monkeypatch.setattr("nobackfill.core.atomic_folders.exchange", lambda one, other: False)
+    other.save_pretrained(folder)
+    read = nb.CompatibleHead.from_pretrained(folder)
+    assert torch.equal(read.transform(data.new), other.transform(data.new))
+    # Killed between the two steps, the old head is put back by the next one.
+    part = folder.with_name(".head.part")
+    part.mkdir()
+    folder.rename(part / "old")
+    other.save_pretrained(folder)
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["head"]
 
 
 def names_below(folder):

@@ -16,9 +16,11 @@ from nobackfill.errors import DataError
 from nobackfill.vectors import Vectors, load_vectors, matrix
 from nobackfill.vectors import parquet as as_parquet
 from nobackfill.vectors import rows as as_rows
+from nobackfill.vectors.beside import path_beside
 from nobackfill.vectors.formats import FORMATS
+from nobackfill.vectors.records import declare_space, read_space
 from nobackfill.vectors.safetensors import pack_text, unpack_text
-from nobackfill.vectors.space import CompatibleWith, Space, path_beside, read_space, write_space
+from nobackfill.vectors.space import CompatibleWith, Space
 
 WORDS = ["", "plain", "naïve", "日本語", "🙂🙂", "a\nb", " ", "ß", "id", "0"]
 TABLES = [".parquet", ".safetensors", ".npz"]  # the formats that hold columns
@@ -302,7 +304,7 @@ def test_one_array_under_two_names_is_two_columns(suffix, tmp_path):
 
 
 @every_format
-def test_the_space_lies_beside_the_file(suffix, tmp_path):
+def test_the_space_is_read_without_the_vectors(suffix, tmp_path):
     Vectors(range(10), rows(), space=SPACE).save(tmp_path / f"file{suffix}")
     assert read_space(tmp_path / f"file{suffix}") == SPACE
 
@@ -311,14 +313,14 @@ def test_the_space_lies_beside_the_file(suffix, tmp_path):
 def test_the_space_travels_with_the_file(suffix, tmp_path):
     Vectors(range(10), rows(), space=SPACE).save(tmp_path / f"file{suffix}")
     (tmp_path / f"file{suffix}").rename(tmp_path / f"moved{suffix}")
-    write_space(tmp_path / f"moved{suffix}", replace(SPACE, weights=None))
     assert load_vectors(tmp_path / f"moved{suffix}").space == SPACE
+    assert os.listdir(tmp_path) == [f"moved{suffix}"]
 
 
 @every_format
 def test_a_file_without_a_space_takes_the_one_beside(suffix, tmp_path):
     Vectors(range(10), rows()).save(tmp_path / f"file{suffix}")
-    write_space(tmp_path / f"file{suffix}", SPACE)
+    declare_space(tmp_path / f"file{suffix}", SPACE)
     assert load_vectors(tmp_path / f"file{suffix}").space == SPACE
 
 
@@ -327,9 +329,9 @@ def test_what_was_measured_later_stands_beside_the_file(suffix, tmp_path):
     path = tmp_path / f"file{suffix}"
     Vectors(range(10), rows(), space=SPACE).save(path)
     later = SPACE.with_measured(CompatibleWith("ef", "mAP", 0.75))
-    write_space(path, later)
+    declare_space(path, later)
     assert load_vectors(path).space == later
-    write_space(path, replace(SPACE, compatible_with=()))  # taken back
+    declare_space(path, replace(SPACE, compatible_with=()))  # taken back
     assert load_vectors(path).space.compatible_with == ()
 
 
@@ -338,7 +340,7 @@ def test_what_was_measured_of_other_vectors_is_not_taken_over(suffix, tmp_path):
     path = tmp_path / f"file{suffix}"
     Vectors(range(10), rows(), space=SPACE).save(path)
     other = replace(SPACE, weights="other").with_measured(CompatibleWith("ef", "mAP", 0.75))
-    write_space(path, other)
+    declare_space(path, other)
     assert load_vectors(path).space == SPACE
 
 
@@ -410,7 +412,8 @@ def test_a_failure_half_way_leaves_what_was_there(suffix, tmp_path, monkeypatch)
         fail_after_half(suffix, patch)
         with pytest.raises(DiskFull):
             Vectors(range(10), rows(seed=2)).save(path)
-    assert set(os.listdir(tmp_path)) == {path.name, "file.space.json"}
+    beside = {path_beside(path).name} if suffix == ".npy" else set()
+    assert set(os.listdir(tmp_path)) == {path.name, *beside}
     assert_same(load_vectors(path), old)
 
 
@@ -818,7 +821,7 @@ def test_columns_that_cannot_be_kept_are_refused_by_name(columns, message, tmp_p
 def test_the_record_beside_a_file_is_checked_too(tmp_path):
     Vectors(range(10), rows()).save(tmp_path / "file.npy")
     path_beside(tmp_path / "file.npy").write_text("{")
-    with pytest.raises(DataError, match=r"file\.space\.json must contain a JSON object"):
+    with pytest.raises(DataError, match=r"file\.npy\.space\.json is no JSON that nobackfill reads"):
         load_vectors(tmp_path / "file.npy")
 
 
@@ -853,11 +856,11 @@ def test_a_column_of_someone_else_does_not_go_beside_bare_vectors(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("half", "a 1 or a 0 for each row"),
+        ("half", "made.fitted.json is no JSON"),
         ('{"fitted": "012"}', "a 1 or a 0 for each row"),
         ('{"other": "010"}', "a 1 or a 0 for each row"),
         ('{"fitted": 10}', "a 1 or a 0 for each row"),
-        ("[]", "a 1 or a 0 for each row"),
+        ("[]", "must contain a JSON object, not a list"),
         ('{"fitted": "0101"}', "`fitted` must have one value per vector, but has 4 for 3"),
     ],
 )

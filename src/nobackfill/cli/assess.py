@@ -53,15 +53,15 @@ def assess(
 
     from nobackfill.cli.assess_unlabelled import Unlabelled, check_methods
     from nobackfill.cli.output import print_page
+    from nobackfill.cli.outputs import claim
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.inputs import read_for_fit
     from nobackfill.report.pages.assessment import assessment_page
-    from nobackfill.report.titles import check_page, names_apart
+    from nobackfill.report.titles import names_apart
 
-    if report is not None:
-        check_page(report)  # before anything is done
+    claim(inputs=(old, new, pairs), pages=(report,))  # before anything is done
     data = read_for_fit(
         old,
         new,

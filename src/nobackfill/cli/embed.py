@@ -16,6 +16,7 @@ from nobackfill.cli.options import (
     Workers,
     read_vectors,
 )
+from nobackfill.cli.outputs import claim
 
 
 def embed(
@@ -47,6 +48,7 @@ def embed(
 ) -> None:
     """Embed a collection or texts with a model, or map vectors with a head, into a file."""
     check_model(model)
+    claim(output, inputs=(*files_of_model(model), *data_read(data)))
 
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing, embedding_progress
@@ -84,6 +86,17 @@ def embed(
     written = {"output": str(output), "items": len(vectors), "dim": vectors.dim}
     text = f"{len(vectors):,} vectors of {vectors.dim:,} dimensions are in {output}."
     print_object(written, as_json=json, text=text)
+
+
+def files_of_model(folder: Path) -> list[Path]:
+    """The files of a run or a head."""
+    return [path for path in folder.iterdir() if path.is_file()]
+
+
+def data_read(data: Path) -> list[Path]:
+    """Files and folders that are embedded; a run folder stands for the data of its recipe."""
+    is_run = (data / "config.toml").exists()
+    return [data / "config.toml"] if is_run else [data]
 
 
 def check_model(folder: Path) -> None:

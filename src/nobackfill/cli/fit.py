@@ -20,6 +20,7 @@ from nobackfill.cli.options import (
     names_in,
 )
 from nobackfill.cli.output import emit, print_line, print_notes
+from nobackfill.cli.outputs import claim
 
 if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead
@@ -93,6 +94,7 @@ def fit(
     from nobackfill.head.source import swap_notes_of_head
     from nobackfill.head.storage import check_place
 
+    claim(onnx, folder=output, inputs=(old, new, pairs))
     check_place(output, overwrite=overwrite)  # before the fit
     if onnx is not None:
         optional_packages()

@@ -84,6 +84,7 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Imports the command or group, adds the option --quiet, and paths to its errors."""
         from nobackfill.cli.file_names import name_files
+        from nobackfill.cli.outputs import release_outputs
         from nobackfill.cli.quiet import add_quiet
 
         module, _, attribute = self.place.partition(":")
@@ -91,7 +92,7 @@ class LazyCommand(TyperCommand):
         if not isinstance(command, typer.Typer):
             function, command = command, typer.Typer(add_completion=False)
             command.command(self.name)(function)
-        return name_files(add_quiet(typer.main.get_command(command)))
+        return name_files(release_outputs(add_quiet(typer.main.get_command(command))))
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Context of the imported command, which parses its own arguments."""

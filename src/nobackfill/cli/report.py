@@ -38,14 +38,14 @@ def report(
     from dataclasses import replace
 
     from nobackfill.cli.output import print_page
+    from nobackfill.cli.outputs import claim
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.report.from_runs import report_runs
     from nobackfill.report.pages.expected import TITLE
-    from nobackfill.report.titles import check_page
     from nobackfill.training.decoding import choose_decoding
 
-    check_page(output)  # before anything is done
+    claim(pages=(output,))  # before anything is done
     with doing() as show_step:
         made = report_runs(
             runs,

@@ -1,27 +1,43 @@
-"""Atomic file writes: a killed process leaves the old file or the new one, never a partial one."""
+"""Atomic writes: a killed process leaves the old file or folder or the new one, never a mixture.
+
+An output is written into the hidden folder `.NAME.part` next to it, synced, and then takes its
+place in one step. What a killed process left in that folder is removed by the next write.
+"""
 
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 
+from nobackfill.core.locks import lock_output
 from nobackfill.errors import DataError
 
 UMASK = os.umask(0o077)  # can only be read by setting it
 os.umask(UMASK)
 FULL_DISK = 2**20  # bytes; a disk with less free space counts as full
+KINDS = (  # what no file is written over
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe"),
+    (stat.S_ISSOCK, "it is a socket"),
+    (stat.S_ISCHR, "it is a device"),
+    (stat.S_ISBLK, "it is a device"),
+)
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, *, like: Path | str | None = None) -> Iterator[Path]:
     """Yields a temporary path to write to, and renames it to `path` when the block ends.
 
-    The temporary file is in the same folder, as `.NAME.….part`. An error removes it and leaves
-    `path` unchanged; a killed process may leave it behind. Missing folders are created, links are
-    followed, and the file gets the permissions that `open` would give it.
+    An error leaves `path` unchanged. A second process that writes `path` at the same time is
+    refused. Missing folders are created and links are followed. A file that is replaced keeps its
+    permissions; a new one gets those that `open` would give it.
+
+    Args:
+        path: File to write; a folder, a device or a pipe is refused.
+        like: File whose permissions a new file gets.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -30,43 +46,99 @@ def replacing(path: Path | str) -> Iterator[Path]:
         >>> (folder / "new" / "answer.txt").read_text()
         '42'
     """
-    target = Path(os.path.realpath(path))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            raise IsADirectoryError(None, "it is a folder")
-    except OSError as error:
-        raise DataError(
-            f"Cannot write {path}: {error.strerror or error}. Choose another path."
-        ) from None
-    unfinished = target.with_name(f".{target.name}.{token_hex(4)}.part")
-    try:
+    check_is_file(path)
+    with lock_output(path) as target, telling(path, target.parent), part_of(target) as part:
+        unfinished = part / target.name
         yield unfinished
-        if unfinished.is_file():  # some libraries create files that only the owner may read
-            unfinished.chmod(0o666 & ~UMASK)
-        # Flush the contents to the disk before the file gets its final name.
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
+        set_permissions(unfinished, target, like)
+        sync(unfinished)
         os.replace(unfinished, target)
-    except BaseException as error:
-        unfinished.unlink(missing_ok=True)
-        # Libraries report a full disk by many exceptions, so look at the disk as well.
+        sync(target.parent)
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[Path]:
+    """Yields the empty folder in which an output is made, and removes it in the end."""
+    part = target.with_name(f".{target.name}.part")
+    _remove(part)
+    part.mkdir(mode=0o700)
+    try:
+        yield part
+    finally:
+        _remove(part)
+
+
+@contextmanager
+def telling(path: Path | str, folder: Path) -> Iterator[None]:
+    """Reports errors of the system, and those of libraries on a full disk, in a sentence."""
+    try:
+        yield
+    except Exception as error:
         from_system = isinstance(error, OSError) and error.errno is not None
-        if from_system or (
-            isinstance(error, Exception) and shutil.disk_usage(target.parent).free < FULL_DISK
-        ):
+        if from_system or shutil.disk_usage(folder).free < FULL_DISK:
             reason = getattr(error, "strerror", None) or "the disk is full"
             raise DataError(
-                f"Cannot write {path}: {reason}. The previous file is unchanged. Make room on "
-                f"the disk, or choose another path."
+                f"Cannot write {path}: {reason}. What was there is unchanged. Make room on the "
+                f"disk, or choose another path."
             ) from error
         raise
 
 
-def write_text(path: Path | str, text: str) -> None:
-    """Writes a UTF-8 text file atomically."""
-    with replacing(path) as unfinished:
+def check_is_file(path: Path | str) -> None:
+    """Raises if a path exists and is no regular file: a device would be replaced by a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DataError(
+            f"Cannot write {path}: {error.strerror or error}. Choose another path."
+        ) from None
+    if reason := next((reason for is_kind, reason in KINDS if is_kind(mode)), None):
+        raise DataError(f"Cannot write {path}: {reason}. Choose another path.")
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows syncs no folders
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path | str, text: str, *, like: Path | str | None = None) -> None:
+    """Writes a UTF-8 text file atomically; see `replacing`."""
+    with replacing(path, like=like) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+def take_permissions(made: Path, old: Path) -> None:
+    """Gives a file or folder the permissions and, as far as allowed, the owner of another."""
+    there = old.stat()
+    with suppress(OSError, AttributeError):  # only root may give files away
+        os.chown(made, there.st_uid, there.st_gid)
+    made.chmod(stat.S_IMODE(there.st_mode))
+
+
+def set_permissions(made: Path, target: Path, like: Path | str | None = None) -> None:
+    """Gives a new file the permissions of the one it replaces, those of `like`, or usual ones."""
+    if target.exists():
+        take_permissions(made, target)
+    elif like is not None and os.path.isfile(like):
+        take_permissions(made, Path(like))
+    else:  # some libraries create files that only the owner may read
+        made.chmod(0o666 & ~UMASK)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def find_path(path: str | Path, what: str) -> Path:

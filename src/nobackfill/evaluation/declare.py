@@ -7,8 +7,8 @@ from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.evaluation.verdict import advice_on, again_gains, as_sentence
-from nobackfill.vectors.records import record_of, space_of
-from nobackfill.vectors.space import CompatibleWith, Space, write_record
+from nobackfill.vectors.records import declare_space, space_of
+from nobackfill.vectors.space import CompatibleWith, Space
 
 
 def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleWith:
@@ -32,7 +32,7 @@ def declare_compatible(model: Path | str, evaluation: Evaluation) -> CompatibleW
     if (reason := why_not(evaluation)) is not None:
         raise SpaceMismatch(reason)
     measured = measurement(evaluation)
-    write_record(record_of(model), space.with_measured(measured))
+    declare_space(model, space.with_measured(measured))
     return measured
 
 
@@ -50,7 +50,7 @@ def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWit
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if evaluation.verdict == "not compatible":
         incompatible = space.with_measured(measurement(evaluation), compatible=False)
-        write_record(record_of(model), incompatible)
+        declare_space(model, incompatible)
     return None
 
 

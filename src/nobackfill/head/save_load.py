@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nobackfill.core.atomic_folders import replacing_folder
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.network import HeadNetwork, ModalityNetwork
@@ -15,7 +16,7 @@ from nobackfill.head.storage import (
     Joint,
     Stored,
     check_place,
-    clear,
+    files_of,
     fingerprint,
     read_folder,
     read_joint,
@@ -31,13 +32,20 @@ def save_head(head: "CompatibleHead", folder: Path) -> None:
     """Writes config.json, model.safetensors, space.json and, if known, fitted.npy into a folder.
 
     Several modalities get a subfolder each, and last a config.json with their names. A head in the
-    folder is replaced; a folder with anything else is an error.
+    folder is replaced in one step, and other files there are kept; a folder of something else is
+    an error.
     """
     check_place(folder, overwrite=True)
-    clear(folder)
+    with replacing_folder(folder, files_of(folder)) as unfinished:
+        _write(head, unfinished)
+
+
+def _write(head: "CompatibleHead", folder: Path) -> None:
+    """Writes a head into an empty folder."""
     if isinstance(head.network_, ModalityNetwork):
         for name in head.modalities_:
-            save_head(extract_modality(head, name), folder / name)
+            (folder / name).mkdir()
+            _write(extract_modality(head, name), folder / name)
         write_joint(folder, Joint(head.modalities_, head.source_, head.space_))
         return
     arrays = head.arrays()

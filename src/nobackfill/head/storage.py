@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors.space import Space
 
 SCHEMA = 2
 OR_REMOVE = "Or remove this file: then the fitted items are unknown."
 JOINT_SCHEMA = 1  # schema of a config.json that names modalities
-FILES = ("config.json", "space.json", "fitted.npy", "model.safetensors")
+FILES = ("model.safetensors", "fitted.npy", "space.json", "config.json")
 
 Arrays = Mapping[str, NDArray[Any]]  # weights by name
 
@@ -58,18 +57,15 @@ class Joint:
 
 
 def write_folder(folder: Path, stored: Stored) -> None:
-    """Writes all files, config.json last: a folder without it is not a head."""
+    """Writes all files into an empty folder, config.json last: without it there is no head."""
     marks = {} if stored.fitted is None else {"fitted": stored.fitted}
     digest = {"fitted": fingerprint(marks)} if marks else {}
     config = plain({"schema": SCHEMA, **stored.config, **digest})
-    text = json.dumps(config, indent=2, allow_nan=False) + "\n"
-    with replacing(folder / "model.safetensors") as unfinished:
-        save_file(dict(stored.arrays), unfinished)
+    save_file(dict(stored.arrays), folder / "model.safetensors")
     for name, array in marks.items():
-        with replacing(folder / f"{name}.npy") as unfinished, unfinished.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-    write_text(folder / "space.json", stored.space.to_json() + "\n")
-    write_text(folder / "config.json", text)
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    _write_json(folder / "space.json", stored.space.to_json())
+    _write_json(folder / "config.json", json.dumps(config, indent=2, allow_nan=False))
 
 
 def write_joint(folder: Path, joint: Joint) -> None:
@@ -80,7 +76,11 @@ def write_joint(folder: Path, joint: Joint) -> None:
         "source": joint.source,
         "space": json.loads(joint.space.to_json()),
     }
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
+    _write_json(folder / "config.json", json.dumps(config, indent=2, allow_nan=False))
+
+
+def _write_json(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read_joint(folder: Path) -> Joint | None:
@@ -152,17 +152,13 @@ def is_head(folder: Path) -> bool:
         return False
 
 
-def clear(folder: Path) -> None:
-    """Removes the files of a head, if there is one, and subfolders that are empty then."""
+def files_of(folder: Path) -> list[str]:
+    """Returns the paths within a folder of the files of a head, config.json last."""
     below: Any = _read_json(folder).get("modalities", []) if is_head(folder) else []
-    for name in FILES:
-        (folder / name).unlink(missing_ok=True)
-    for name in below if isinstance(below, list) else []:
-        part = folder / str(name)
-        if part.resolve().parent == folder.resolve() and is_head(part):
-            clear(part)
-            if not any(part.iterdir()):
-                part.rmdir()
+    names = [str(name) for name in below] if isinstance(below, list) else []
+    inside = [name for name in names if "/" not in name and name not in (".", "..")]
+    parts = [name for name in inside if is_head(folder / name)]
+    return [*(f"{name}/{file}" for name in parts for file in FILES), *FILES]
 
 
 def fingerprint(arrays: Arrays) -> str:

@@ -48,18 +48,17 @@ class Report:
         All texts are made before the first file is written.
         """
         check_page(path)
-        texts = {
+        texts = {  # the page first: it tells which files next to it are of a report
+            path: render_html(self.page),
             path.with_suffix(".json"): json.dumps(self.facts, indent=1, allow_nan=False) + "\n",
             path.with_suffix(".md"): render_markdown(self.page),
-            path: render_html(self.page),
         }
-        written = []
-        if self.evaluation is not None:
-            written.append(path.with_suffix(".queries.parquet"))
-            compare(self.evaluation).save_queries(written[0])
         for place, text in texts.items():
             write_text(place, text)
-        return [*written, *texts]
+        queries = [] if self.evaluation is None else [path.with_suffix(".queries.parquet")]
+        if self.evaluation is not None:
+            compare(self.evaluation).save_queries(queries[0])
+        return [*queries, path.with_suffix(".json"), path.with_suffix(".md"), path]
 
 
 def report_vectors(

@@ -18,7 +18,7 @@ from nobackfill.models.embed import Watch, embed_texts, to_vectors
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.run import Lineage, Run
 from nobackfill.vectors import Vectors, load_vectors
-from nobackfill.vectors.space import read_space
+from nobackfill.vectors.records import read_space
 
 
 def vectors_path(run: Run, test: str = "", side: str = "gallery") -> Path:

@@ -45,3 +45,8 @@ def open_shard(path: Path) -> Shard:
         return [Part(rows, batches)]
 
     return Shard(path.name, schema, parts, own_notes(schema.metadata))
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """Reads our texts about the whole file."""
+    return dict(open_shard(path).notes)

@@ -1,18 +1,22 @@
 """Reads files of vectors: the only way from a path to `Vectors`."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.core.steady import read_steadily
+from nobackfill.errors import ConfigError, DataError, NobackfillError
 from nobackfill.vectors.column_names import ANY, Columns
-from nobackfill.vectors.contents import COMPATIBLE_DIM, SPACE, Contents
+from nobackfill.vectors.contents import COMPATIBLE_DIM, Contents
 from nobackfill.vectors.formats import read_contents
 from nobackfill.vectors.matrix import are_valid, as_matrix
-from nobackfill.vectors.space import Space, read_record, read_space, with_dim
+from nobackfill.vectors.paths import files_of
+from nobackfill.vectors.records import declared_space, sources
+from nobackfill.vectors.space import Space, read_record, with_dim
 from nobackfill.vectors.vectors import Vectors
 
 SHOWN = 5  # ids in a note
@@ -48,10 +52,10 @@ def load_vectors(
     The path names a file, a folder of shards, or several files by a pattern such as
     `shards/*.parquet`. See docs/files.md for the formats. Columns are found by their usual names.
 
-    The space is read from the file's metadata or else from `NAME.space.json`. Compatibility that
-    was measured later is in `NAME.space.json` only. Vectors in .npy and .safetensors are
-    memory-mapped: read once to check them, never copied. Changing the tensor does not change the
-    file.
+    The space is read from the file's metadata or else from a record beside it, such as
+    `old.npy.space.json`. Compatibility that was measured later is in that record only. Vectors in
+    .npy and .safetensors are memory-mapped: read once to check them, never copied. Changing the
+    tensor does not change the file.
 
     Args:
         path: File, folder or pattern.
@@ -79,15 +83,29 @@ def read_file(path: Path | str, columns: Columns = ANY, *, drop_invalid: bool = 
         drop_invalid: Whether to leave out vectors without a direction.
     """
     path = Path(path)
-    try:
+
+    def read() -> Loaded:
+        """Reads the file and its records."""
         contents = read_contents(path, columns, keep_missing=drop_invalid)
         dropped: tuple[str | int, ...] = ()
         if drop_invalid:
             contents, dropped = _without_invalid(contents)
-        vectors = _from_contents(contents, path)
+        vectors, remarks = _from_contents(contents, path)
+        return Loaded(vectors, (*contents.remarks, *remarks), contents.has_ids, dropped)
+
+    try:
+        return read_steadily(read, lambda: _files_read(path))
     except (DataError, ConfigError) as error:
         raise type(error)(f"{path}: {error}") from error
-    return Loaded(vectors, contents.remarks, contents.has_ids, dropped)
+
+
+def _files_read(path: Path) -> list[Path]:
+    """Returns the files and records that are read for a path."""
+    try:
+        shards = [] if path.is_file() else [place.path for place in files_of(path)]
+    except (OSError, ValueError, NobackfillError):
+        shards = []  # an error that is raised by reading
+    return [*sources(path), *shards]
 
 
 def _without_invalid(contents: Contents) -> tuple[Contents, tuple[str | int, ...]]:
@@ -133,26 +151,18 @@ def _no_label(label: str, vectors: Vectors) -> str:
     return f"There is no column `{label}` for the labels. {hint}"
 
 
-def _from_contents(contents: Contents, path: Path) -> Vectors:
-    """Checks the contents of the file at `path`."""
+def _from_contents(contents: Contents, path: Path) -> tuple[Vectors, tuple[str, ...]]:
+    """Checks the contents of the file at `path`; returns remarks on its records, too."""
     columns, notes = dict(contents.columns), contents.notes
     dim = contents.vector.shape[1] if contents.vector.ndim == 2 else None
-    # Take the space from the file, but later measurements from the record beside it.
-    space = record = _space_beside(path, dim)
-    if SPACE in notes:
-        space = Space.from_json(notes[SPACE])
-        if record is not None and record.fingerprint == space.fingerprint:
-            space = replace(
-                space,
-                compatible_with=record.compatible_with,
-                not_compatible_with=record.not_compatible_with,
-            )
+    space, remarks = _space_of(path, notes, dim)
     compatible_dim = notes.get(COMPATIBLE_DIM)
-    if compatible_dim is not None and not compatible_dim.isdecimal():
+    if compatible_dim is not None and not (compatible_dim.isdecimal() and len(compatible_dim) < 9):
         raise DataError(
-            f"`{COMPATIBLE_DIM}` must be a number, not {compatible_dim!r}. Write the file again."
+            f"`{COMPATIBLE_DIM}` must be a number, not {compatible_dim[:20]!r}. Write the file "
+            f"again."
         )
-    return Vectors(
+    vectors = Vectors(
         columns.pop("id"),
         contents.vector,
         columns.pop("label", None),
@@ -160,11 +170,14 @@ def _from_contents(contents: Contents, path: Path) -> Vectors:
         space=space,
         compatible_dim=None if compatible_dim is None else int(compatible_dim),
     )
+    return vectors, remarks
 
 
-def _space_beside(path: Path, dim: int | None) -> Space | None:
-    """Reads the record of a file, or of a folder, which may also be within it."""
+def _space_of(
+    path: Path, notes: Mapping[str, str], dim: int | None
+) -> tuple[Space | None, tuple[str, ...]]:
+    """Returns the space of a file or a folder, whose record may also be within it."""
     within = path / "space.json"
     if path.is_dir() and within.is_file():
-        return with_dim(read_record(within), dim)
-    return read_space(path, dim=dim)
+        return with_dim(read_record(within), dim), ()
+    return declared_space(path, notes, dim)

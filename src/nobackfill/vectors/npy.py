@@ -1,17 +1,19 @@
 """The format `.npy`: vectors only, as a bare array.
 
-`NAME.fitted.json` stores on which of them a head was fitted: a 1 or a 0 for each row.
+Records beside the file store which model made them, and on which of them a head was fitted: a 1 or
+a 0 for each row.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nobackfill.core.atomic_files import write_text
 from nobackfill.errors import DataError
+from nobackfill.vectors.beside import read_beside
 from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.contents import FITTED, SPACE, Contents
 
@@ -20,7 +22,8 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
     """Memory-maps the array, copy on write: the file is never changed. Ids are row numbers."""
     vector = np.lib.format.open_memmap(path, mode="c")
     ids = np.arange(len(vector) if vector.ndim else 0)
-    return Contents(vector, {"id": ids, **_read_fitted(path)}, {}, has_ids=False)
+    fitted, remarks = _read_fitted(path)
+    return Contents(vector, {"id": ids, **fitted}, {}, remarks, has_ids=False)
 
 
 def write(path: Path, contents: Contents) -> None:
@@ -44,17 +47,14 @@ def write(path: Path, contents: Contents) -> None:
         np.lib.format.write_array(file, contents.vector.numpy(), allow_pickle=False)
 
 
-def fitted_path(path: Path) -> Path:
-    """Returns the path of the file that stores on which vectors a head was fitted."""
-    return path.with_suffix(".fitted.json")
-
-
-def write_fitted(path: Path, contents: Contents) -> None:
-    """Writes `fitted_path` if the contents have the column."""
-    fitted = _fitted(contents)
-    if fitted is not None:
-        rows = "".join("1" if value else "0" for value in fitted.tolist())
-        write_text(fitted_path(path), json.dumps({FITTED: rows}) + "\n")
+def records(contents: Contents) -> dict[str, dict[str, Any]]:
+    """Returns what is written beside the file: the space and the fitted items, if known."""
+    found: dict[str, dict[str, Any]] = {}
+    if SPACE in contents.notes:
+        found["space"] = json.loads(contents.notes[SPACE])
+    if (fitted := _fitted(contents)) is not None:
+        found[FITTED] = {FITTED: "".join("1" if value else "0" for value in fitted.tolist())}
+    return found
 
 
 def _fitted(contents: Contents) -> NDArray[np.bool_] | None:
@@ -63,19 +63,19 @@ def _fitted(contents: Contents) -> NDArray[np.bool_] | None:
     return column if column is not None and column.dtype.kind == "b" else None
 
 
-def _read_fitted(path: Path) -> dict[str, NDArray[np.bool_]]:
-    """Reads the column that `write_fitted` wrote, if there is such a file."""
-    record = fitted_path(path)
-    if not record.exists():
-        return {}
-    try:
-        rows = json.loads(record.read_text(encoding="utf-8"))[FITTED]
-        valid = set(rows) <= {"0", "1"}
-    except (OSError, ValueError, KeyError, TypeError):
-        valid = False
-    if not valid:
+def _read_fitted(path: Path) -> tuple[dict[str, NDArray[np.bool_]], tuple[str, ...]]:
+    """Reads the column from the record beside the file, and remarks on those of other contents."""
+    found, others = read_beside(path, FITTED)
+    remarks = tuple(
+        f"{record.name} is not read: it is of other contents than those of {path.name}"
+        for record in others
+    )
+    if not found:
+        return {}, remarks
+    rows, name = found[-1].facts.get(FITTED), found[-1].path.name
+    if not isinstance(rows, str) or not set(rows) <= {"0", "1"}:
         raise DataError(
-            f"`{FITTED}` in {record.name} must have a 1 or a 0 for each row. Write the file again, "
-            f"or remove it."
+            f"`{FITTED}` in {name} must have a 1 or a 0 for each row. Write the file again, or "
+            f"remove it."
         )
-    return {FITTED: np.array([value == "1" for value in rows], dtype=np.bool_)}
+    return {FITTED: np.array([value == "1" for value in rows], dtype=np.bool_)}, remarks

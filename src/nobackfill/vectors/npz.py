@@ -25,6 +25,13 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
     return choose_arrays(arrays, columns, notes)
 
 
+def read_notes(path: Path) -> dict[str, str]:
+    """Reads the texts about the whole file."""
+    with np.load(path, allow_pickle=False) as archive:
+        names = [name for name in archive.files if name.startswith(NOTES)]
+        return {name: str(_array(archive, name)) for name in names}
+
+
 def _array(archive: Any, name: str) -> Any:
     """Loads an array."""
     try:

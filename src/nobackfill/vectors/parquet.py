@@ -32,6 +32,11 @@ def open_shard(path: Path) -> Shard:
     return Shard(path.name, schema, parts, own_notes(schema.metadata))
 
 
+def read_notes(path: Path) -> dict[str, str]:
+    """Reads our texts about the whole file."""
+    return own_notes(pq.read_schema(path).metadata)
+
+
 def _open(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Opens a file for reading in batches; `metadata` saves reading it again."""
     return pq.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=BUFFER)

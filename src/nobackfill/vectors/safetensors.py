@@ -38,6 +38,12 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
     return choose_arrays({**packed, **tensors}, columns, notes)
 
 
+def read_notes(path: Path) -> dict[str, str]:
+    """Reads the texts about the whole file."""
+    with safe_open(path, framework="np") as file:
+        return dict(file.metadata() or {})
+
+
 def write(path: Path, contents: Contents) -> None:
     """Writes the vectors and each column as one tensor, or as two if it is text."""
     assert isinstance(contents.vector, Tensor)

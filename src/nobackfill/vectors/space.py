@@ -3,15 +3,20 @@
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from nobackfill.core.atomic_files import write_text
+from nobackfill.core.json_files import parse_object, read_json_text
 from nobackfill.errors import DataError
 
 SCHEMA = 1
+MOST_DIM = 2**24  # dimensions of a vector
+CONTENTS = "contents"  # key of a record beside a file: digest of the file's contents
+REMEDY = "Write it again, or remove it: the vectors then count as undeclared."
 
 IDENTITY = ("weights", "preprocessing", "dim", "normalized")
 
@@ -91,9 +96,9 @@ class Space:
     schema: int = field(default=SCHEMA, init=False)
 
     def __post_init__(self) -> None:
-        if self.dim is not None and self.dim < 1:
+        if self.dim is not None and not 1 <= self.dim <= MOST_DIM:
             raise DataError(
-                f"`dim` of a space is {self.dim}, but must be at least 1 dimension. Pass the "
+                f"`dim` of a space is {self.dim:.6g}, but must be from 1 to {MOST_DIM:,}. Pass the "
                 f"length of a vector."
             )
 
@@ -137,10 +142,14 @@ class Space:
 
     def to_json(self) -> str:
         """Returns the record as JSON text, with all keys but an empty `not_compatible_with`."""
+        return json.dumps(self.to_record(), indent=2, allow_nan=False)
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the content of `to_json`."""
         record = asdict(self)
         if not record[OPTIONAL_KEY]:
             del record[OPTIONAL_KEY]
-        return json.dumps(record, indent=2, allow_nan=False)
+        return record
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "a space record") -> "Space":
@@ -154,13 +163,12 @@ class Space:
             ... )
             True
         """
-        try:
-            record = json.loads(text)
-        except ValueError as error:
-            raise _unreadable(where, error) from error
-        if not isinstance(record, dict):
-            raise _unreadable(where, f"it contains a {type(record).__name__}")
-        record = _complete(record, where)
+        return cls.from_record(parse_object(text, where, REMEDY), where=where)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], *, where: str = "a space record") -> "Space":
+        """Reads the content of a record; see `from_json`."""
+        record = _complete({k: v for k, v in record.items() if k != CONTENTS}, where)
         if record["schema"] != SCHEMA:
             raise DataError(
                 f"{where} has schema version {record['schema']!r}, but this nobackfill reads "
@@ -176,29 +184,6 @@ class Space:
                 for entry in record[key]
             )
         return cls(**record)
-
-
-def path_beside(path: Path | str) -> Path:
-    """Returns the path of an artefact's space record: `old.space.json` for `old.parquet`."""
-    return Path(path).with_suffix(".space.json")
-
-
-def read_space(path: Path | str, *, dim: int | None = None) -> Space | None:
-    """Reads the space record beside an artefact; None if there is none.
-
-    Args:
-        path: Path of the artefact.
-        dim: Number of dimensions of its vectors, for a record without `dim`.
-    """
-    record = path_beside(path)
-    if not record.exists():
-        return None
-    space = with_dim(read_record(record), dim)
-    if space.dim is None:
-        raise DataError(
-            f"{record} has no `dim`, the number of dimensions of a vector. Add it, as in {SAMPLE}."
-        )
-    return space
 
 
 def with_dim(space: Space, dim: int | None) -> Space:
@@ -223,23 +208,16 @@ def names_a_model(space: Space) -> bool:
 
 def read_record(record: Path) -> Space:
     """Reads a space record."""
-    try:
-        text = record.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise _unreadable(str(record), error) from error
-    return Space.from_json(text, where=str(record))
-
-
-def write_space(path: Path | str, space: Space) -> Path:
-    """Writes the space record of the artefact at `path`, and returns the record's path."""
-    record = path_beside(path)
-    write_record(record, space)
-    return record
+    return Space.from_json(read_json_text(record), where=str(record))
 
 
 def write_record(record: Path, space: Space) -> None:
-    """Writes a space record atomically."""
-    write_text(record, space.to_json() + "\n")
+    """Writes a space record atomically; it remains that of the same contents."""
+    facts = space.to_record()
+    if record.exists():
+        there = parse_object(read_json_text(record), str(record), REMEDY)
+        facts |= {CONTENTS: there[CONTENTS]} if CONTENTS in there else {}
+    write_text(record, json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
 
 def _complete(record: dict[str, Any], where: str) -> dict[str, Any]:
@@ -264,14 +242,6 @@ def _complete(record: dict[str, Any], where: str) -> dict[str, Any]:
             f"the vectors then count as undeclared."
         )
     return {**UNKNOWN, **record} if missing else record
-
-
-def _unreadable(where: str, reason: object) -> DataError:
-    """Returns the error for a record that is not a JSON object."""
-    return DataError(
-        f"{where} must contain a JSON object that describes a space, but cannot be read: {reason}. "
-        f"Write it again, or remove it: the vectors then count as undeclared."
-    )
 
 
 def _check_keys(record: Any, kinds_by_key: dict[str, Kinds], where: str) -> None:

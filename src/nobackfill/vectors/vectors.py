@@ -17,7 +17,7 @@ from nobackfill.vectors.columns import FLAGS, Values, as_column, as_flag, as_key
 from nobackfill.vectors.contents import COMPATIBLE_DIM, NOTES, SPACE, Contents
 from nobackfill.vectors.formats import write_contents
 from nobackfill.vectors.matrix import as_matrix, check_rows
-from nobackfill.vectors.space import Space, write_space
+from nobackfill.vectors.space import Space
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -130,15 +130,13 @@ class Vectors(Readable):
         )
 
     def save(self, path: Path | str) -> None:
-        """Writes a file in the format of its suffix, and the space as `NAME.space.json`.
+        """Writes a file in the format of its suffix; the space is stored in the file.
 
-        The formats are .parquet, .safetensors, .npz and .npy. float64 becomes float32. An error or
-        a killed process leaves the previous file unchanged.
+        The formats are .parquet, .safetensors, .npz and .npy; for .npy the space is stored in
+        `NAME.npy.space.json`. float64 becomes float32. An error or a killed process leaves the
+        previous file unchanged.
         """
-        path = Path(path)
-        write_contents(path, _to_contents(self))
-        if self.space is not None:
-            write_space(path, self.space)
+        write_contents(Path(path), _to_contents(self))
 
 
 def _to_contents(vectors: Vectors) -> Contents:

@@ -27,6 +27,7 @@ from nobackfill.cli.options import (
     read_all,
     read_truth,
 )
+from nobackfill.cli.outputs import claim
 
 if TYPE_CHECKING:
     from nobackfill.data.listing import GroundTruth as Truth
@@ -132,10 +133,8 @@ def evaluate(
     }
     if by_modality:
         check_alone({**details, "--pairs": pairs})
-    if report is not None:
-        from nobackfill.report.titles import check_page
-
-        check_page(report)
+    inputs = (old, new, query_for_old, independent, pairs)
+    claim(save_queries, inputs=inputs, pages=(report,))
     truth = read_truth(pairs, level)
     read = read_all(
         {"old": old, "new": new, "query_for_old": query_for_old, "independent": independent},

@@ -11,7 +11,7 @@ from nobackfill.cli.exit_codes import code_of_search_check
 from nobackfill.cli.gallery import options as opt
 from nobackfill.cli.gallery import output as show
 from nobackfill.cli.gallery.group import gallery
-from nobackfill.cli.gallery.options import DryRun, Name, NewName, Uri, opened
+from nobackfill.cli.gallery.options import DryRun, Name, NewName, Uri, files_of_gallery, opened
 from nobackfill.cli.options import (
     Device,
     DropInvalid,
@@ -24,6 +24,7 @@ from nobackfill.cli.options import (
     Workers,
 )
 from nobackfill.cli.output import print_object
+from nobackfill.cli.outputs import claim
 from nobackfill.cli.progress import counting_progress, doing
 
 
@@ -46,6 +47,7 @@ def pull(
     """Copy ids, vectors and payload into a file; a second start continues the first."""
     from nobackfill.gallery.pull import pull as read
 
+    claim(output, inputs=files_of_gallery(uri))
     with (
         opened(uri, name) as (store, collection),
         counting_progress("pulling", store.count(collection)) as progress,
@@ -137,10 +139,9 @@ def plan(
     from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.planning.shared_space import stored_notes
     from nobackfill.gallery.status import check_items
-    from nobackfill.report.titles import check_page
 
-    if report is not None:
-        check_page(report)  # before anything is done
+    inputs = (old, new, query_for_old, *files_of_gallery(uri))
+    claim(output, inputs=inputs, pages=(report,))  # before anything is done
     with doing() as watch:
         files = shared.read_all(
             {"old": old, "new": new, "query_for_old": query_for_old},

@@ -88,3 +88,15 @@ def opened(
 
     with open_store(uri, read_only=read_only) as store:
         yield store, store.main if name is None else ours(store.main, name)
+
+
+def files_of_gallery(uri: str) -> list[Path]:
+    """Files and folders of a gallery on this machine, and the file of new vectors beside it."""
+    from nobackfill.gallery.stores.uri import read_uri
+
+    read = read_uri(uri)
+    path = Path(read.path)
+    if read.host or not read.path:
+        return []
+    below = [path.with_name(f"{path.name}{suffix}") for suffix in (".nobackfill", ".lance")]
+    return [file for file in (path, *below) if file.exists()]
