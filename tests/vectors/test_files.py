@@ -8,6 +8,7 @@ import datasets
 import lancedb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -97,6 +98,16 @@ def test_decimal_commas_and_a_header_of_numbers(tmp_path):
     assert_read(nb.load_vectors(tmp_path / "frame.csv"), [0, 1, 2], None)
     pd.DataFrame(ROWS, index=IDS).to_csv(tmp_path / "index.csv")
     assert_read(nb.load_vectors(tmp_path / "index.csv"), labels=None)
+
+
+def test_the_index_that_pandas_writes_is_no_column_beside_ids(tmp_path):
+    frame = pd.DataFrame({"id": IDS, "label": LABELS, "vector": map(str, ROWS)})
+    frame.to_csv(tmp_path / "file.csv")  # the first column has no name
+    vectors = nb.load_vectors(tmp_path / "file.csv")
+    assert_read(vectors)
+    assert not vectors.columns
+    table = pl.DataFrame({"": [7, 8, 9], "id": IDS, "vec": MATRIX.numpy(), "label": LABELS})
+    assert_read(nb.as_vectors(table))
 
 
 def test_text_remains_text_unless_nothing_is_lost(tmp_path):

@@ -55,6 +55,7 @@ def assess(
     from nobackfill.cli.output import print_page
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
+    from nobackfill.evaluation.file_columns import check_one_label
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.inputs import read_for_fit
     from nobackfill.report.pages.assessment import assessment_page
@@ -77,6 +78,7 @@ def assess(
     truth = read_truth(pairs, None)
     if data.labels is None and (truth is None or truth.judgements):
         check_methods(method)
+        check_one_label([] if truth else [data.old, data.new])
         unlabelled = Unlabelled(data, title, report, json, top, seed, choose_device(device))
         raise typer.Exit(unlabelled.compare() if truth is None else unlabelled.judge(truth))
     with doing() as watch:

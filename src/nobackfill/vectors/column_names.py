@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from nobackfill.core.numbers import listed
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 
@@ -15,7 +16,7 @@ USUAL: dict[str, tuple[frozenset[str], ...]] = {
         for names in (
             "id",
             "ids item_id doc_id document_id product_id image_id chunk_id point_id node_id "
-            "custom_id uuid guid _id key pk",
+            "custom_id sku uuid guid _id key pk",
             "index __index_level_0__",
         )
     ),
@@ -60,7 +61,7 @@ class ColumnChoice:
         id: Name of the column of ids; None if row numbers are the ids.
         label: Name of the column of labels; None without labels.
         notes: A sentence for what was guessed; empty if all names were passed or are ours.
-        unused: Columns that have a reserved name but another column was passed for it.
+        unused: Columns without a name, and those with a reserved name that another column takes.
     """
 
     vector: tuple[str, ...]
@@ -120,7 +121,7 @@ def choose_columns(
     if id is None:
         id = _single("id", _candidates(others, "id") or _index_of_pandas(others))
         if id is None:
-            notes.append("row numbers are the ids, as no column is named `id`")
+            notes.append(_without_id(others))
         elif id != "id":
             guessed.insert(0, f"{_span([id])} as the id")
     elif id not in names:
@@ -137,7 +138,7 @@ def choose_columns(
         raise _unknown("label", label, names)
     if guessed:
         notes.insert(0, _sentence(guessed))
-    reserved = {"id", "vector", "label"} - {id, label, *vectors}
+    reserved = {"id", "vector", "label", ""} - {id, label, *vectors}
     return ColumnChoice(vectors, id, label, tuple(notes), frozenset(reserved & set(names)))
 
 
@@ -207,6 +208,18 @@ def _single(role: str, candidates: Sequence[str]) -> str | None:
     return candidates[0] if candidates else None
 
 
+def _without_id(names: Sequence[str]) -> str:
+    """Returns the note for a table without a column of ids.
+
+    Example:
+        >>> _without_id(["title", "price"])
+        'row numbers are the ids, as no column is named `id`; --id may name title, price'
+    """
+    note = "row numbers are the ids, as no column is named `id`"
+    others = [name for name in names if name and name not in ("label", "split")]
+    return f"{note}; --id may name {', '.join(_short(others, 10))}" if others else note
+
+
 def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
     """Returns the column of vectors, or the columns of its dimensions."""
     if candidates := _candidates(names, "vector"):
@@ -223,7 +236,7 @@ def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
         spans = [_span(family) for family in chosen]
         stems = list(usual or families)
         raise DataError(
-            f"{' and '.join(spans)} may both be the vector. Pass what their names start with: "
+            f"{listed(spans)} may both be the vector. Pass what their names start with: "
             f"{_options('vector', stems)}."
         )
     if chosen:
@@ -310,14 +323,14 @@ def _columns(names: Sequence[str]) -> str:
     return f"The columns are {', '.join(_short(names))}." if names else "It has no columns."
 
 
-def _short(names: Sequence[str]) -> list[str]:
-    """Returns names for a message, at most 40."""
-    return [*names[:40], *(["…"] if len(names) > 40 else [])]
+def _short(names: Sequence[str], most: int = 40) -> list[str]:
+    """Returns names for a message."""
+    return [*names[:most], *(["…"] if len(names) > most else [])]
 
 
 def _listed(names: Sequence[str]) -> str:
     """Returns names in a sentence."""
-    return " and ".join(f"`{name}`" for name in names)
+    return listed([f"`{name}`" for name in names])
 
 
 def _span(names: Sequence[str]) -> str:
@@ -336,4 +349,4 @@ def _sentence(parts: Sequence[str]) -> str:
     """
     first, *rest = parts
     text = first.replace(" as ", " are read as " if "…" in first else " is read as ", 1)
-    return " and ".join([", ".join([text, *rest[:-1]]), *rest[-1:]])
+    return listed([text, *rest])
