@@ -52,7 +52,7 @@ def assess(
     from dataclasses import replace
 
     from nobackfill.cli.assess_unlabelled import Unlabelled, check_methods
-    from nobackfill.cli.output import print_page
+    from nobackfill.cli.output import print_page, print_remarks
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.file_columns import check_one_label
@@ -73,6 +73,7 @@ def assess(
         vector=vector,
         drop_invalid=drop_invalid,
     )
+    print_remarks(data.remarks)
     before, after = names_apart(old, new)
     title = f"Is {after} worth an upgrade from {before}?"
     truth = read_truth(pairs, None)

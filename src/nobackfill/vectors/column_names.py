@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nobackfill.core.numbers import listed
@@ -150,12 +150,15 @@ def choose_by(
     Example:
         >>> choose_by(["id", "vector", "category"], Columns(label="kind")).label is None
         True
+        >>> choose_by(["id", "vector", "label"], Columns(label="kind")).unused
+        frozenset({'label'})
     """
-    label = columns.label
+    label, hidden = columns.label, list[str]()
     if label is not None and label not in names:
-        candidates = label_candidates(names)
-        names, label = [name for name in names if name not in candidates], None
-    return choose_columns(names, id=columns.id, vector=columns.vector, label=label, lists=lists)
+        label, hidden = None, label_candidates(names)
+    known = [name for name in names if name not in hidden]
+    choice = choose_columns(known, id=columns.id, vector=columns.vector, label=label, lists=lists)
+    return replace(choice, unused=choice.unused | ({"label"} & set(hidden)))
 
 
 def label_candidates(names: Iterable[str]) -> list[str]:
