@@ -82,6 +82,10 @@ def test_heads_are_fitted_and_applied_with_the_options(command, files, tmp_path)
     assert code == 0, err
     assert "1 of 120 vectors are left out" in err
     assert len(nb.load_vectors(made)) == COUNT - 1
+    old = ("--old", files / "old.csv", "--new", made)  # which has `id` and `vector`
+    again = ("evaluate", *old, *columns, "--label", "kind", "--intersect", "--json")
+    code, out, err = command(*again)
+    assert code == 0, err
     code, out, err = command("matrix", files / "old.csv", files / "new.csv", *columns,
                              "--label", "kind", "--json")  # fmt: skip
     assert code == 0, err

@@ -528,6 +528,23 @@ def test_rows_without_ids_take_those_of_the_other_file(tmp_path):
     assert read.vectors["new"].ids.tolist() == [0, 1]
 
 
+def test_a_file_without_the_named_columns_may_have_ours(tmp_path):
+    pd.DataFrame({"sku": IDS, "clip": map(str, ROWS)}).to_csv(tmp_path / "own.csv", index=False)
+    nb.Vectors(IDS, MATRIX).save(tmp_path / "ours.parquet")
+    paths = {"old": tmp_path / "own.csv", "new": tmp_path / "ours.parquet"}
+    read = read_files(paths, Columns("sku", "clip"))
+    assert list(read.vectors) == ["old", "new"]
+    for vectors in read.vectors.values():
+        assert_read(vectors, labels=None)
+    pairs = {"a": ["b"], "b": ["a"]}
+    assert nb.evaluate(*paths.values(), id="sku", vector="clip", pairs=pairs).num_gallery == 3
+    for names in (Columns("skuu", "clip"), Columns("sku", "clip_")):
+        with pytest.raises(ConfigError, match=r"own.csv.*Did you mean `(sku|clip)`"):
+            read_files(paths, names)
+    with pytest.raises(ConfigError, match=r"ours.parquet: There is no column `sku`"):
+        read_files({"new": paths["new"]}, Columns("sku"))
+
+
 def test_a_label_may_be_in_one_of_the_files(tmp_path):
     write_lines(tmp_path / "old.jsonl", records(kind=LABELS))
     write_lines(tmp_path / "new.jsonl", records(category=["other"] * 3))

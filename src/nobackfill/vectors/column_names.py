@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nobackfill.core.numbers import listed
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.vectors.wide_columns import families_of, is_usual_stem, plain
 
 # Usual names by role, in lower case. A later line counts if there is no name of an earlier one.
 USUAL: dict[str, tuple[frozenset[str], ...]] = {
@@ -37,8 +38,6 @@ USUAL: dict[str, tuple[frozenset[str], ...]] = {
     ),
 }
 UNNAMED = re.compile(r"(unnamed: ?\d+)?", re.IGNORECASE)  # the index that pandas writes
-NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
-USUAL_STEMS = re.compile(r"(d|dim|v|vec|vector|embs?|embeddings?|f|feat|feature|x|e)?")
 
 
 class Columns(NamedTuple):
@@ -181,22 +180,10 @@ def _candidates(names: Sequence[str], role: str) -> list[str]:
     """Returns the columns with one of the best names for a role."""
     if role in names:
         return [role]
-    plain = {name: _plain(name) for name in names}
     for usual in USUAL[role]:
-        if found := [name for name in names if plain[name] in usual]:
+        if found := [name for name in names if plain(name) in usual]:
             return found
     return []
-
-
-def _plain(name: str) -> str:
-    """Returns a name in lower case with underscores.
-
-    Example:
-        >>> _plain("docId"), _plain("Item ID"), _plain("_id")
-        ('doc_id', 'item_id', '_id')
-    """
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[\s.-]+", "_", name).lower()
 
 
 def _index_of_pandas(names: Sequence[str]) -> list[str]:
@@ -232,8 +219,8 @@ def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
     if lists:
         name = _single("vector", [name for name in names if name in lists])
         return (name,) if name else ()
-    families = _families(names)
-    usual = {stem: family for stem, family in families.items() if _is_usual_stem(stem)}
+    families = families_of(names)
+    usual = {stem: family for stem, family in families.items() if is_usual_stem(stem)}
     chosen = list((usual or families).values())
     if len(chosen) > 1:
         spans = [_span(family) for family in chosen]
@@ -244,7 +231,7 @@ def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
         )
     if chosen:
         return chosen[0]
-    ends = [name for name in names if re.search(r"(embeddings?|vectors?|_emb)$", _plain(name))]
+    ends = [name for name in names if re.search(r"(embeddings?|vectors?|_emb)$", plain(name))]
     if name := _single("vector", ends):
         return (name,)
     raise DataError(
@@ -257,43 +244,11 @@ def _named_vector(names: Sequence[str], vector: str) -> tuple[str, ...]:
     """Returns the column `vector`, or the wide columns whose names start with it."""
     if vector in names:
         return (vector,)
-    families = _families(names)
+    families = families_of(names)
     for stem in (vector, vector.rstrip("*"), vector + "_"):
         if stem in families:
             return families[stem]
     raise _unknown("vector", vector, [*names, *families])
-
-
-def _families(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns columns with the same stem and consecutive numbers, by stem, in order.
-
-    Example:
-        >>> _families(["id", "e_1", "e_0", "box1"])
-        {'e_': ('e_0', 'e_1')}
-    """
-    by_stem: dict[str, dict[int, str]] = {}
-    for name in names:
-        if match := NUMBERED.fullmatch(name):
-            by_stem.setdefault(match[1], {})[int(match[2])] = name
-    families = {}
-    for stem, numbered in by_stem.items():
-        first, last = min(numbered), max(numbered)
-        if first > 1 or len(numbered) < 2:
-            continue
-        if missing := [n for n in range(first, last + 1) if n not in numbered]:
-            if not _is_usual_stem(stem):
-                continue
-            raise DataError(
-                f"The columns {_span((numbered[first], numbered[last]))} lack number {missing[0]}. "
-                f"Write one column for each dimension."
-            )
-        families[stem] = tuple(numbered[n] for n in sorted(numbered))
-    return families
-
-
-def _is_usual_stem(stem: str) -> bool:
-    """Whether numbered columns of this stem are usually a vector: `dim_0` or `0`."""
-    return USUAL_STEMS.fullmatch(_plain(stem).rstrip("_")) is not None
 
 
 def _ambiguity(role: str, candidates: Sequence[str]) -> str:
