@@ -52,6 +52,20 @@ def test_notes_are_left_out_and_results_stay(nobackfill, files):
     assert nobackfill("evaluate", *files)[1] == loud  # it holds for one command
 
 
+@pytest.mark.parametrize("name", ["evaluate", "assess"])
+def test_what_was_guessed_in_reading_is_a_note_on_stderr(nobackfill, files, name):
+    import polars as pl
+
+    for file in files[1::2]:
+        table = pl.read_parquet(file).rename({"id": "doc_id"}).drop("label")
+        table.write_ipc(f"{file}.arrow")
+    line = (name, *(f"{word}.arrow" if word.endswith("parquet") else word for word in files))
+    _, out, err = nobackfill(*line)
+    assert "old.parquet.arrow: `doc_id` is read as the id" in err
+    assert "doc_id" not in out
+    assert nobackfill(*line, "--quiet")[2] == ""
+
+
 def test_json_is_the_same(nobackfill, files):
     loud = json.loads(nobackfill("evaluate", *files, "--json")[1])
     assert loud["notes"]

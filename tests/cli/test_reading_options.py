@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import nobackfill as nb
+from nobackfill.errors import DataError
 
 COUNT, DIM = 120, 6
 LABELS = np.arange(COUNT) % 24
@@ -81,6 +82,10 @@ def test_heads_are_fitted_and_applied_with_the_options(command, files, tmp_path)
     assert code == 0, err
     assert "1 of 120 vectors are left out" in err
     assert len(nb.load_vectors(made)) == COUNT - 1
+    old = ("--old", files / "old.csv", "--new", made)  # which has `id` and `vector`
+    again = ("evaluate", *old, *columns, "--label", "kind", "--intersect", "--json")
+    code, out, err = command(*again)
+    assert code == 0, err
     code, out, err = command("matrix", files / "old.csv", files / "new.csv", *columns,
                              "--label", "kind", "--json")  # fmt: skip
     assert code == 0, err
@@ -92,3 +97,37 @@ def test_a_label_that_no_file_has_gets_a_suggestion(command, files):
         code, out, err = command(name, *options(files, "--label", "kinds", *more))
         assert (code, out) == (2, "")
         assert "Did you mean `kind`?" in err
+
+
+@pytest.fixture(scope="module")
+def two_labels(tmp_path_factory):
+    """Files of which two columns may be the labels by their names."""
+    folder = tmp_path_factory.mktemp("two_labels")
+    for name in ("old", "new"):
+        matrix = np.random.default_rng(len(name)).normal(size=(COUNT, DIM)).astype(np.float32)
+        columns = {"id": np.arange(COUNT), "vec": list(matrix), "price": 1.5}
+        pd.DataFrame({**columns, "category": LABELS, "product": LABELS // 2}).to_parquet(
+            folder / f"{name}.parquet"
+        )
+    return "--old", folder / "old.parquet", "--new", folder / "new.parquet"
+
+
+@pytest.mark.parametrize("name", ["evaluate", "assess"])
+def test_two_columns_that_may_be_labels_are_an_error_that_names_both(command, two_labels, name):
+    code, out, err = command(name, *two_labels)
+    assert (code, out) == (2, "")
+    assert "`category` and `product` may both be the label" in err
+    assert "--label category or --label product" in err
+    pair = [two_labels[1], two_labels[3]]
+    with pytest.raises(DataError, match="`category` and `product` may both be the label"):
+        getattr(nb, name)(*pair)
+
+
+def test_without_labels_the_columns_that_may_be_labels_are_named(command, files):
+    for name in ("evaluate", "assess"):
+        code, out, err = command(name, *options(files))
+        assert code == 3, err
+        assert "name a column of labels (--label may name doc_id, kind) or" in out
+        vectors = nb.load_vectors(files / "old.csv", id="item_id", vector="clip_")
+        with pytest.raises(DataError, match="--label may name doc_id, kind."):
+            getattr(nb, name)(vectors, vectors)

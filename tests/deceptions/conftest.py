@@ -11,7 +11,6 @@ import torch
 import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import NobackfillError
-from nobackfill.evaluation.file_columns import labelled_by
 from nobackfill.evaluation.gate import WEIGHED, Gate
 from nobackfill.evaluation.verdict import changes_sentence
 
@@ -106,12 +105,11 @@ def by_python():
         for name in ("min_gain", "max_negative_flips"):
             if name in options:
                 limits[name] = options.pop(name)
-        files = [upgrade.old, upgrade.new]
-        if column := options.pop("group", None):
-            files = labelled_by(column, dict(zip(("old", "new"), files, strict=True)))
         try:
             result = nb.evaluate(
-                *files,
+                upgrade.old,
+                upgrade.new,
+                label=options.pop("group", None),
                 ground_truth=None if upgrade.truth is None else GroundTruth(upgrade.truth),
                 gate=Gate(**limits),
                 sessions=options.pop("group_leak", None),

@@ -6,7 +6,6 @@ import nobackfill as nb
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.evaluation.evaluate import evaluate
-from nobackfill.evaluation.file_columns import labelled_by
 from nobackfill.vectors.space import Space
 
 CLASSES, PER_CLASS, DIM = 6, 5, 8
@@ -516,10 +515,6 @@ def grouped(file, values, name="product", *, labelled=True):
     return nb.Vectors(file.ids, file.vectors, labels() if labelled else None, columns=columns)
 
 
-def named(old, new):
-    return {"the old file": old, "the new file": new}
-
-
 @pytest.mark.parametrize("telling", [(True, True), (True, False), (False, True)])
 def test_a_column_takes_the_place_of_labels(telling):
     pairs = labels() // 2
@@ -527,39 +522,28 @@ def test_a_column_takes_the_place_of_labels(telling):
         grouped(file, pairs) if tells else file
         for file, tells in zip((OLD, NEW), telling, strict=True)
     ]
-    found = labelled_by("product", named(*files))
-    assert [one.labels is not None for one in found] == list(telling)  # other labels are gone
     by_label = evaluate(vectors(4, 1.5, labels=pairs), vectors(2, 0.4, labels=pairs))
-    summary, expected = evaluate(*found).summary(), by_label.summary()
+    summary, expected = evaluate(*files, label="product").summary(), by_label.summary()
     assert summary["new_old"] == expected["new_old"] != evaluate(OLD, NEW).summary()["new_old"]
     assert summary["searched"] == expected["searched"]
-
-
-def test_rows_of_a_column_are_compared_by_id():
-    new = grouped(NEW, labels() // 2).select(np.arange(len(NEW))[::-1])
-    old, new = labelled_by("product", named(grouped(OLD, labels() // 2), new))
-    assert new.labels.tolist() == old.labels[::-1].tolist()
-    fewer = grouped(NEW, labels() // 2).select(np.arange(4, 20))
-    assert len(labelled_by("product", named(old, fewer))[1]) == 16
 
 
 @pytest.mark.parametrize(
     ("old", "new", "error", "says"),
     [
-        (OLD, NEW, ConfigError, "no file has a column `product` to .* Known: label, is_q"),
+        (OLD, NEW, ConfigError, "no column `product` in the data. Known: label, is_q"),
         (grouped(OLD, labels(), "products"), NEW, ConfigError, "Did you mean `products`"),
-        (FIVE.select([0]), NEW, ConfigError, "Known: is_query, is_gallery, label."),
-        (nb.Vectors(["a"], torch.ones(1, 2)),) * 2 + (ConfigError, "Add it to either file"),
+        (nb.Vectors(["a"], torch.ones(1, 2)),) * 2 + (ConfigError, "Pass `labels=`"),
         (
             grouped(OLD, labels()), grouped(NEW, labels() + 1), DataError,
-            "the same `product` in all files, but 30 items differ",
+            "the same labels in all files, but 30 items differ",
         ),
         (grouped(OLD, labels() / 2), NEW, DataError, "`product` must be text or whole numbers"),
     ],
 )  # fmt: skip
 def test_a_column_that_cannot_be_used_is_named(old, new, error, says):
     with pytest.raises(error, match=says):
-        labelled_by("product", named(old, new))
+        evaluate(old, new, label="product")
 
 
 # The same file twice

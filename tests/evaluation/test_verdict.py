@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import nobackfill as nb
+from nobackfill.core.numbers import listed
 from nobackfill.evaluation.by_modality import ByModality
 from nobackfill.evaluation.declare import why_not
 from nobackfill.evaluation.evaluate import Evaluation
@@ -19,7 +20,6 @@ from nobackfill.evaluation.verdict import (
     directions_sentence,
     from_to,
     joint_verdict,
-    listed,
     over_directions,
     run_sentence,
     verdict_sentence,

@@ -69,7 +69,7 @@ def test_columns_of_a_table_are_found_or_named(upgrade, expected):
     with pytest.raises(ConfigError, match="no column `scen` in the data. Did you mean `scene`"):
         nb.evaluate(old, new, id="sku", label="scen")
     both = old.assign(uuid=upgrade.ids, key=upgrade.ids)
-    with pytest.raises(DataError, match="`old`: the columns `uuid` and `key`"):
+    with pytest.raises(DataError, match="`old`: the columns `sku`, `uuid` and `key`"):
         nb.evaluate(both, new)
 
 

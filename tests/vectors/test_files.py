@@ -9,6 +9,7 @@ import datasets
 import lancedb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -117,6 +118,16 @@ def test_decimal_commas_and_a_header_of_numbers(tmp_path):
     assert_read(nb.load_vectors(tmp_path / "frame.csv"), [0, 1, 2], None)
     pd.DataFrame(ROWS, index=IDS).to_csv(tmp_path / "index.csv")
     assert_read(nb.load_vectors(tmp_path / "index.csv"), labels=None)
+
+
+def test_the_index_that_pandas_writes_is_no_column_beside_ids(tmp_path):
+    frame = pd.DataFrame({"id": IDS, "label": LABELS, "vector": map(str, ROWS)})
+    frame.to_csv(tmp_path / "file.csv")  # the first column has no name
+    vectors = nb.load_vectors(tmp_path / "file.csv")
+    assert_read(vectors)
+    assert not vectors.columns
+    table = pl.DataFrame({"": [7, 8, 9], "id": IDS, "vec": MATRIX.numpy(), "label": LABELS})
+    assert_read(nb.as_vectors(table))
 
 
 def test_text_remains_text_unless_nothing_is_lost(tmp_path):
@@ -535,6 +546,23 @@ def test_rows_without_ids_take_those_of_the_other_file(tmp_path):
     nb.Vectors([2, 0, 1], MATRIX).save(tmp_path / "old.npz")  # ids are row numbers of the other
     read = read_files({**paths, "old": tmp_path / "old.npz"})
     assert read.vectors["new"].ids.tolist() == [0, 1]
+
+
+def test_a_file_without_the_named_columns_may_have_ours(tmp_path):
+    pd.DataFrame({"sku": IDS, "clip": map(str, ROWS)}).to_csv(tmp_path / "own.csv", index=False)
+    nb.Vectors(IDS, MATRIX).save(tmp_path / "ours.parquet")
+    paths = {"old": tmp_path / "own.csv", "new": tmp_path / "ours.parquet"}
+    read = read_files(paths, Columns("sku", "clip"))
+    assert list(read.vectors) == ["old", "new"]
+    for vectors in read.vectors.values():
+        assert_read(vectors, labels=None)
+    pairs = {"a": ["b"], "b": ["a"]}
+    assert nb.evaluate(*paths.values(), id="sku", vector="clip", pairs=pairs).num_gallery == 3
+    for names in (Columns("skuu", "clip"), Columns("sku", "clip_")):
+        with pytest.raises(ConfigError, match=r"own.csv.*Did you mean `(sku|clip)`"):
+            read_files(paths, names)
+    with pytest.raises(ConfigError, match=r"ours.parquet: There is no column `sku`"):
+        read_files({"new": paths["new"]}, Columns("sku"))
 
 
 def test_a_label_may_be_in_one_of_the_files(tmp_path):

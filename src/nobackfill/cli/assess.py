@@ -52,10 +52,11 @@ def assess(
     from dataclasses import replace
 
     from nobackfill.cli.assess_unlabelled import Unlabelled, check_methods
-    from nobackfill.cli.output import print_page
+    from nobackfill.cli.output import print_page, print_remarks
     from nobackfill.cli.outputs import claim
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
+    from nobackfill.evaluation.file_columns import check_one_label
     from nobackfill.head.assess.assess import assess as run
     from nobackfill.head.inputs import read_for_fit
     from nobackfill.report.pages.assessment import assessment_page
@@ -72,11 +73,13 @@ def assess(
         vector=vector,
         drop_invalid=drop_invalid,
     )
+    print_remarks(data.remarks)
     before, after = names_apart(old, new)
     title = f"Is {after} worth an upgrade from {before}?"
     truth = read_truth(pairs, None)
     if data.labels is None and (truth is None or truth.judgements):
         check_methods(method)
+        check_one_label([] if truth else [data.old, data.new])
         unlabelled = Unlabelled(data, title, report, json, top, seed, choose_device(device))
         raise typer.Exit(unlabelled.compare() if truth is None else unlabelled.judge(truth))
     with doing() as watch:

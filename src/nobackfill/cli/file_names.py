@@ -6,11 +6,11 @@ from typing import Any
 
 from nobackfill.errors import NobackfillError
 
-# What an error calls a file, and the option of that file.
+# What an error calls the file of an option.
 FILES = {
-    "the old file": "old",
-    "the new file": "new",
-    "the file of mapped queries": "query_for_old",
+    "old": "the old file",
+    "new": "the new file",
+    "query_for_old": "the file of mapped queries",
 }
 BOTH = {
     "neither file": "neither {old} nor {new}",
@@ -42,7 +42,7 @@ def with_paths(message: str, options: Mapping[str, Any]) -> str:
         >>> with_paths("neither file has `x`", options)
         'neither a.csv nor b.csv has `x`'
     """
-    for words, option in FILES.items():
+    for option, words in FILES.items():
         if options.get(option) is not None:
             message = message.replace(words, str(options[option]))
             message = message.replace(words[0].upper() + words[1:], str(options[option]))

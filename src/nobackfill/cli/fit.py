@@ -120,7 +120,7 @@ def fit(
         vector=vector,
         drop_invalid=drop_invalid,
     )
-    notes = (*swap_notes_of_head(output, data.old, data.new), *data.notes)
+    notes = (*swap_notes_of_head(output, data.old, data.new), *data.notes, *data.remarks)
     with fitting_progress() as watch:
         head.fit(
             data.new,

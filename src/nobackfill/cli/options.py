@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -144,12 +143,12 @@ def read_all(
         label: Column of labels, which some of the files may lack.
         drop_invalid: Whether to leave out vectors without a direction.
     """
+    from nobackfill.cli.output import print_remarks
     from nobackfill.vectors.column_names import Columns
     from nobackfill.vectors.several_files import check_labelled, read_files
 
     columns = Columns(id, vector, None if label == "label" else label)
     read = read_files(paths, columns, drop_invalid=drop_invalid)
-    for remark in read.remarks:
-        print(f"nobackfill: {remark}", file=sys.stderr)
+    print_remarks(read.remarks)
     check_labelled(columns, read.vectors)
     return read.vectors

@@ -39,6 +39,12 @@ def print_warning(text: str) -> None:
     errors.print(Text(f"nobackfill: {text}"), soft_wrap=not errors.is_terminal)
 
 
+def print_remarks(remarks: Sequence[str]) -> None:
+    """Prints on stderr what was guessed or left out in reading, unless the command is quiet."""
+    for remark in () if is_quiet() else remarks:
+        print_warning(remark)
+
+
 def print_item(text: str | Text, *, indent: str = "    ", style: str = "") -> None:
     """Prints a text; a terminal wraps it at words and indents the further lines."""
     text = text if isinstance(text, Text) else Text(text)

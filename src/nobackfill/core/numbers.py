@@ -1,6 +1,6 @@
-"""Numbers as people read them."""
+"""Numbers and lists as people read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import nan
 from typing import Any
 
@@ -60,3 +60,20 @@ def duration(seconds: int | float) -> str:
         return f"{seconds:.1f} s" if is_exact else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(parts: Sequence[str], *, comma: bool = False) -> str:
+    """Joins parts of a sentence by commas and "and".
+
+    Args:
+        parts: One part or more.
+        comma: Whether to put a comma before "and", too.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed(["a", "b"], comma=True), listed(["a"])
+        ('a, b and c', 'a, and b', 'a')
+    """
+    *others, last = parts
+    if not others:
+        return last
+    return f"{', '.join(others)}{',' if comma else ''} and {last}"

@@ -13,6 +13,7 @@ from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.evaluation.evaluate import independent_queries, read_sides
+from nobackfill.evaluation.file_columns import label_hint
 from nobackfill.evaluation.identity import identity_doubts, relation_note
 from nobackfill.evaluation.notes import query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import protocol_named
@@ -64,6 +65,7 @@ class Agreement(Readable):
         doubts: Reasons to doubt that the vectors belong to their items.
         head: Name of the map by which new queries search the old gallery, if one was fitted.
         reranked: Number of first results that a second stage ranks again, if there is one.
+        hint: Columns that may be labels, if there are any.
     """
 
     rankings: Mapping[str, Ranking]
@@ -76,6 +78,7 @@ class Agreement(Readable):
     doubts: Sequence[str] = ()
     head: str = ""
     reranked: int = 0
+    hint: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -252,7 +255,15 @@ def compare_rankings(
             f"{old.dim}; `nobackfill assess` fits a head that maps them"
         )
     return Agreement(
-        rankings, plan.query_ids, plan.gallery_ids, number, name, seed, notes + doubts, doubts
+        rankings,
+        plan.query_ids,
+        plan.gallery_ids,
+        number,
+        name,
+        seed,
+        notes + doubts,
+        doubts,
+        hint=label_hint((old, new)),
     )
 
 

@@ -85,7 +85,7 @@ def remedy(agreement: "Agreement", judging: JudgingSheet | None, report: Path | 
     is_changed = "new_old" in agreement.rankings and agreement.is_changed.any()
     if is_changed and report is not None:
         return f"For a verdict, judge the queries of {report}, and pass its answers by --pairs."
-    ways = "name a column of labels (--label) or a file of pairs (--pairs)"
+    ways = f"name a column of labels ({agreement.hint or '--label'}) or a file of pairs (--pairs)"
     return f"For a verdict, {ways}" + (
         ", or judge changed queries on a page (--report page.html)." if is_changed else "."
     )

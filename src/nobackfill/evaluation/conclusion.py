@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nobackfill.core.numbers import count, percent
+from nobackfill.core.numbers import count, listed, percent
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.verdict import (
     Verdict,
@@ -12,7 +12,6 @@ from nobackfill.evaluation.verdict import (
     changes_sentence,
     from_to,
     joint_verdict,
-    listed,
     verdict_sentence,
     what_falls,
 )

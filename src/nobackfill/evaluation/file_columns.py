@@ -1,19 +1,20 @@
 """Reads vectors and columns of several files by item id, and checks that the files agree."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.core.suggest import suggest
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import DataError
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.columns import as_key
+from nobackfill.vectors.column_names import require_label
+from nobackfill.vectors.contents import MEANINGFUL
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 from nobackfill.vectors.split_column import is_training
+
+MOST = 10  # columns in a note
 
 
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
@@ -52,6 +53,27 @@ def file_with(column: str, files: Sequence[Vectors]) -> Vectors | None:
 def have_labels(files: Iterable[Vectors | None]) -> bool:
     """Whether any file has labels."""
     return any(file is not None and file.labels is not None for file in files)
+
+
+def check_one_label(files: Iterable[Vectors]) -> None:
+    """Raises if several columns of files without labels may be the labels."""
+    require_label(dict.fromkeys(name for file in files for name in file.columns))
+
+
+def label_hint(files: Iterable[Vectors]) -> str:
+    """Names the columns of files without labels of which one may be the labels.
+
+    Example:
+        >>> label_hint([Vectors(["a"], torch.ones(1, 2), columns={"kind": ["x"]})])
+        '--label may name kind'
+    """
+    names = dict.fromkeys(
+        name
+        for file in files
+        for name, values in file.columns.items()
+        if name not in MEANINGFUL and values.dtype.kind in "Ui"
+    )
+    return f"--label may name {', '.join(list(names)[:MOST])}" if names else ""
 
 
 def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids]:
@@ -150,22 +172,3 @@ def check_agreement(column: str, files: Mapping[str, Vectors]) -> None:
                 f"{item!r} is {right!r} in {first} and {wrong!r} in {name}. Correct one file, "
                 f"or drop its column `{column}`."
             )
-
-
-def labelled_by(column: str, files: Mapping[str, Vectors]) -> list[Vectors]:
-    """The files with the values of `column` as labels; files without the column get no labels.
-
-    Raises if no file has the column, or if two files disagree. Files have a name for the error.
-    """
-    holders = {name: file for name, file in files.items() if column in file.columns}
-    if not holders:
-        names = dict.fromkeys(name for file in files.values() for name in _columns(file))
-        raise ConfigError(
-            f"no file has a column `{column}` to group items by. "
-            + (suggest(column, names) if names else "Add it to either file.")
-        )
-    check_agreement(column, files)
-    return [
-        replace(file, labels=as_key(file.columns[column], column) if name in holders else None)
-        for name, file in files.items()
-    ]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nobackfill.core.numbers import count, maybe
+from nobackfill.core.numbers import count, listed, maybe
 from nobackfill.core.page import Page, Section, Table
 from nobackfill.evaluation.overview import pair_name
-from nobackfill.evaluation.verdict import METRIC_NAMES, listed
+from nobackfill.evaluation.verdict import METRIC_NAMES
 
 if TYPE_CHECKING:
     from nobackfill.evaluation.judgements import Judged

@@ -17,7 +17,9 @@ from nobackfill.errors import DataError, SpaceMismatch
 from nobackfill.evaluation.file_columns import (
     check_agreement,
     check_kind_of_ids,
+    check_one_label,
     file_with,
+    label_hint,
     restrict_to_modalities,
     roles_of,
     takes_part,
@@ -266,11 +268,12 @@ def _labels(files: Mapping[str, Vectors]) -> Values:
     """Ids and labels of the first file that has labels; all files must agree."""
     file = next((file for file in files.values() if file.labels is not None), None)
     if file is None:
+        check_one_label(files.values())
+        hint = label_hint(files.values())
         raise DataError(
-            "labels decide which items are relevant, but no file has a column `label`. Add one to "
-            "any file, or name another column (`evaluate --label`). A .npy file has no columns: "
-            "write .npz or .parquet, or list the relevant items in a separate file "
-            "(--pairs). In Python, `nobackfill.compare_rankings` needs no labels."
+            f"labels decide which items are relevant, but no file has a column `label`. Name "
+            f"another column (--label, in Python `label=`), or pass the relevant items (--pairs, "
+            f"`pairs=`). `nobackfill.compare_rankings` needs neither{hint and f'; {hint}'}."
         )
     check_agreement("label", files)
     return file.ids, np.asarray(file.labels)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from nobackfill.core.numbers import listed
+
 Verdict = Literal["compatible", "not compatible", "mixed", "undecided"]
 ADVICE: dict[Verdict, str] = {
     "compatible": "it may go live today, without embedding the gallery again",
@@ -306,20 +308,3 @@ def from_to(direction: str) -> str:
         'from text to image'
     """
     return f"from {direction.replace('_', ' ')}"
-
-
-def listed(parts: Sequence[str], *, comma: bool = False) -> str:
-    """Joins parts of a sentence by commas and "and".
-
-    Args:
-        parts: One part or more.
-        comma: Whether to put a comma before "and", too.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(["a", "b"], comma=True), listed(["a"])
-        ('a, b and c', 'a, and b', 'a')
-    """
-    *others, last = parts
-    if not others:
-        return last
-    return f"{', '.join(others)}{',' if comma else ''} and {last}"

@@ -142,6 +142,7 @@ class FitInputs(Short):
     pairs: Mapping[str, Sequence[str]] | None = None
     modality: NDArray[Any] | None = None  # modality of each item, if a column was requested
     notes: tuple[str, ...] = ()  # notes on the files
+    remarks: tuple[str, ...] = ()  # what was guessed or left out in reading
 
 
 def read_for_fit(
@@ -176,11 +177,7 @@ def read_for_fit(
     files = read.vectors["old"], read.vectors["new"]
     check_rows_match({"old": old, "new": new}, read)
     ids = common_ids(files[1], files[0])
-    notes = (
-        *read.remarks,
-        *swap_notes(*files),
-        *partner_notes(*files, only_training=only_training),
-    )
+    notes = (*swap_notes(*files), *partner_notes(*files, only_training=only_training))
     columns = columns_of(files, ids)
     old_side, new_side = (
         file if np.array_equal(file.ids, ids) else file.select(rows_of_ids(ids, file.ids))
@@ -198,7 +195,9 @@ def read_for_fit(
     elif column in columns or group is not None or label != "label":
         supervision["labels" if group is None else "groups"] = _column(column, columns)
         check_agreement(column, named(*files))
-    return FitInputs(new_side, old_side, modality=kinds, notes=notes, **supervision)
+    return FitInputs(
+        new_side, old_side, modality=kinds, notes=notes, remarks=read.remarks, **supervision
+    )
 
 
 def check_rows_match(paths: Mapping[str, Path], read: Files) -> None:

@@ -68,7 +68,7 @@ def as_vectors(
     Example:
         >>> as_vectors([[1.0, 0.0], [0.0, 1.0]], labels=["cat", "dog"])
         Vectors(2 x 2 float32, labelled)
-        >>> as_vectors({"sku": ["a", "b"], "emb": [[1, 0], [0, 1]]}, id="sku").ids
+        >>> as_vectors({"code": ["a", "b"], "emb": [[1, 0], [0, 1]]}, id="code").ids
         array(['a', 'b'], dtype='<U1')
     """
     columns = Columns(id, vector, label)

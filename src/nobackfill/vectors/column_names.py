@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from nobackfill.core.numbers import listed
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.vectors.wide_columns import families_of, is_usual_stem, plain
 
 # Usual names by role, in lower case. A later line counts if there is no name of an earlier one.
 USUAL: dict[str, tuple[frozenset[str], ...]] = {
@@ -15,7 +17,7 @@ USUAL: dict[str, tuple[frozenset[str], ...]] = {
         for names in (
             "id",
             "ids item_id doc_id document_id product_id image_id chunk_id point_id node_id "
-            "custom_id uuid guid _id key pk",
+            "custom_id sku uuid guid _id key pk",
             "index __index_level_0__",
         )
     ),
@@ -36,8 +38,6 @@ USUAL: dict[str, tuple[frozenset[str], ...]] = {
     ),
 }
 UNNAMED = re.compile(r"(unnamed: ?\d+)?", re.IGNORECASE)  # the index that pandas writes
-NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
-USUAL_STEMS = re.compile(r"(d|dim|v|vec|vector|embs?|embeddings?|f|feat|feature|x|e)?")
 
 
 class Columns(NamedTuple):
@@ -60,7 +60,7 @@ class ColumnChoice:
         id: Name of the column of ids; None if row numbers are the ids.
         label: Name of the column of labels; None without labels.
         notes: A sentence for what was guessed; empty if all names were passed or are ours.
-        unused: Columns that have a reserved name but another column was passed for it.
+        unused: Columns without a name, and those with a reserved name that another column takes.
     """
 
     vector: tuple[str, ...]
@@ -120,7 +120,7 @@ def choose_columns(
     if id is None:
         id = _single("id", _candidates(others, "id") or _index_of_pandas(others))
         if id is None:
-            notes.append("row numbers are the ids, as no column is named `id`")
+            notes.append(_without_id(others))
         elif id != "id":
             guessed.insert(0, f"{_span([id])} as the id")
     elif id not in names:
@@ -137,7 +137,7 @@ def choose_columns(
         raise _unknown("label", label, names)
     if guessed:
         notes.insert(0, _sentence(guessed))
-    reserved = {"id", "vector", "label"} - {id, label, *vectors}
+    reserved = {"id", "vector", "label", ""} - {id, label, *vectors}
     return ColumnChoice(vectors, id, label, tuple(notes), frozenset(reserved & set(names)))
 
 
@@ -149,12 +149,15 @@ def choose_by(
     Example:
         >>> choose_by(["id", "vector", "category"], Columns(label="kind")).label is None
         True
+        >>> choose_by(["id", "vector", "label"], Columns(label="kind")).unused
+        frozenset({'label'})
     """
-    label = columns.label
+    label, hidden = columns.label, list[str]()
     if label is not None and label not in names:
-        candidates = label_candidates(names)
-        names, label = [name for name in names if name not in candidates], None
-    return choose_columns(names, id=columns.id, vector=columns.vector, label=label, lists=lists)
+        label, hidden = None, label_candidates(names)
+    known = [name for name in names if name not in hidden]
+    choice = choose_columns(known, id=columns.id, vector=columns.vector, label=label, lists=lists)
+    return replace(choice, unused=choice.unused | ({"label"} & set(hidden)))
 
 
 def label_candidates(names: Iterable[str]) -> list[str]:
@@ -177,22 +180,10 @@ def _candidates(names: Sequence[str], role: str) -> list[str]:
     """Returns the columns with one of the best names for a role."""
     if role in names:
         return [role]
-    plain = {name: _plain(name) for name in names}
     for usual in USUAL[role]:
-        if found := [name for name in names if plain[name] in usual]:
+        if found := [name for name in names if plain(name) in usual]:
             return found
     return []
-
-
-def _plain(name: str) -> str:
-    """Returns a name in lower case with underscores.
-
-    Example:
-        >>> _plain("docId"), _plain("Item ID"), _plain("_id")
-        ('doc_id', 'item_id', '_id')
-    """
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[\s.-]+", "_", name).lower()
 
 
 def _index_of_pandas(names: Sequence[str]) -> list[str]:
@@ -207,6 +198,18 @@ def _single(role: str, candidates: Sequence[str]) -> str | None:
     return candidates[0] if candidates else None
 
 
+def _without_id(names: Sequence[str]) -> str:
+    """Returns the note for a table without a column of ids.
+
+    Example:
+        >>> _without_id(["title", "price"])
+        'row numbers are the ids, as no column is named `id`; --id may name title, price'
+    """
+    note = "row numbers are the ids, as no column is named `id`"
+    others = [name for name in names if name and name not in ("label", "split")]
+    return f"{note}; --id may name {', '.join(_short(others, 10))}" if others else note
+
+
 def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
     """Returns the column of vectors, or the columns of its dimensions."""
     if candidates := _candidates(names, "vector"):
@@ -216,19 +219,19 @@ def _vector(names: Sequence[str], lists: Collection[str]) -> tuple[str, ...]:
     if lists:
         name = _single("vector", [name for name in names if name in lists])
         return (name,) if name else ()
-    families = _families(names)
-    usual = {stem: family for stem, family in families.items() if _is_usual_stem(stem)}
+    families = families_of(names)
+    usual = {stem: family for stem, family in families.items() if is_usual_stem(stem)}
     chosen = list((usual or families).values())
     if len(chosen) > 1:
         spans = [_span(family) for family in chosen]
         stems = list(usual or families)
         raise DataError(
-            f"{' and '.join(spans)} may both be the vector. Pass what their names start with: "
+            f"{listed(spans)} may both be the vector. Pass what their names start with: "
             f"{_options('vector', stems)}."
         )
     if chosen:
         return chosen[0]
-    ends = [name for name in names if re.search(r"(embeddings?|vectors?|_emb)$", _plain(name))]
+    ends = [name for name in names if re.search(r"(embeddings?|vectors?|_emb)$", plain(name))]
     if name := _single("vector", ends):
         return (name,)
     raise DataError(
@@ -241,43 +244,11 @@ def _named_vector(names: Sequence[str], vector: str) -> tuple[str, ...]:
     """Returns the column `vector`, or the wide columns whose names start with it."""
     if vector in names:
         return (vector,)
-    families = _families(names)
+    families = families_of(names)
     for stem in (vector, vector.rstrip("*"), vector + "_"):
         if stem in families:
             return families[stem]
     raise _unknown("vector", vector, [*names, *families])
-
-
-def _families(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns columns with the same stem and consecutive numbers, by stem, in order.
-
-    Example:
-        >>> _families(["id", "e_1", "e_0", "box1"])
-        {'e_': ('e_0', 'e_1')}
-    """
-    by_stem: dict[str, dict[int, str]] = {}
-    for name in names:
-        if match := NUMBERED.fullmatch(name):
-            by_stem.setdefault(match[1], {})[int(match[2])] = name
-    families = {}
-    for stem, numbered in by_stem.items():
-        first, last = min(numbered), max(numbered)
-        if first > 1 or len(numbered) < 2:
-            continue
-        if missing := [n for n in range(first, last + 1) if n not in numbered]:
-            if not _is_usual_stem(stem):
-                continue
-            raise DataError(
-                f"The columns {_span((numbered[first], numbered[last]))} lack number {missing[0]}. "
-                f"Write one column for each dimension."
-            )
-        families[stem] = tuple(numbered[n] for n in sorted(numbered))
-    return families
-
-
-def _is_usual_stem(stem: str) -> bool:
-    """Whether numbered columns of this stem are usually a vector: `dim_0` or `0`."""
-    return USUAL_STEMS.fullmatch(_plain(stem).rstrip("_")) is not None
 
 
 def _ambiguity(role: str, candidates: Sequence[str]) -> str:
@@ -310,14 +281,14 @@ def _columns(names: Sequence[str]) -> str:
     return f"The columns are {', '.join(_short(names))}." if names else "It has no columns."
 
 
-def _short(names: Sequence[str]) -> list[str]:
-    """Returns names for a message, at most 40."""
-    return [*names[:40], *(["…"] if len(names) > 40 else [])]
+def _short(names: Sequence[str], most: int = 40) -> list[str]:
+    """Returns names for a message."""
+    return [*names[:most], *(["…"] if len(names) > most else [])]
 
 
 def _listed(names: Sequence[str]) -> str:
     """Returns names in a sentence."""
-    return " and ".join(f"`{name}`" for name in names)
+    return listed([f"`{name}`" for name in names])
 
 
 def _span(names: Sequence[str]) -> str:
@@ -336,4 +307,4 @@ def _sentence(parts: Sequence[str]) -> str:
     """
     first, *rest = parts
     text = first.replace(" as ", " are read as " if "…" in first else " is read as ", 1)
-    return " and ".join([", ".join([text, *rest[:-1]]), *rest[-1:]])
+    return listed([text, *rest])

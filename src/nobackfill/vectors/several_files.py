@@ -1,8 +1,8 @@
 """Reads files of vectors of the same items by several models."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.ids import is_in
 from nobackfill.vectors.load import Loaded, read_file
 from nobackfill.vectors.vectors import Vectors
+
+Read = TypeVar("Read")
 
 
 class Files(NamedTuple):
@@ -36,9 +38,11 @@ def read_files(
         drop_invalid: Whether to leave out vectors without a direction.
     """
     present = {name: path for name, path in paths.items() if path is not None}
-    read = {
-        name: read_file(path, columns, drop_invalid=drop_invalid) for name, path in present.items()
-    }
+    read = read_each(
+        present,
+        columns,
+        lambda name, columns: read_file(present[name], columns, drop_invalid=drop_invalid),
+    )
     remarks = [f"{present[name]}: {text}" for name, file in read.items() for text in file.remarks]
     bare = frozenset(name for name, file in read.items() if not file.has_ids)
     named = [file for name, file in read.items() if name not in bare]
@@ -50,6 +54,31 @@ def read_files(
     if any(file.dropped for file in read.values()):
         vectors = _leave_out(read, vectors)
     return Files(vectors, tuple(dict.fromkeys(remarks)), bare)
+
+
+def read_each(
+    sources: Mapping[str, Any], columns: Columns, read: Callable[[str, Columns], Read]
+) -> dict[str, Read]:
+    """Reads each source by the names of the columns, or by ours if it lacks the names.
+
+    Old vectors have the columns that a user names, and new ones that nobackfill wrote `id` and
+    `vector`. At least one source must have the named columns.
+    """
+    done: dict[str, Read] = {}
+    lacking: dict[str, ConfigError] = {}
+    for name in sources:
+        try:
+            done[name] = read(name, columns)
+        except ConfigError as error:
+            lacking[name] = error
+    for name, error in lacking.items():
+        if not done or (columns.id is None and columns.vector is None):
+            raise error
+        try:
+            done[name] = read(name, Columns("id", "vector", columns.label))
+        except ConfigError:
+            raise error from None
+    return {name: done[name] for name in sources}
 
 
 def check_labelled(columns: Columns, files: Mapping[str, Vectors]) -> None:

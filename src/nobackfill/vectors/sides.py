@@ -13,10 +13,19 @@ from numpy.typing import NDArray
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.vectors import Vectors
-from nobackfill.vectors.arrays import Side, check_label, key_of, naming, open_source, read_side
+from nobackfill.vectors.arrays import (
+    Side,
+    Source,
+    check_label,
+    key_of,
+    naming,
+    open_source,
+    read_side,
+)
 from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.columns import Values
 from nobackfill.vectors.matrix import Data
+from nobackfill.vectors.several_files import read_each
 
 
 class Sides(NamedTuple):
@@ -47,12 +56,17 @@ def as_sides(
     """
     if labels is not None and groups is not None:
         raise ConfigError("Pass one kind of supervision, not labels and groups.")
-    sources = {name: open_source(data, columns) for name, data in sides.items()}
-    check_label(columns, sources.values())
-    read = [read_side(name, source, columns) for name, source in sources.items()]
+
+    def read_one(name: str, columns: Columns) -> tuple[Source, Side]:
+        """Opens and reads the vectors of one argument."""
+        source = open_source(sides[name], columns)
+        return source, read_side(name, source, columns)
+
+    sources, read = zip(*read_each(sides, columns, read_one).values(), strict=True)
+    check_label(columns, sources)
     has_ids = ids is not None or any(side.has_ids for side in read)
     notes = [f"`{side.name}`: {note}" for side in read for note in side.notes]
-    matched, assumed = match_sides(read, None if ids is None else key_of(ids, "ids"))
+    matched, assumed = match_sides(list(read), None if ids is None else key_of(ids, "ids"))
     # Attach labels to the side whose rows they follow; a label of the data is not used.
     name, values = ("labels", labels) if groups is None else ("groups", groups)
     if values is not None:

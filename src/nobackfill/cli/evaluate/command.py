@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nobackfill.cli.exit_codes import code_of_verdict
+from nobackfill.cli.file_names import FILES
 from nobackfill.cli.options import (
     Device,
     DropInvalid,
@@ -121,7 +122,7 @@ def evaluate(
     """Compare old and new vectors of the same items: may the new model go live today?"""
     from nobackfill.cli.evaluate.checks import check_alone, check_one_kind
     from nobackfill.core.device import choose_device
-    from nobackfill.evaluation.file_columns import have_labels
+    from nobackfill.evaluation.file_columns import check_agreement, check_one_label, have_labels
 
     check_one_kind(label, pairs)
     details = {
@@ -145,7 +146,7 @@ def evaluate(
     )
     files, mapped = [read["old"], read["new"]], read.get("query_for_old")
     if label != "label":
-        files, mapped = labelled_files(label, files, mapped)
+        check_agreement(label, {FILES[name]: file for name, file in read.items() if name in FILES})
     if declare is not None:
         from nobackfill.evaluation.declare import check_declarable
 
@@ -171,6 +172,7 @@ def evaluate(
     if is_judged or (truth is None and not have_labels([*files, mapped])):
         from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
 
+        check_one_label([] if is_judged else files)
         check_unlabelled(
             {
                 "--independent": independent,
@@ -214,19 +216,6 @@ def details_of(
     from nobackfill.report.pages.evaluation import Details
 
     return Details(slices, smallest, flips, false_accept)
-
-
-def labelled_files(
-    column: str, files: "Sequence[Vectors]", mapped: "Vectors | None"
-) -> "tuple[list[Vectors], Vectors | None]":
-    """The old and the new file, and that of mapped queries, with a column for labels."""
-    from nobackfill.evaluation.file_columns import labelled_by
-
-    named = dict(zip(("the old file", "the new file"), files, strict=True))
-    if mapped is not None:
-        named["the file of mapped queries"] = mapped
-    old, new, *rest = labelled_by(column, named)
-    return [old, new], rest[0] if rest else None
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Literal
 
+from nobackfill.core.numbers import listed
 from nobackfill.evaluation.bootstrap import in_points
-from nobackfill.evaluation.verdict import METRIC_NAMES, as_sentence, changes_sentence, listed
+from nobackfill.evaluation.verdict import METRIC_NAMES, as_sentence, changes_sentence
 from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate
 
 Answer = Literal[

@@ -14,7 +14,7 @@ from nobackfill.core.short import Short
 from nobackfill.data.splits import draw_parts
 from nobackfill.errors import DataError
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
-from nobackfill.evaluation.file_columns import file_with, roles_of
+from nobackfill.evaluation.file_columns import check_one_label, file_with, label_hint, roles_of
 from nobackfill.evaluation.mixed_scores import Part, make_part
 from nobackfill.head.inputs import match_items
 from nobackfill.head.split import repeated_classes
@@ -91,9 +91,12 @@ def items_of(old: Vectors, new: Vectors, *, pairs: Pairs | None = None) -> Items
     ids, new_rows, old_rows, names = match_items(new, old, use_labels=pairs is None)
     classes = resolve_classes(ids, names, pairs)
     if classes is None:
+        check_one_label((old, new))
+        hint = label_hint((old, new))
         raise DataError(
-            f"There are no labels for {len(ids)} items. Add a column `label`, name a column of "
-            f"groups, or pass pairs. `nobackfill.assess_rankings` needs none of them."
+            f"There are no labels for {len(ids)} items. Add a column `label`, name another "
+            f"(--label, in Python `label=`), or pass pairs. `nobackfill.assess_rankings` needs "
+            f"none of them{hint and f'; {hint}'}."
         )
     new_rows, old_rows = new_rows.float().cpu(), old_rows.float().cpu()  # fits choose their device
     if pairs is None:

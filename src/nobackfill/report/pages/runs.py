@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from nobackfill.core.numbers import count, maybe
+from nobackfill.core.numbers import count, listed, maybe
 from nobackfill.core.page import Figure, Page, Section, Table
-from nobackfill.evaluation.verdict import between, directions_of, from_to, listed
+from nobackfill.evaluation.verdict import between, directions_of, from_to
 from nobackfill.report.charts import pareto_front, self_cross_plane
 from nobackfill.report.class_spaces import ClassSpaces
 from nobackfill.report.pages.expected import expected_of, expected_section

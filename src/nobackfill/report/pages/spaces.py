@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from nobackfill.core.numbers import maybe
+from nobackfill.core.numbers import listed, maybe
 from nobackfill.core.page import Figure, Section, Table
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
-from nobackfill.evaluation.verdict import listed
 from nobackfill.report.charts import step_curves
 from nobackfill.report.class_spaces import ClassSpaces
 from nobackfill.report.maps import maps
