@@ -142,8 +142,8 @@ def test_a_bare_model_asks_for_no_pretrained_weights(name, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "package", "extra", "options"),
     [
-        ("timm", "timm", "vision", {}),
-        ("torchvision", "torchvision", "vision", {}),
+        ("timm", "timm", "vision", {"architecture": "mobilenetv3_small_050"}),
+        ("torchvision", "torchvision", "vision", {"architecture": "mobilenet_v2"}),
         ("transformers", "transformers", "transformers", {"architecture": "ViTConfig"}),
     ],
 )

@@ -9,6 +9,7 @@ import torch
 
 from nobackfill.models import torchvision_operators
 
+RELEASE = torch.__version__.partition("+")[0]
 PACKAGE = """
 import torch
 if not hasattr(torch.ops.torchvision, "nms"):
@@ -22,7 +23,7 @@ torch.library.register_fake("torchvision::qnms")(lambda dets, scores, iou_thresh
 def installed(tmp_path):
     """Installs a torchvision of one module; returns a function that runs code beside it."""
 
-    def install(code, *, torch_release=torch.__version__.partition("+")[0]):
+    def install(code, *, torch_release=RELEASE):
         (tmp_path / "torchvision").mkdir()
         (tmp_path / "torchvision" / "__init__.py").write_text(code)
         info = tmp_path / "torchvision-9.9.dist-info"

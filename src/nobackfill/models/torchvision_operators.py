@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, requires
 import torch
 from torch.library import Library
 
+from nobackfill.core.environment import UNKNOWN_OPERATOR
+
 OPERATORS = ("nms", "qnms")  # torchvision describes them when it is imported, and no backbone calls
-UNKNOWN = "operator torchvision::"  # in the error of the import
 _declared: list[Library] = []  # a library that is garbage-collected takes its operators along
 
 
@@ -26,7 +27,7 @@ def import_torchvision_here() -> None:
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
-        if UNKNOWN in str(error) and is_made_for(torch.__version__):
+        if UNKNOWN_OPERATOR in str(error) and is_made_for(torch.__version__) and not _declared:
             declare_operators()
     except ImportError:
         pass
