@@ -236,7 +236,9 @@ def test_query_vectors_may_be_others_than_gallery_vectors():
 
 
 def test_dimensions_must_fit():
-    with pytest.raises(SpaceMismatch, match="8 dimensions of the old file, but they have 5") as wrong:
+    with pytest.raises(
+        SpaceMismatch, match="8 dimensions of the old file, but they have 5"
+    ) as wrong:
         evaluate(OLD, vectors(2, 0.4, dim=5))
     ways = ["`nobackfill fit`", "`embedding_dim = 8`", "--query-for-old"]
     places = [str(wrong.value).index(way) for way in ways]
