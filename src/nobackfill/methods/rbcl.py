@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
+from torch import Tensor
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import require_items
@@ -96,5 +97,5 @@ class RBCL(ClassifyingMethod):
         if self.near is None:
             unit = F.normalize(self.embeddings, dim=-1)
             self.near, _ = nearest(unit, unit, self.neighbors, exclude_self=True)
-        context = self.near[items].unique()
+        context: Tensor = torch.unique(self.near[items])
         return context[~torch.isin(context, items) & (self.classes.known[context] >= 0)]
