@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
-from torch import Tensor
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
 from nobackfill.methods.checks import require_items
