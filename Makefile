@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two processes share the tests by file; each works in one thread.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all test-vision check clean
 
 demo: .venv/installed
 	$(BIN)/nobackfill demo -o demo
@@ -17,6 +17,13 @@ test: .venv/installed
 # The same, and the grids: every engine killed and on a full disk, every benchmark script.
 test-all: .venv/installed
 	$(PYTEST)
+
+# Those of timm and torchvision, which are installed for it. They stay if torchvision is of the same
+# build as torch: another one breaks the imports of timm and transformers.
+test-vision: .venv/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[vision]'
+	$(PYTEST) tests/models
+	$(BIN)/python -c 'import timm' || $(BIN)/python -m pip uninstall --quiet --yes timm torchvision
 
 check: .venv/installed
 	$(BIN)/ruff check .

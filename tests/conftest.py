@@ -18,20 +18,6 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# A torchvision built for CUDA does not import beside a torch for CPUs, as two operators are then
-# unknown; timm and transformers import it. Declared and never called, they are enough for tests.
-try:
-    import torchvision  # noqa: F401
-except ModuleNotFoundError:
-    pass
-except (RuntimeError, ImportError):
-    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    OPERATORS = torch.library.Library("torchvision", "DEF")  # gone with its last reference
-    for name in ("nms", "qnms"):
-        OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision  # noqa: F401
-
 
 @pytest.fixture
 def toy(monkeypatch):

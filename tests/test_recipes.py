@@ -97,6 +97,25 @@ def test_expected_numbers_say_where_they_come_from(path):
             assert len(recipe.expected) > 1
 
 
+def test_recipes_of_cores_have_no_norm_before_the_corners():
+    found = [
+        recipe for path in EVERY for recipe in read_sequence(path) if recipe.method.name == "cores"
+    ]
+    assert len(found) >= 4
+    assert {recipe.model.options.get("head") for recipe in found} == {"no_norm"}
+
+
+def test_a_recipe_of_the_paper_can_be_planned_without_timm_and_torchvision(
+    nobackfill, monkeypatch, tmp_path
+):
+    for package in ("timm", "torchvision"):
+        monkeypatch.setitem(sys.modules, package, None)
+    recipe = RECIPES / "gldv2" / "9to30" / "ndpp.toml"
+    code, out, _ = nobackfill("train", recipe, "--dry-run", "--json", "-o", tmp_path / "x")
+    assert code == 0
+    assert [job["parameters"] for job in json.loads(out)["jobs"]][-1] == 17_552_704
+
+
 def test_every_method_of_the_paper_has_a_recipe_that_anyone_can_run():
     assert {path.stem for path in (RECIPES / "glyphs").iterdir()} >= set(METHODS)
 

@@ -3,12 +3,28 @@
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
+from nobackfill.methods import METHODS
 from nobackfill_bench.quality.paired import OURS, Mean
+from nobackfill_bench.quality.suite import read_way
+
+MAPS = "maps queries"  # mark of a method whose queries differ from its stored vectors
 
 
 def name_of(way: str) -> str:
-    """Returns the name of a variant in code style; ours is bold."""
-    return f"**`{way}`**" if way == OURS else f"`{way}`"
+    """Returns the name of a variant in code style; ours is bold, and mapped queries are marked.
+
+    Example:
+        >>> name_of("bct"), name_of("janus"), name_of("rm:temperature=0.2")
+        ('`bct`', '**`janus`** (maps queries)', '`rm:temperature=0.2` (maps queries)')
+    """
+    name = f"**`{way}`**" if way == OURS else f"`{way}`"
+    return f"{name} ({MAPS})" if maps_queries(way) else name
+
+
+def maps_queries(way: str) -> bool:
+    """Whether the method of a variant maps its queries for the old gallery."""
+    method, _ = read_way(way)
+    return method in METHODS and METHODS[method].maps_queries
 
 
 def number(value: float, *, digits: int = 1, unit: str = "") -> str:

@@ -97,3 +97,25 @@ def test_the_command_prints_one_object_or_a_table(monkeypatch):
     text = CliRunner().invoke(app, ["doctor"]).stdout
     assert f"torch {torch.__version__}" in text
     assert "scipy" in text
+
+
+def test_what_a_package_loads_later_is_imported_too(package, monkeypatch):
+    code = """
+        def __getattr__(name):
+            try:
+                import a_module_that_is_not_there
+            except ImportError as error:
+                raise ModuleNotFoundError(f"Could not import {name}.") from error
+        """
+    package("lazy_package", "\n".join(line[8:] for line in code.splitlines()))
+    assert doctor.check_package("lazy_package").works
+    monkeypatch.setitem(doctor.PARTS, "lazy_package", "Model")
+    found = doctor.check_package("lazy_package")
+    assert found.problem == "No module named 'a_module_that_is_not_there'"
+
+
+def test_a_torchvision_of_another_build_has_its_remedy(package):
+    package("built_for_cuda", "raise RuntimeError('operator torchvision::nms does not exist')")
+    told = remedy(doctor.check_package("built_for_cuda"))
+    assert "the same build as torch, or uninstall torchvision and timm" in told
+    assert "Training by nobackfill works." in told

@@ -163,3 +163,38 @@ def test_old_vectors_are_not_moved():
     old = OLD.clone().requires_grad_()
     make()(NEW.clone().requires_grad_(), LABELS, old=old)["ranking"].backward()
     assert old.grad is None
+
+
+def test_with_a_memory_the_nearest_old_vectors_are_ranked_too():
+    known = torch.tensor([0, 1, 0, 0, 2, 1, 0, 4, 1, 3, 2, 2])
+    labels = known[ITEMS]
+    old = OldSpace(embeddings=EMBEDDINGS, labels=known)
+    method = RBCL(old, 5, neighbors=2).double()
+    unit = [row / row.norm() for row in EMBEDDINGS]
+    near = set()
+    for item in ITEMS.tolist():
+        others = sorted((-(unit[item] @ unit[j]).item(), j) for j in range(12) if j != item)
+        near |= {j for _, j in others[:2]}
+    context = sorted(near - set(ITEMS.tolist()))
+    assert 0 < len(context) < 12 - len(ITEMS) + 1
+    keys = torch.cat([OLD, EMBEDDINGS[context]])
+    positive = labels[:, None] == torch.cat([labels, known[context]])[None, :]
+    expected = 1 - smooth_average_precision(NEW, keys, positive)
+    found = method(NEW, labels, items=ITEMS)["ranking"]
+    torch.testing.assert_close(found, expected)
+    without = RBCL(old, 5).double()(NEW, labels, items=ITEMS)["ranking"]
+    assert not torch.isclose(found, without)
+
+
+def test_neighbours_of_unknown_class_are_left_out_until_a_batch_has_told_it():
+    method = make(neighbors=11)
+    first = method(NEW, LABELS, items=ITEMS)["ranking"]  # no class outside the batch is known
+    torch.testing.assert_close(first, make()(NEW, LABELS, items=ITEMS)["ranking"])
+    rest = torch.tensor([4, 5, 9, 10])
+    method(NEW[:4], LABELS[:4], items=rest)
+    assert sorted(method.context(ITEMS, LABELS).tolist()) == sorted(rest.tolist())
+    assert method(NEW, LABELS, items=ITEMS)["ranking"] != first
+
+
+def test_without_a_memory_nothing_of_single_items_is_saved():
+    assert not any(key.startswith("classes.") for key in make().state_dict())

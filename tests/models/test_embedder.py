@@ -33,3 +33,12 @@ def test_the_embedding_is_raw_and_normalised_over_the_batch():
 def test_thirty_two_pixels_become_four():
     features = make_model(MODEL, seed=0).backbone.network[:-2](torch.zeros(1, 1, 32, 32))
     assert features.shape[-2:] == (4, 4)
+
+
+def test_without_the_norm_the_embedding_is_the_projection():
+    model = make_model(Choice("small", {**MODEL.options, "head": "no_norm"}), seed=0)
+    images = torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    features = model.eval().backbone(images)
+    torch.testing.assert_close(model(images), features @ model.projection.weight.T)
+    assert not any(name.startswith("norm.") for name in model.state_dict())
+    assert torch.equal(model.projection.weight, make_model(MODEL, seed=0).projection.weight)

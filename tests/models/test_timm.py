@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -8,10 +9,13 @@ from safetensors.torch import save_file
 from nobackfill.core.config import Choice, Recipe
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model
+from nobackfill.models.base import optional_package
 from nobackfill.models.timm import timm_backbone
 from nobackfill.training.run import Run
 
-timm = pytest.importorskip("timm")
+if find_spec("timm") is None:
+    pytest.skip("timm is not installed", allow_module_level=True)
+timm = optional_package("timm", extra="vision")
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
@@ -138,8 +142,8 @@ def test_a_bare_model_asks_for_no_pretrained_weights(name, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "package", "extra", "options"),
     [
-        ("timm", "timm", "vision", {}),
-        ("torchvision", "torchvision", "vision", {}),
+        ("timm", "timm", "vision", {"architecture": "mobilenetv3_small_050"}),
+        ("torchvision", "torchvision", "vision", {"architecture": "mobilenet_v2"}),
         ("transformers", "transformers", "transformers", {"architecture": "ViTConfig"}),
     ],
 )

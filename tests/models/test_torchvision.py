@@ -2,6 +2,7 @@ import csv
 import os
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ from torch import nn
 from nobackfill.core.config import Choice
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model
+from nobackfill.models.base import optional_package
 from nobackfill.models.torchvision import torchvision_backbone
 
-models = pytest.importorskip("torchvision").models
+if find_spec("torchvision") is None:
+    pytest.skip("torchvision is not installed", allow_module_level=True)
+models = optional_package("torchvision", extra="vision").models
 DATA = Path(os.environ.get("NOBACKFILL_DATA", "/nowhere"))
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
@@ -120,7 +124,8 @@ def test_a_package_that_does_not_fit_this_torch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torchvision")
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     with pytest.raises(ConfigError, match=r"cannot be imported here: operator .*Install the rel"):
-        torchvision_backbone()
+        torchvision_backbone(architecture="mobilenet_v2")
+    assert torchvision_backbone().feature_dim == 512  # our own
 
 
 def test_the_seed_makes_the_first_weights():

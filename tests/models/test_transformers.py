@@ -1,6 +1,7 @@
 import json
 import shutil
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ import torch
 from nobackfill.core.config import Choice, Recipe, build_recipe, to_toml
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.models import make_model, resolve_model
+from nobackfill.models.base import optional_package
 from nobackfill.models.transformers import Pooled, transformers_backbone
 
-transformers = pytest.importorskip("transformers")
+if find_spec("transformers") is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+transformers = optional_package("transformers", extra="transformers")
 VIT = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
     "image_size": 32, "patch_size": 8,

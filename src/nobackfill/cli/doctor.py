@@ -39,6 +39,13 @@ def print_environment(env: "Environment") -> None:
 
 def remedy(package: "Package") -> str:
     """Returns what to do about a package that does not work."""
+    from nobackfill.core.environment import UNKNOWN_OPERATOR
+
+    if UNKNOWN_OPERATOR in package.problem:
+        return (
+            f"cannot be imported: {package.problem}. Install a torchvision of the same build as "
+            f"torch, or uninstall torchvision and timm. Training by nobackfill works."
+        )
     if package.problem:
         return f"cannot be imported: {package.problem}"
     return "" if package.works else f"pip install 'nobackfill[{package.extra}]'"

@@ -33,6 +33,12 @@ OPTIONAL = {
 }
 
 
+# what to import of a package whose own import loads nothing
+PARTS = {"timm": "create_model", "torchvision": "transforms", "transformers": "BertModel"}
+
+UNKNOWN_OPERATOR = "operator torchvision::"  # torchvision was built for another build of torch
+
+
 @dataclass(frozen=True)
 class Package:
     """An optional package.
@@ -125,7 +131,17 @@ def check_package(name: str) -> Package:
         return Package(name, extra, gives, None)
     problem = ""
     try:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
+        if part := PARTS.get(name):
+            getattr(module, part)  # transformers imports its models when they are asked for
     except Exception as error:  # report any error that users would get
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        cause = first_cause(error)
+        problem = (str(cause).splitlines() or [type(cause).__name__])[0]
     return Package(name, extra, gives, installed, problem)
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Returns the error that an error was raised from, and that one from, up to the first."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

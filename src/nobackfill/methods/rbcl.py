@@ -96,5 +96,5 @@ class RBCL(ClassifyingMethod):
         if self.near is None:
             unit = F.normalize(self.embeddings, dim=-1)
             self.near, _ = nearest(unit, unit, self.neighbors, exclude_self=True)
-        context = self.near[items].unique()
+        context: Tensor = torch.unique(self.near[items])
         return context[~torch.isin(context, items) & (self.classes.known[context] >= 0)]

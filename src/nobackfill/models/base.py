@@ -10,6 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.torchvision_operators import import_torchvision_here
+
+USE_TORCHVISION = ("timm", "torchvision", "transformers")
 
 
 class Backbone(nn.Module):
@@ -56,6 +59,8 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
 
 def optional_package(name: str, *, extra: str) -> ModuleType:
     """Imports an optional package."""
+    if name in USE_TORCHVISION:
+        import_torchvision_here()
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision for another torch

@@ -109,7 +109,7 @@ class ResNet(nn.Module):
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch features low narrow"]:
         """Returns the last feature map."""
-        features = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for stage in range(1, 5):
             features = self.get_submodule(f"layer{stage}")(features)
         return features

@@ -2,6 +2,9 @@
 
 from typing import Literal
 
+from torch import nn
+
+from nobackfill.errors import ConfigError
 from nobackfill.models.base import (
     Backbone,
     check_one_source,
@@ -9,6 +12,7 @@ from nobackfill.models.base import (
     optional_package,
     unknown_architecture,
 )
+from nobackfill.models.resnet import DEPTHS, ResNet
 from nobackfill.models.strides import set_strides
 from nobackfill.models.weights import given_weights, load_weights
 
@@ -24,6 +28,9 @@ def timm_backbone(
 ) -> Backbone:
     """Makes a model of timm without its classifier: features after its own pooling.
 
+    The ResNets of torchvision (`resnet18`, `resnet50.tv_in1k`, …) need no timm: where it cannot be
+    imported, `ResNet` takes its place, with the same weights.
+
     Args:
         architecture: Name in timm; `timm.list_models()` lists them.
         channels: Number of channels of the images.
@@ -34,22 +41,11 @@ def timm_backbone(
         stride_on_first: Whether ResNet weights have the stride on the first convolution of a block.
     """
     check_one_source(weights, pretrained)
-    timm = optional_package("timm", extra="vision")
-    if not timm.is_model(architecture):
-        raise unknown_architecture(
-            architecture, timm.list_models(), listed_by="`timm.list_models()`"
-        )
     if pretrained:
         weights = given_weights(architecture)
-    fetch = pretrained and weights is None
-    try:
-        network = timm.create_model(
-            architecture, pretrained=fetch, in_chans=channels, num_classes=0
-        )
-    except Exception as error:
-        if not fetch:
-            raise
-        raise not_fetched("timm", architecture, error) from error
+    network, feature_dim = make_network(
+        architecture, channels=channels, fetch=pretrained and weights is None
+    )
     set_strides(
         network,
         last_stride=last_stride,
@@ -58,4 +54,37 @@ def timm_backbone(
     )
     if weights:
         load_weights(network, weights)
-    return Backbone(network, network.head_hidden_size)  # num_features, unless a layer follows
+    return Backbone(network, feature_dim)
+
+
+def make_network(architecture: str, *, channels: int, fetch: bool) -> tuple[nn.Module, int]:
+    """Makes a network of timm, or our own ResNet without timm; returns it and its feature number.
+
+    Args:
+        architecture: Name in timm.
+        channels: Number of channels of the images.
+        fetch: Whether timm downloads its weights.
+    """
+    own = architecture.removesuffix(".tv_in1k")
+    try:
+        timm = optional_package("timm", extra="vision")
+    except ConfigError as error:
+        if own not in DEPTHS:
+            raise
+        if fetch:
+            raise not_fetched("timm", architecture, error) from error
+        resnet = ResNet(own, channels=channels, zero_last=True)
+        return resnet, resnet.feature_dim
+    if not timm.is_model(architecture):
+        raise unknown_architecture(
+            architecture, timm.list_models(), listed_by="`timm.list_models()`"
+        )
+    try:
+        network = timm.create_model(
+            architecture, pretrained=fetch, in_chans=channels, num_classes=0
+        )
+    except Exception as error:
+        if not fetch:
+            raise
+        raise not_fetched("timm", architecture, error) from error
+    return network, network.head_hidden_size  # num_features, unless a layer follows

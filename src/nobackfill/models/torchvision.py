@@ -13,6 +13,7 @@ from nobackfill.models.base import (
     optional_package,
     unknown_architecture,
 )
+from nobackfill.models.resnet import DEPTHS, ResNet
 from nobackfill.models.strides import set_strides
 from nobackfill.models.weights import load_weights
 
@@ -30,6 +31,8 @@ def torchvision_backbone(
 ) -> Backbone:
     """Makes a classifier of torchvision without its last layers: features pooled over the image.
 
+    Where torchvision cannot be imported, `ResNet` takes the place of `resnet18` to `resnet101`.
+
     Args:
         architecture: Name in torchvision; `torchvision.models.list_models()` lists them.
         channels: Number of channels of the images.
@@ -44,24 +47,7 @@ def torchvision_backbone(
             f"`channels` in [model] is {channels}, but torchvision's weights require 3. Set "
             f"`pretrained = false`, or load images in colour."
         )
-    models = optional_package("torchvision", extra="vision").models
-    known = models.list_models(module=models)
-    if architecture not in known:
-        raise unknown_architecture(
-            architecture, known, listed_by="`torchvision.models.list_models()`"
-        )
-    if architecture in ("googlenet", "inception_v3"):
-        raise ConfigError(
-            f"`{architecture}` of torchvision returns several outputs while training. Choose "
-            f"another network, or timm's."
-        )
-    try:
-        network = models.get_model(architecture, weights="DEFAULT" if pretrained else None)
-    except Exception as error:
-        if not pretrained:
-            raise
-        raise not_fetched("torchvision", architecture, error) from error
-    _remove_classifier(network)
+    network = make_network(architecture, fetch=pretrained)
     if channels != 3:
         _change_channels(network, channels)
     set_strides(
@@ -74,6 +60,41 @@ def torchvision_backbone(
         load_weights(network, weights, without=[f"{head}." for head in HEADS])
     size = getattr(network, "image_size", 224)
     return Backbone(network, find_feature_dim(network, channels=channels, size=size))
+
+
+def make_network(architecture: str, *, fetch: bool) -> nn.Module:
+    """Makes a network of torchvision without its classifier, or our own ResNet without torchvision.
+
+    Args:
+        architecture: Name in torchvision.
+        fetch: Whether torchvision downloads its weights.
+    """
+    try:
+        models = optional_package("torchvision", extra="vision").models
+    except ConfigError as error:
+        if architecture not in DEPTHS:
+            raise
+        if fetch:
+            raise not_fetched("torchvision", architecture, error) from error
+        return ResNet(architecture)
+    known = models.list_models(module=models)
+    if architecture not in known:
+        raise unknown_architecture(
+            architecture, known, listed_by="`torchvision.models.list_models()`"
+        )
+    if architecture in ("googlenet", "inception_v3"):
+        raise ConfigError(
+            f"`{architecture}` of torchvision returns several outputs while training. Choose "
+            f"another network, or timm's."
+        )
+    try:
+        network: nn.Module = models.get_model(architecture, weights="DEFAULT" if fetch else None)
+    except Exception as error:
+        if not fetch:
+            raise
+        raise not_fetched("torchvision", architecture, error) from error
+    _remove_classifier(network)
+    return network
 
 
 def _remove_classifier(network: nn.Module) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nobackfill_bench.quality.paired import CEILINGS, OURS, Compared, gain
+from nobackfill_bench.quality.suite import read_way
 
 MAY_LOSE = 0.5  # points of new/new below the independent model
 FEW = 3  # with fewer seeds, the intervals are too wide for a conclusion
@@ -43,7 +44,8 @@ def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Ve
     """
     if OURS not in compared.runs:
         return None
-    others = [way for way in compared.ways if way not in (OURS, *ours_too, *CEILINGS)]
+    ours = (OURS, *ours_too, *CEILINGS)
+    others = [way for way in compared.ways if read_way(way)[0] not in ours]
     known = compared.mean(OURS, compared.p_1).seeds > 0
     not_above = tuple(
         way for way in others if not compared.difference(OURS, way, compared.p_1).low > 0

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from nobackfill_bench.quality.paired import Compared
 from nobackfill_bench.quality.study import Request, Study
-from nobackfill_bench.quality.suite import read_way
 from nobackfill_bench.results_log import Line
 
 INDEPENDENT = "independent"  # P_1 needs its new/new
@@ -78,6 +77,10 @@ class OptionChoice(Study):
         last = [Request(tuple(ways), range(self.seeds))] if chosen else []
         return [self.first(), *last]
 
+    def shown(self, lines: Sequence[Line]) -> tuple[str, ...]:
+        """Returns the variants that the suite's table shows beside the default options."""
+        return tuple(way for method, way in self.chosen(lines).items() if way != method)
+
     def chosen(self, lines: Sequence[Line]) -> dict[str, str]:
         """Returns the best trial of each method that has all of them; the first at equal P_1."""
         compared = self.first().of(lines)
@@ -101,23 +104,7 @@ def options_in(way: str) -> str:
     return ", ".join(way.partition(":")[2].split(",")) or "as published"
 
 
-def chosen_ways(studies: Mapping[str, Study], suite: str, lines: Sequence[Line]) -> tuple[str, ...]:
-    """Returns the variants with chosen options that a suite's table shows beside the others."""
-    return tuple(
-        way
-        for study in studies.values()
-        if isinstance(study, OptionChoice) and study.suite == suite
-        for method, way in study.chosen(lines).items()
-        if way != method
-    )
-
-
 def scores(study: OptionChoice, lines: Sequence[Line]) -> tuple[Compared, Compared]:
     """Returns the results of the trials and those on the suite's own classes."""
     *_, last = study.requests(lines)
     return study.first().of(lines), last.of(lines)
-
-
-def is_searched(way: str, study: OptionChoice) -> bool:
-    """Whether the study tries options of this variant's method."""
-    return read_way(way)[0] in study.trials

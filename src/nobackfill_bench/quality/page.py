@@ -9,10 +9,11 @@ from nobackfill.core.atomic_files import write_text
 from nobackfill_bench.markdown import name_of, number, table, with_interval
 from nobackfill_bench.quality.claims import first_paragraph, judge
 from nobackfill_bench.quality.figures import plane
+from nobackfill_bench.quality.option_choice import OptionChoice
 from nobackfill_bench.quality.paired import BASELINE, OURS, Compared, gain, seconds_per_epoch, value
 from nobackfill_bench.quality.runner import lines_path
 from nobackfill_bench.quality.sequences import SequenceSuite
-from nobackfill_bench.quality.studies import render_studies
+from nobackfill_bench.quality.studies import STUDIES, render_studies
 from nobackfill_bench.quality.suites import SUITES
 from nobackfill_bench.results_log import Line, read_lines
 
@@ -29,9 +30,17 @@ right with the old model and is wrong now. *Compatible* counts the seeds on whic
 interval of the gain, over queries or classes, is above 0. *s/epoch* was measured on machines that
 trained several models at once and shows only orders of magnitude.
 
-`cores` has an old model of its own kind, `rm` and `janus` map their queries, `bt2` has 32 more
-dimensions, and `mimic` and `sspl` use no labels. The methods are described in
-[docs/methods](../docs/methods/README.md)."""
+`cores` has an old model of its own kind, `bt2` has 32 more dimensions, and `mimic` and `sspl` use
+no labels. *Maps queries* marks methods whose queries to the old gallery are not the stored vectors:
+`rm`, `janus` and its controls `prototype_alignment_mapped`, `ndpp_mapped` and `odpp_mapped`, which
+have the linear map of `janus`. In suites of fitted heads every method maps. The methods are
+described in [docs/methods](../docs/methods/README.md)."""
+CHOSEN_TOO = (
+    "Names alone have the published options (methods of this project: the defaults). Rows with "
+    "options have those that one rule chose for every method on classes that this table does not "
+    "search: see *Options chosen by one rule* below. Methods without such a row keep the published "
+    "options."
+)
 
 
 def render_page(folder: Path) -> Path:
@@ -49,9 +58,7 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
         found: Results of each suite.
         figures: Folder for the figures.
     """
-    main = {
-        name: Compared.of(line for line in lines if is_main(line)) for name, lines in found.items()
-    }
+    main = {name: main_runs(name, lines) for name, lines in found.items()}
     verdicts = {
         name: verdict
         for name, compared in main.items()
@@ -74,9 +81,30 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def is_main(line: Line) -> bool:
-    """Whether a result belongs to the suite itself, not to a study with other options."""
-    return not line["changes"] and ":" not in line["way"]
+def main_runs(name: str, lines: Sequence[Line]) -> Compared:
+    """Returns the runs of a suite's table: default and chosen options, not those of studies."""
+    suite = SUITES[name]
+    if not suite.has_section:
+        return Compared({})
+    chosen = {way for way in chosen_ways(name, lines)}
+    own = {line["seed"] for line in lines if not line["changes"] and ":" not in line["way"]}
+    return Compared.of(
+        line
+        for line in lines
+        if not line["changes"]
+        and line["seed"] in own
+        and (":" not in line["way"] or line["way"] in chosen)
+    )
+
+
+def chosen_ways(suite: str, lines: Sequence[Line]) -> tuple[str, ...]:
+    """Returns the variants with options that a study chose for a suite."""
+    return tuple(
+        way
+        for study in STUDIES.values()
+        if isinstance(study, OptionChoice) and study.suite == suite
+        for way in study.shown(lines)
+    )
 
 
 def chosen_on() -> list[str]:
@@ -98,6 +126,8 @@ def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
     for paragraph in suite.says:
         parts += [paragraph, ""]
     parts += [f"    nobackfill bench quality --suite {name}", ""]
+    if any(":" in way for way in compared.runs):
+        parts += [CHOSEN_TOO, ""]
     if isinstance(suite, SequenceSuite):
         return [*parts, *sequence_table(compared), ""]
     write_text(figures / f"{name}.svg", plane(compared))

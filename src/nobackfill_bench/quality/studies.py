@@ -7,11 +7,16 @@ from nobackfill.core.atomic_files import write_text
 from nobackfill_bench.markdown import name_of, number, table, with_interval
 from nobackfill_bench.quality.figures import curves
 from nobackfill_bench.quality.greedy_search import Search
-from nobackfill_bench.quality.option_choice import TRIALS, OptionChoice
+from nobackfill_bench.quality.option_choice import TRIALS, OptionChoice, options_in, scores
 from nobackfill_bench.quality.paired import BASELINE, Compared, Measure, value
 from nobackfill_bench.quality.study import Study, grid
 from nobackfill_bench.results_log import Line
 
+DATES = (
+    "Studies of glyphs, but the first two, were run on 16 November 2026, before old and new models "
+    "got other initial weights (commit 11f50d3). Their runs (quality/glyphs-studies.jsonl) are "
+    "compared with each other, not with those of the table above."
+)
 HEAD = [
     "way", "seeds", "old/old", "new/old", "new/new", "P_1", "Δ new/old to Baseline", "Δ new/new",
     "Δ P_1", "spread",
@@ -44,7 +49,7 @@ STUDIES: dict[str, Study] = {
         seeds=5,
     ),
     "readings": Study(
-        "glyphs",
+        "glyphs-studies",
         "What the paper leaves open",
         "NDPP by Algorithm 1 (accumulates; our default) or by Eq. 8 (restarts each epoch), and "
         "with the strength in other code by the same authors; neighbours sought from the old "
@@ -73,7 +78,7 @@ STUDIES: dict[str, Study] = {
         seeds=5,
     ),
     "ndpp-search": Study(
-        "glyphs",
+        "glyphs-studies",
         "NDPP: strengths and neighbours",
         "As in the paper: first the best old strength, then the best new strength, then the best "
         "number of neighbours. The best value has the highest mean P_1 on the searched classes "
@@ -89,7 +94,7 @@ STUDIES: dict[str, Study] = {
         ),
     ),
     "odpp-search": Study(
-        "glyphs",
+        "glyphs-studies",
         "ODPP: thresholds and weight",
         "As above: the old threshold, the new threshold, then the weight of the new term.",
         ("independent", BASELINE),
@@ -103,7 +108,7 @@ STUDIES: dict[str, Study] = {
         ),
     ),
     "classes": Study(
-        "glyphs",
+        "glyphs-studies",
         "As classes grow",
         "Glyphs with 50 to 1,500 training classes; the old model is trained on 15 % of them. Does "
         "perturbation help with more classes?",
@@ -122,7 +127,7 @@ STUDIES: dict[str, Study] = {
         },
     ),
     "crowding": Study(
-        "glyphs",
+        "glyphs-studies",
         "As the old space gets crowded",
         "Glyphs in families whose members become more similar (0.5 in the suite). Does "
         "perturbation help in a crowded space?",
@@ -130,7 +135,7 @@ STUDIES: dict[str, Study] = {
         {f"crowding {one:g}": (f"data.crowding={one:g}",) for one in (0.0, 0.25, 0.75, 1.0)},
     ),
     "janus-parts": Study(
-        "glyphs",
+        "glyphs-studies",
         "Every part of `janus`",
         "`share` is how much of the ranking the model learns (default 0.5; with 0 the model is "
         "independent, as with `rm`), `partners` the number of partners (1), `weight` the weight of "
@@ -166,11 +171,13 @@ def render_studies(found: Mapping[str, Sequence[Line]], figures: Path) -> list[s
     parts: list[str] = []
     for name, study in STUDIES.items():
         parts += one_study(name, study, found.get(study.suite, ()), figures)
-    return ["# Studies", "", *parts] if parts else []
+    return ["# Studies", "", DATES, "", *parts] if parts else []
 
 
 def one_study(name: str, study: Study, lines: Sequence[Line], figures: Path) -> list[str]:
     """Returns the section of one study; empty if it was not run."""
+    if isinstance(study, OptionChoice):
+        return one_choice(name, study, lines)
     if study.search is not None:
         return one_search(name, study, lines, figures)
     rows = []
@@ -212,6 +219,39 @@ def one_search(name: str, study: Study, lines: Sequence[Line], figures: Path) ->
         f"![over the options](figures/{name}.svg)",
         "",
     ]
+
+
+def one_choice(name: str, study: OptionChoice, lines: Sequence[Line]) -> list[str]:
+    """Returns the section of a choice of options: P_1 of each trial, and the best on the suite."""
+    chosen = study.chosen(lines)
+    if len(chosen) < len(study.trials):
+        return []
+    trials, last = scores(study, lines)
+    rows = []
+    for method in sorted(chosen, key=lambda one: -last.mean(chosen[one], last.p_1).value):
+        way = chosen[method]
+        tried = ", ".join(
+            f"{f'**{options_in(one)}**' if one == way else options_in(one)} "
+            f"{number(trials.mean(one, trials.p_1).value, digits=2)}"
+            for one in study.tried(method)
+        )
+        rows.append(
+            [
+                name_of(method),
+                tried,
+                *(
+                    number(last.mean(one, measure).value, digits=2)
+                    for measure in (value("new_old"), value("new_new"), last.p_1)
+                    for one in (method, way)
+                ),
+                "–" if way == method
+                else with_interval(last.difference(way, method, last.p_1), sign=True),
+            ]
+        )  # fmt: skip
+    measures = ("new/old", "new/new", "P_1")
+    pairs = [words for one in measures for words in (f"{one} as published", "chosen")]
+    head = ["method", "P_1 of the trials, on held-out training classes", *pairs, "Δ P_1"]
+    return [*opening(name, study), *table(head, rows), ""]
 
 
 def opening(name: str, study: Study) -> list[str]:

@@ -65,6 +65,7 @@ class Suite(ABC):
         was_seen: Whether its numbers were known when our default was chosen.
         ours_too: Other names of our default.
         wants: Packages and data that it requires.
+        has_section: Whether the page has a section for it; if not, its runs belong to studies.
     """
 
     title: str
@@ -74,6 +75,7 @@ class Suite(ABC):
     was_seen: bool = False
     ours_too: tuple[str, ...] = ()
     wants: tuple[str, ...] = field(default=())
+    has_section: bool = True
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """Returns stages of runs; the runs of a stage may use the results of earlier stages."""

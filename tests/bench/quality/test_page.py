@@ -14,6 +14,7 @@ OTHERS = {
     "prototype_alignment": {0: (0.4, 0.5, 0.7), 1: (0.4, 0.51, 0.7), 2: (0.4, 0.52, 0.7)},
     "ndpp": {0: (0.4, 0.39, 0.7), 2: (0.4, 0.41, 0.7)},
 }
+JANUS = "**`janus`** (maps queries)"
 CEILING = {0: (0.4, 0.1, 0.8), 1: (0.4, 0.1, 0.8), 2: (0.4, 0.1, 0.8)}
 
 
@@ -57,9 +58,9 @@ def tables(lines):
 def test_every_way_has_its_row_the_best_first(page, glyphs, cells):
     table = cells(tables(section(page(glyphs=glyphs), "glyphs"))[0])
     assert list(table) == [
-        "way", "**`janus`**", "`prototype_alignment`", "`ndpp`", "`independent`",
+        "way", JANUS, "`prototype_alignment`", "`ndpp`", "`independent`",
     ]  # fmt: skip
-    shown = dict(zip(table["way"], table["**`janus`**"], strict=True))
+    shown = dict(zip(table["way"], table[JANUS], strict=True))
     assert shown == {
         "seeds": "3",
         "new/old": "62.00 ± 4.97",  # 4.303 * 2 / √3
@@ -78,12 +79,10 @@ def test_every_way_has_its_row_the_best_first(page, glyphs, cells):
 
 def test_differences_are_to_the_baseline_and_to_the_best_other(page, glyphs, cells):
     table = cells(tables(section(page(glyphs=glyphs), "glyphs"))[1])
-    ours, baseline, ndpp = (
-        table[name] for name in ("**`janus`**", "`prototype_alignment`", "`ndpp`")
-    )
+    ours, baseline, ndpp = (table[name] for name in (JANUS, "`prototype_alignment`", "`ndpp`"))
     assert ours[:2] == ["+11.00 ± 2.48", "+10.00 ± 0.00"]  # +10, +11 and +12
     assert ours[3:6] == ["`prototype_alignment`", *ours[:2]]
-    assert baseline[:4] == ["–", "–", "–", "**`janus`**".strip("*")]
+    assert baseline[:4] == ["–", "–", "–", "`janus`"]
     assert baseline[4:6] == ["-11.00 ± 2.48", "-10.00 ± 0.00"]
     assert ndpp[0] == "-11.00 ± 0.00"  # on seeds 0 and 2 alone
     assert ndpp[3] == "`janus`"
@@ -175,10 +174,10 @@ def test_a_sequence_has_the_mean_of_its_matrices(page, cells):
     table = cells(section(page(omniglot_sequence=lines), "omniglot-sequence"))
     assert table == {
         "way": ["seeds", "1/1", "2/1", "2/2", "3/1", "3/2", "3/3", "AC", "AM"],
-        "**`janus`**": ["1", "10.0", "20.0", "30.0", "40.0", "50.0", "90.0", "1.00", "0.400"],
+        JANUS: ["1", "10.0", "20.0", "30.0", "40.0", "50.0", "90.0", "1.00", "0.400"],
         "`ndpp`": ["2", "20.0", "20.0", "30.0", "40.0", "50.0", "70.0", "0.50", "0.380"],
     }
-    assert list(table)[1] == "**`janus`**"  # the higher AM first
+    assert list(table)[1] == JANUS  # the higher AM first
     assert not [one for one in page(omniglot_sequence=lines)["Results"] if "was run on" in one]
 
 
@@ -209,3 +208,18 @@ def test_the_page_is_written_from_the_lines_beside_it(tmp_path, glyphs):
     assert path == tmp_path / "RESULTS.md"
     assert path.read_text() == render({"glyphs": glyphs}, tmp_path / "figures")
     assert (tmp_path / "figures" / "glyphs.svg").exists()
+
+
+def test_every_row_of_a_method_that_maps_queries_says_so(page, glyphs, lines_of, cells):
+    mapped = ("rm", "prototype_alignment_mapped", "ndpp_mapped", "odpp_mapped")
+    lines = [line for way in mapped for line in lines_of(way, OTHERS["ndpp"])]
+    made = section(page(glyphs=[*glyphs, *lines]), "glyphs")
+    for table in tables(made):
+        names = list(cells(table))[1:]
+        marked = {name.split("`")[1] for name in names if name.endswith("(maps queries)")}
+        assert marked == {"janus", *mapped}
+
+
+def test_runs_of_studies_have_no_table_of_their_own(page, glyphs, lines_of):
+    made = page(**{"glyphs-studies": lines_of("independent", CEILING)}, glyphs=glyphs)
+    assert not any("glyphs-studies" in heading for heading in made)

@@ -643,7 +643,7 @@ def test_a_recipe_of_images_alone_says_nothing_of_texts():
     [
         ("name = 'word'", "unknown text encoder `word` in .text.. Did you mean `words`"),
         ("name = 'words'\nbucket = 8", "unknown key `bucket` in .text."),
-        ("name = 'words'\nhead = 'mlp'", "`head` in .text. must be linear or none"),
+        ("name = 'words'\nhead = 'mlp'", "`head` in .text. must be one of linear, no_norm, none"),
     ],
 )
 def test_a_text_encoder_is_checked_before_any_work(tmp_path, text, says):

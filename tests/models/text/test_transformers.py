@@ -1,6 +1,7 @@
 import json
 import shutil
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ import torch
 from nobackfill.core.config import Choice, resolve_options, to_toml
 from nobackfill.core.config.schema import Recipe
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.base import optional_package
 from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS
 from nobackfill.models.text.transformers import transformers_text
 
-transformers = pytest.importorskip("transformers")
+if find_spec("transformers") is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+transformers = optional_package("transformers", extra="transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 WORDS = ["a", "red", "coat", "dog", "runs", "the", "on", "beach"]
