@@ -102,6 +102,35 @@ STUDIES: dict[str, Study] = {
             },
         ),
     ),
+    "han-variants": Study(
+        "han-4k",
+        "The paper's five variants at 3,997 classes",
+        "As above, with Han characters.",
+        ("independent", *VARIANTS),
+    ),
+    "han-ndpp-search": Study(
+        "han-4k-short",
+        "NDPP at 3,997 classes: strengths and neighbours",
+        "A greedy search over a coarse grid, one seed. The best value has the highest P_1 on "
+        "validation characters.",
+        ("independent", BASELINE),
+        seeds=1,
+        search=Search(
+            "ndpp",
+            {"old_strength": (0.1, 0.4), "new_strength": (0.1,), "neighbors": (10,)},
+        ),
+    ),
+    "han-odpp-search": Study(
+        "han-4k-short",
+        "ODPP at 3,997 classes: thresholds and weight",
+        "As above: the old threshold, the new threshold, then the weight of the new term.",
+        ("independent", BASELINE),
+        seeds=1,
+        search=Search(
+            "odpp",
+            {"old_threshold": (0.4, 0.8), "new_threshold": (0.4,), "new_weight": (10,)},
+        ),
+    ),
     "classes": Study(
         "glyphs",
         "As classes grow",
