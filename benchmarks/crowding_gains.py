@@ -114,10 +114,8 @@ def angles(run):
     if not path.exists():
         return {"mean_angle": None, "largest_angle": None}
     tensors = load_file(path)
-    if "method.perturb.moved" in tensors:
-        old, moved = tensors["method.perturb.p"], tensors["method.perturb.moved"]
-    else:
-        old = tensors["method.perturb.old"]
+    old, moved = tensors["method.perturb.old"], tensors.get("method.perturb.moved")
+    if moved is None:
         moved = old + tensors["method.perturb.perturbation"]
     degrees = torch.rad2deg(F.cosine_similarity(old, moved).clamp(-1, 1).arccos())
     return {"mean_angle": float(degrees.mean()), "largest_angle": float(degrees.max())}
