@@ -1,3 +1,4 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -185,3 +186,16 @@ def test_a_study_may_show_another_test_than_the_one_that_options_were_chosen_by(
     head, baseline, ndpp = rows(one_study("found", study, found))
     assert baseline[head.index("new/old")] == "30.00"
     assert ndpp[head.index("Δ new/old to Baseline")] == "+5.00 ± 0.00"
+
+
+def test_a_search_says_by_which_score_it_decided(lines_of, one_study):
+    study = replace(GREEDY, ways=(BASELINE,), search=replace(GREEDY.search, by="both"))
+    ways = {way: one for way, one in FOUND.items() if way != "independent"}
+    section = one_study(
+        "greedy", study, [line for way, one in ways.items() for line in lines_of(way, numbers(one))]
+    )
+    (found,) = (line for line in section if line.startswith("Result:"))
+    assert found == (
+        "Result: `ndpp:old_strength=0.1`; its mean of new/old and new/new differs from that of the "
+        "Baseline by +1.00 ± 0.00."
+    )
