@@ -3,12 +3,15 @@
 import re
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from nobackfill.core.config import read_sequence
 from nobackfill.training.resolve import resolve
+from nobackfill_bench import SUITES
+from nobackfill_bench.quality.studies import STUDIES
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes"
@@ -26,6 +29,7 @@ def rows_of(title):
 
 DETAILS = rows_of("Implementation details")
 COMMANDS = rows_of("Tables and figures")
+CHARACTERS = rows_of("The same at 3,997 and 24,393 classes of characters")
 
 
 def recipes_named(cell):
@@ -101,6 +105,30 @@ def test_every_command_trains_the_recipes_of_its_table(row, tmp_path):
             resolve(read_sequence(RECIPES / folder / f"{stem}.toml")[-1]).method.name
             for stem in rows_of_table
         }
+
+
+@pytest.mark.parametrize("row", CHARACTERS, ids=lambda row: row[0][:40])
+def test_every_command_on_characters_names_what_there_is(row):
+    import paper_table
+
+    program, script, *words = row[1].strip("`").split()
+    if program == "python":
+        assert (ROOT / script).exists()
+        if "paper_table" in script:
+            options = paper_table.make_parser().parse_args(words)
+            rows = paper_table.list_rows(options.folder, ROOT, options.methods, options.sweep)
+            assert [jobs[-1].recipe.method.name for jobs in rows] == options.methods
+    elif script == "train":
+        assert (ROOT / words[0]).exists()
+    else:
+        assert words[0] == "quality"
+        suites, studies = (
+            [name for key, name in pairwise(words) if key == option]
+            for option in ("--suite", "--study")
+        )
+        assert len(suites) + len(studies) == (len(words) - 1) // 2 > 0
+        assert set(suites) <= SUITES.keys()
+        assert set(studies) <= STUDIES.keys()
 
 
 def test_every_folder_of_the_papers_recipes_has_a_command():

@@ -120,6 +120,17 @@ def test_every_method_of_the_paper_has_a_recipe_that_anyone_can_run():
     assert {path.stem for path in (RECIPES / "glyphs").iterdir()} >= set(METHODS)
 
 
+@pytest.mark.parametrize(("folder", "counts"), [("4k", [1199, 3997]), ("24k", [7318, 24393])])
+def test_every_method_has_a_recipe_at_the_class_counts_of_the_paper(folder, counts):
+    paths = {path.stem: path for path in (RECIPES / "han" / folder).iterdir()}
+    assert paths.keys() >= set(METHODS)
+    for name in METHODS:
+        (recipe,) = read_sequence(paths[name])
+        assert recipe.method.name == name
+        assert recipe.data.options["counts"] == counts
+        assert recipe.train.new_prototypes == "running"  # no pass over the training set
+
+
 def expected_of(*parts):
     path = RECIPES.joinpath(*parts).with_suffix(".toml")
     return read_sequence(path)[-1].expected
@@ -270,15 +281,12 @@ def test_the_expected_classes_are_the_share_of_them_all(path):
             assert path.parent.name == "sequence"
 
 
-EXACT = [path for path in EVERY if path.stem == "odpp"]
+TABLES = (*(f"{table}/" for table in COUNTED), "glyphs/", "han/4k/", "han/24k/")
+EXACT = [path for path in EVERY if path.stem == "odpp" and name_of(path).startswith(TABLES)]
 PRINTED = {"optimizer": "sgd", "pairs": "sampled", "learning_rate": 0.001}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in EXACT if p.relative_to(RECIPES).parts[0] in (*COUNTED, "glyphs")],
-    ids=name_of,
-)
+@pytest.mark.parametrize("path", EXACT, ids=name_of)
 def test_odpp_as_printed_is_beside_the_exact_one_of_each_table(path):
     """The paper: SGD, lr 0.001, 50 epochs of as many pairs as images, in batches of 1,024."""
     exact, printed = (

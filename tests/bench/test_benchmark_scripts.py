@@ -3,13 +3,16 @@
 import importlib.util
 import json
 import sys
+from math import nan
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+import nobackfill as nb
 from nobackfill_bench import SUITES
 from nobackfill_bench.quality.page import render as render_quality
 from nobackfill_bench.results_log import read_lines
@@ -31,6 +34,7 @@ def load(name):
 
 
 render, nulls, flops = load("render"), load("null_upgrades"), load("flops")
+crowding = load("crowding_gains")
 
 
 def test_verdicts_are_counted_by_kind():
@@ -175,3 +179,56 @@ def test_shuffled_labels_say_nothing_of_better_vectors():
     for side in nulls.world("shuffled", 0, nulls.EVEN):
         overall = (side.vectors - side.vectors.mean(dim=0)).norm(dim=1).mean()
         assert own_spread(side) > 0.9 * overall
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """Vectors of 6 classes: two queries and three gallery items of each; one class has none."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 5)
+    vectors = generator.normal(size=(6, 8))[labels] + generator.normal(size=(30, 8))
+    asks = (np.arange(30) % 5 < 2) & (labels != 4)
+    return nb.Vectors(
+        [str(number) for number in range(30)],
+        torch.from_numpy(vectors).float(),
+        labels,
+        columns={"is_query": asks, "is_gallery": np.arange(30) % 5 >= 2},
+    )
+
+
+def test_gains_by_crowding_are_of_the_queries_of_each_class(searched):
+    found = crowding.by_class(searched, searched)
+    unit = F.normalize(searched.vectors, dim=1).double()
+    stored = np.flatnonzero(searched.columns["is_gallery"])
+    for label in range(6):
+        scores = []
+        for row in np.flatnonzero(searched.columns["is_query"] & (searched.labels == label)):
+            order = (-(unit[stored] @ unit[row])).argsort().numpy()
+            hits = searched.labels[stored[order]] == label
+            places = np.flatnonzero(hits) + 1
+            scores.append(np.mean([(n + 1) / place for n, place in enumerate(places)]))
+        assert found[label] == pytest.approx(100 * np.mean(scores) if scores else nan, nan_ok=True)
+
+
+def test_crowding_is_the_cosine_to_the_nearest_other_class(searched):
+    unit = F.normalize(searched.vectors, dim=1)
+    means = F.normalize(torch.stack([unit[5 * n : 5 * n + 5].mean(dim=0) for n in range(6)]), dim=1)
+    nearest = [max(float(means[a] @ means[b]) for b in range(6) if b != a) for a in range(6)]
+    assert crowding.cosine_to_nearest(searched) == pytest.approx(nearest, abs=1e-6)
+
+
+def test_the_slope_over_crowding_is_that_of_least_squares():
+    generator = np.random.default_rng(1)
+    nearest = generator.uniform(0.4, 0.9, 4000)
+    gains = 3.0 * nearest + generator.normal(size=4000)
+    gains[0] = nan
+    steepness, half = crowding.slope(nearest, gains)
+    assert steepness == pytest.approx(0.1 * np.polyfit(nearest[1:], gains[1:], 1)[0])
+    error = 1 / (np.sqrt(3999) * nearest.std())  # of a noise of 1
+    assert half == pytest.approx(0.196 * error, rel=0.05)
+
+
+def test_the_interval_of_a_group_is_over_its_classes():
+    mean, half = crowding.mean_and_half(np.array([1.0, 2.0, nan, 6.0]))
+    assert mean == 3.0
+    assert half == pytest.approx(1.96 * np.sqrt(7.0) / np.sqrt(3))

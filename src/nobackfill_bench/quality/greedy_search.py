@@ -3,9 +3,10 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from nobackfill.methods import METHODS
-from nobackfill_bench.quality.paired import Compared
+from nobackfill_bench.quality.paired import Compared, Measure, both
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,16 @@ class Search:
     Attributes:
         method: Name in `METHODS`.
         options: Values of each option to try besides its default, in the order of the decisions.
+        by: Score of a value: "p_1", or "both", the mean of new/old and new/new.
     """
 
     method: str
     options: Mapping[str, Sequence[float | int]]
+    by: Literal["p_1", "both"] = "p_1"
+
+    def measure(self, compared: Compared) -> Measure:
+        """Returns the score of a run among others."""
+        return compared.p_1 if self.by == "p_1" else both
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Step:
     Attributes:
         option: Name of the option.
         ways: Method with settings, for each value.
-        best: Value with the highest P_1; None if runs are missing.
+        best: Value with the highest score; None if runs are missing.
     """
 
     option: str
@@ -51,7 +58,9 @@ def walk(search: Search, compared: Compared, *, seeds: int) -> list[Step]:
             value: way_of(search.method, chosen | {option: value})
             for value in sorted({*map(float, values), default_of(search.method, option)})
         }
-        scores = {value: compared.mean(way, compared.p_1) for value, way in ways.items()}
+        scores = {
+            value: compared.mean(way, search.measure(compared)) for value, way in ways.items()
+        }
         if any(score.seeds < seeds for score in scores.values()):
             return [*steps, Step(option, ways, None)]
         chosen[option] = max(scores, key=lambda value: scores[value].value)

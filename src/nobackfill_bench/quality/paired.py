@@ -207,6 +207,11 @@ def value(key: str) -> Measure:
     return lambda line: None if line.get(key) is None else 100 * line[key]
 
 
+def both(line: Line) -> float:
+    """Mean of new/old and new/new, in percent: a score that needs no independent model."""
+    return float(50 * (line["new_old"] + line["new_new"]))
+
+
 def gain(line: Line) -> float:
     """Difference of new/old from old/old, in points."""
     return float(100 * (line["new_old"] - line["old_old"]))

@@ -1,12 +1,19 @@
 """Recipes of the suites that train models."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nobackfill
-from nobackfill.core.config import OldConfig, Recipe, build_recipe, change_tables, read_recipe
+from nobackfill.core.config import (
+    OldConfig,
+    Recipe,
+    build_recipe,
+    change_tables,
+    read_recipe,
+    read_sequence,
+)
 from nobackfill.errors import DataError
 from nobackfill.training.demo import demo_recipe
 from nobackfill_bench.quality.features import OMNIGLOT
@@ -84,8 +91,14 @@ def omniglot_recipe(
     return build_recipe(change_tables(tables, changes))
 
 
-def from_recipes(folder: str, *own: str) -> Any:
-    """Returns the recipes of a folder with any method and the changes of a suite."""
+def from_recipes(folder: str, *own: str, new: Sequence[str] = ()) -> Any:
+    """Returns the recipes of a folder with any method.
+
+    Args:
+        folder: Folder below that of all recipes.
+        own: Changes of a suite.
+        new: Changes of the new models alone.
+    """
 
     def recipe(
         name: str, old_run: Path, *, seed: int, data: Path | None, changes: Iterable[str] = ()
@@ -96,7 +109,7 @@ def from_recipes(folder: str, *own: str) -> Any:
             *own,
             f"data.seed={seed}",
             f"train.seed={seed}",
-            *([] if is_old else [f"method.name={name}"]),
+            *([] if is_old else [*new, f"method.name={name}"]),
         ]
         recipe = read_recipe(path, [*settings, *changes])
         recipe = replace(recipe, data=below(recipe.data, data))
@@ -107,6 +120,29 @@ def from_recipes(folder: str, *own: str) -> Any:
         old = OldConfig(run=run, independent=recipe.old.independent)
         model, text = below(recipe.model, data, key="weights"), below(recipe.text, data)
         return replace(recipe, model=model, text=text, old=old)
+
+    return recipe
+
+
+def from_sequence(folder: str) -> Any:
+    """Returns the recipes of a folder's sequence with any method."""
+
+    def recipe(
+        name: str,
+        old_run: Path,
+        *,
+        seed: int,
+        data: Path | None,
+        step: int,
+        changes: Iterable[str] = (),
+    ) -> Recipe:
+        is_old = name == "old"
+        path = recipes_folder() / folder / "prototype_alignment.toml"
+        settings = [f"data.seed={seed}", f"train.seed={seed}"]
+        settings += [] if is_old else [f"method.name={name}"]
+        found = read_sequence(path, [*settings, *changes])[step]
+        old = OldConfig(run=None if is_old else str(old_run))
+        return replace(found, data=below(found.data, data), old=old)
 
     return recipe
 

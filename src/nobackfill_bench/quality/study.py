@@ -45,6 +45,7 @@ class Study:
         settings: Changed settings of the recipes, by display name.
         seeds: Number of seeds.
         search: Options to decide one after the other, in addition to `ways`.
+        shown: Name of the test whose results are shown; "" for those of the recipes' own data.
     """
 
     suite: str
@@ -54,6 +55,7 @@ class Study:
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ()})
     seeds: int = 3
     search: Search | None = None
+    shown: str = ""
 
     @property
     def decides(self) -> bool:
@@ -67,11 +69,12 @@ class Study:
 
     def compared(self, lines: Sequence[Line], changes: tuple[str, ...] = ()) -> Compared:
         """Returns the runs under one of the settings."""
-        return Compared.of(
+        found = Compared.of(
             line
             for line in lines
             if tuple(line["changes"]) == changes and line["seed"] < self.seeds
         )
+        return found.on_test(self.shown) if self.shown else found
 
     def steps(self, lines: Sequence[Line]) -> list[Step]:
         """Returns the steps of the search so far; see `walk`."""

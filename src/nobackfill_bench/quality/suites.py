@@ -291,6 +291,38 @@ SUITES: dict[str, Suite] = {
         train_classes=3997,
         wants=("fonts",),
     ),
+    "han-sequence": SequenceSuite(
+        title="Han characters as a sequence, 1,199 → 3,997 → 13,323 classes",
+        says=(
+            "As `han-4k`, with at most seven drawings of each training character; 9, 30 and 100 % "
+            "of the classes, as in the paper's sequence. See `omniglot-sequence`.",
+        ),
+        ways=("prototype_alignment", "ndpp", "odpp", "bct", "janus"),
+        seeds=3,
+        recipe=recipes.from_sequence("han/sequence"),
+        wants=("fonts",),
+    ),
+    "han-4k-short": TrainedSuite(
+        title="Han characters, 1,199 → 3,997 classes, short trainings to choose options by",
+        says=(
+            "As `han-4k`, but the new models are trained on at most seven drawings of each "
+            "character, for 4 epochs in batches of 128. 1,500 validation characters are searched, "
+            "by which options may be chosen. The second table has the test characters of "
+            "`han-4k`. An unconstrained model learns too little in so few steps to compare with.",
+        ),
+        ways=("prototype_alignment", "ndpp_old", "ndpp", "odpp_old", "odpp", "janus"),
+        seeds=3,
+        recipe=recipes.from_recipes(
+            "han/4k",
+            "data.searched=validation",
+            "tests.test_characters.name=han",
+            "tests.test_characters.distortion=1.75",
+            new=("data.images_per_class=7", "train.epochs=4", "train.batch_size=128"),
+        ),
+        embedding_dim=128,
+        train_classes=3997,
+        wants=("fonts",),
+    ),
     "han-24k-wide": TrainedSuite(
         title="Han characters, 7,318 → 24,393 classes, a larger new network",
         says=("As `han-24k`; the new networks have 64 channels and three blocks per stage.",),

@@ -1,10 +1,11 @@
 import inspect
+from dataclasses import replace
 
 import pytest
 
 from nobackfill.methods import METHODS
 from nobackfill_bench.quality.greedy_search import Search, default_of, walk, way_of
-from nobackfill_bench.quality.paired import Compared
+from nobackfill_bench.quality.paired import Compared, both
 from nobackfill_bench.quality.studies import STUDIES
 from nobackfill_bench.quality.suite import options_of, read_way
 
@@ -89,3 +90,14 @@ def test_the_searches_ask_for_options_that_there_are(name):
         assert default_of(search.method, option) == known[option].default
         for value in values:
             options_of(*read_way(way_of(search.method, {option: value})))
+
+
+def test_a_search_may_go_by_both_maps_where_no_independent_model_is_better_than_the_old_one(
+    lines_of,
+):
+    lines = lines_of("ndpp:old_strength=0", {0: (0.4, 0.41, 0.2)})
+    lines += lines_of("ndpp", {0: (0.4, 0.40, 0.6)})
+    lines += lines_of("ndpp:old_strength=0.1", {0: (0.4, 0.5, 0.45)})
+    search = replace(SEARCH, by="both")  # 0.305, 0.5 and 0.475
+    assert walk(search, Compared.of(lines), seeds=1)[0].best == 0.01
+    assert both(lines[-1]) == pytest.approx(47.5)

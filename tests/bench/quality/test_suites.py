@@ -138,6 +138,32 @@ def test_omniglot_is_told_its_shares_and_wants_a_folder():
         SUITES["omniglot"].recipe("ndpp", Path("old"), seed=0, data=None)
 
 
+def test_a_sequence_of_han_characters_has_three_steps_and_any_method():
+    suite = SUITES["han-sequence"]
+    for step, name in enumerate(("old", "ndpp", "ndpp")):
+        recipe = suite.recipe(
+            name, Path("runs/old"), seed=3, data=None, step=step, changes=["train.epochs=77"]
+        )
+        assert recipe.data.options["counts"] == [1199, 3997, 13323]
+        assert (recipe.data.options["seed"], recipe.train.seed, recipe.train.epochs) == (3, 3, 77)
+        assert recipe.train.step == step
+        assert recipe.method.name == ("ndpp" if step else "independent")
+        assert recipe.old.run == ("runs/old" if step else None)
+
+
+def test_options_are_chosen_on_validation_characters_by_short_trainings():
+    suite, whole = SUITES["han-4k-short"], SUITES["han-4k"]
+    old, new = (suite.recipe(one, Path("old"), seed=3, data=None) for one in ("old", "ndpp"))
+    for recipe in (old, new):
+        assert recipe.data.options["searched"] == "validation"
+        (test,) = recipe.tests.values()
+        assert "searched" not in test.options  # by default the test characters
+        assert test.options["distortion"] == recipe.data.options["distortion"]
+    assert old.train == whole.recipe("old", Path("old"), seed=3, data=None).train
+    assert (new.train.epochs, new.data.options["images_per_class"]) == (4, 7)
+    assert "images_per_class" not in old.data.options
+
+
 def test_glyphs_compares_all_methods_and_needs_nothing():
     assert set(SUITES["glyphs"].ways) == set(METHODS)
     assert SUITES["glyphs"].wants == ()
