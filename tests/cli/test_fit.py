@@ -90,10 +90,15 @@ def test_programs_get_one_object(fit, tmp_path):
         "onnx": None,
         "supervision": "labels",
         "method": "ract",
+        "tried": {},
+        "blend": 1.0,
         "closed_forms": progress.closed,
         "start": progress.start,
         "round_kept": progress.best,
         "held_out_new_old": max([*progress.closed.values(), *progress.history]),
+        "held_out_old_old": progress.old_old,
+        "old_weight": None,
+        "held_out_by_old_weight": {},
         "held_out_new_new": progress.stored,
         "stores": head.stores,
         "notes": [],
@@ -401,3 +406,24 @@ def test_bare_vectors_must_be_as_many(fit, tmp_path):
     assert (code, out) == (2, "")
     assert "50 old and 40 new rows" in " ".join(err.split())
     assert not (tmp_path / "head").exists()
+
+
+def test_both_models_ask(fit, files, command, tmp_path):
+    """A head that weighs the old vector of a query is fitted, applied and evaluated."""
+    code, out, _ = fit("--with-old-query")
+    assert code == 0
+    assert "Both models embed queries: " in out
+    assert "NEW --old OLD" in out
+    both = tmp_path / "both.parquet"
+    embed = ("embed", tmp_path / "head", files / "new.parquet", "-o", both)
+    code, _, err = command(*embed)
+    assert (code, "--old OLD" in err) == (2, True)
+    assert command(*embed, "--old", files / "old.parquet")[0] == 0
+    head = nb.CompatibleHead.from_pretrained(tmp_path / "head")
+    old, new = (nb.load_vectors(files / f"{side}.parquet") for side in ("old", "new"))
+    assert nb.load_vectors(both).vectors.equal(head.transform(new, old=old).vectors)
+    code, out, _ = command(
+        "evaluate", "--old", files / "old.parquet", "--new", both, "--json", "--device", "cpu"
+    )
+    found = json.loads(out)["metrics"]
+    assert found["new_old"]["map"] > found["old_old"]["map"]

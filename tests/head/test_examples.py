@@ -79,7 +79,7 @@ def seen(monkeypatch):
             found.extend(parts)
             return kept(network, *parts, **more)
 
-        monkeypatch.setattr(f"nobackfill.head.fitting.{name}", record)
+        monkeypatch.setattr(f"nobackfill.head.learn.{name}", record)
     return found
 
 

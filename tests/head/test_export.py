@@ -55,7 +55,7 @@ def test_an_onnx_file_that_differs_does_not_stay(made, tmp_path, monkeypatch):
     (tmp_path / "head.onnx").write_text("what was there before")
     right = export.onnx_model
 
-    def wrong(onnx, arrays):
+    def wrong(onnx, arrays, old_weight):
         bias = arrays["affine.bias"].copy()
         bias[0] += 0.1
         return right(onnx, {**arrays, "affine.bias": bias})

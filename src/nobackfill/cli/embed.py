@@ -30,6 +30,12 @@ def embed(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File of vectors to write.")],
     split: Annotated[str, typer.Option(help="Split to embed: train, validation or all.")] = "all",
+    old: Annotated[
+        Path | None,
+        typer.Option(
+            help="Old vectors of the same items, for queries of a head that weighs both models."
+        ),
+    ] = None,
     side: Annotated[
         str | None,
         typer.Option(
@@ -50,6 +56,7 @@ def embed(
     check_model(model)
     claim(output, inputs=(*files_of_model(model), *data_read(data)))
 
+    from nobackfill.errors import ConfigError
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing, embedding_progress
     from nobackfill.core.device import choose_device
@@ -62,8 +69,15 @@ def embed(
 
         head = CompatibleHead.from_pretrained(model, device=str(choose_device(device)))
         new = read_vectors(data, id=id, vector=vector, drop_invalid=drop_invalid)
+        stored = old and read_vectors(old, id=id, vector=vector, drop_invalid=drop_invalid)
         with doing("mapping"):
-            vectors = head.transform(new, side=side or "query", modality=modality_of(new, modality))
+            vectors = head.transform(
+                new, old=stored, side=side or "query", modality=modality_of(new, modality)
+            )
+    elif old is not None:
+        from nobackfill.errors import ConfigError
+
+        raise ConfigError(f"--old is for heads, but {model} is a run. Leave it out.")
     elif data.suffix == ".txt":
         from nobackfill.training.embed import embed_sentences, read_sentences
 

@@ -21,6 +21,7 @@ from nobackfill.cli.options import (
 )
 from nobackfill.cli.output import emit, print_line, print_notes
 from nobackfill.cli.outputs import claim
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 
 if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead
@@ -42,8 +43,19 @@ def fit(
     modality: Modality = "modality",
     method: Annotated[
         str,
-        typer.Option(help="Training objective.", autocompletion=names_in("methods:METHODS")),
-    ] = "cross_supcon",
+        typer.Option(
+            help="Training objective; `auto` tries several and chooses on held-out classes.",
+            autocompletion=names_in("methods:METHODS"),
+        ),
+    ] = DEFAULT_HEAD_METHOD,
+    with_old_query: Annotated[
+        bool,
+        typer.Option(
+            "--with-old-query",
+            help="Let both models embed queries: held-out classes weigh the old vector of a query "
+            "against its mapped new vector.",
+        ),
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Largest number of epochs.")] = 30,
     hidden: Annotated[
         int, typer.Option(help="Hidden width of the correction to the linear map.")
@@ -104,6 +116,7 @@ def fit(
         hidden=hidden,
         together=together,
         extra=extra,
+        old_query=with_old_query,
         test_share=test_share,
         seconds=seconds,
         seed=seed,
@@ -145,7 +158,7 @@ def print_head(
     """Prints the results of a fit, and what to do next."""
     progress = head.progress_
     closed = {name: None if value != value else value for name, value in progress.closed.items()}
-    kept = progress.history[progress.best - 1] if progress.best else closed[progress.start]
+    kept = None if progress.kept != progress.kept else progress.kept
     if as_json:
         written = [str(path) for path in onnx]
         several: dict[str, Any] = {"modalities": list(head.modalities_)} if head.modalities_ else {}
@@ -156,11 +169,16 @@ def print_head(
                 "onnx": files or None,
                 **several,
                 "supervision": head.supervision_,
-                "method": head.method,
+                "method": progress.method or head.method,
+                "tried": progress.tried,
+                "blend": progress.blend,
                 "closed_forms": closed,
                 "start": progress.start,
                 "round_kept": progress.best,
                 "held_out_new_old": kept,
+                "held_out_old_old": progress.old_old,
+                "old_weight": progress.old_weight,
+                "held_out_by_old_weight": progress.both,
                 "held_out_new_new": progress.stored,
                 "stores": head.stores,
                 "notes": list(head.notes_),
@@ -175,12 +193,27 @@ def print_head(
     if kept is not None:
         start = closed[progress.start]
         assert start is not None
-        after = f"no improvement after {len(progress.history)} rounds of {head.method}"
-        if progress.best:
-            after = f"{100 * kept:.2f} after {progress.best} rounds of {head.method}"
+        method = progress.method or head.method
+        after = f"no improvement after {len(progress.history)} rounds of {method}"
+        if progress.tried and kept > start:
+            share = f", {progress.blend:.0%} of it in a blend" if progress.blend < 1 else ""
+            after = f"{100 * kept:.2f} by {method}{share}"
+        elif kept > start:
+            after = f"{100 * kept:.2f} after {progress.best} rounds of {method}"
         print_line(
             f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
             f"({progress.start}), {after}."
+        )
+    if progress.old_old is not None:
+        print_line(f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP.")
+    if progress.tried:
+        tried = ", ".join(f"{name} {100 * value:.2f}" for name, value in progress.tried.items())
+        print_line(f"Short trials of each method: {tried}.")
+    if progress.both:
+        weight = progress.old_weight
+        print_line(
+            f"Both models embed queries: {weight:g} of the old vector, {1 - weight:g} of the mapped "
+            f"one, {100 * progress.both[f'{weight:g}']:.2f} mAP."
         )
     if progress.stored:
         mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
@@ -190,6 +223,7 @@ def print_head(
         )
     print_notes(head.notes_)
     print_line(
-        f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW -o COMPATIBLE`, "
+        f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW"
+        f"{' --old OLD' if progress.old_weight is not None else ''} -o COMPATIBLE`, "
         f"then compare them with the old ones: `nobackfill evaluate`."
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nobackfill.errors import DataError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.storage import Arrays, read_folder
 
 ROWS = 1024  # rows per block
@@ -26,16 +26,28 @@ def load(folder: Path | str) -> Callable[[NDArray[Any]], Floats]:
     Args:
         folder: Folder that `nobackfill fit` or `save_pretrained` wrote.
     """
-    arrays = read_folder(Path(folder)).arrays
+    stored = read_folder(Path(folder))
+    arrays, weight = stored.arrays, stored.config["progress"].get("old_weight")
 
-    def transform(new: NDArray[Any]) -> Floats:
-        """Maps vectors of any length, one per row."""
+    def transform(new: NDArray[Any], old: NDArray[Any] | None = None) -> Floats:
+        """Maps vectors of any length, one per row; `old` are old vectors of the same items."""
         rows = check(np.asarray(new), arrays["affine.weight"].shape[1])
+        if (old is None) != (weight is None):
+            needs = "new and old vectors" if old is None else "new vectors alone"
+            raise ConfigError(f"This head maps {needs}. Pass what it was fitted with.")
         dim = len(arrays["affine.bias"]) + len(arrays.get("extra.linear.bias", ()))
         out = np.empty((len(rows), dim), np.float32)
         for first in range(0, len(rows), ROWS):
             out[first : first + ROWS] = mapped(arrays, rows[first : first + ROWS])
-        return out
+        if old is None:
+            return out
+        old_rows = check(np.asarray(old), len(arrays["affine.bias"]), model="old")
+        if len(old_rows) != len(rows):
+            raise DataError(
+                f"There are {len(rows)} new and {len(old_rows)} old vectors. Pass one of each per "
+                f"item."
+            )
+        return normalized(np.float32(weight) * normalized(old_rows) + np.float32(1 - weight) * out)
 
     return transform
 
@@ -82,12 +94,12 @@ def gelu(x: Floats) -> Floats:
     return np.asarray(np.maximum(x, 0) - size * tail, np.float32)
 
 
-def check(new: NDArray[Any], dim: int) -> Floats:
+def check(new: NDArray[Any], dim: int, *, model: str = "new") -> Floats:
     """Returns vectors in single precision; raises for those that a head cannot map."""
     if new.ndim != 2 or new.shape[1] != dim:
         raise SpaceMismatch(
-            f"The head was fitted on new vectors of {dim} dimensions, but these have the shape "
-            f"{new.shape}. Pass vectors of the same new model, one per row."
+            f"The head was fitted on {model} vectors of {dim} dimensions, but these have the shape "
+            f"{new.shape}. Pass vectors of the same {model} model, one per row."
         )
     with np.errstate(over="ignore"):
         rows = new.astype(np.float32)

@@ -27,12 +27,13 @@ Layer = tuple[NDArray[Any], NDArray[Any], str]  # weight, bias and activation
 def to_onnx(head: "CompatibleHead", path: Path | str) -> None:
     """Writes an ONNX file with the input `new` and the output `compatible`, of any number of rows.
 
+    A head that weighs the old vector of a query has the second input `old`.
     The file is run before it is saved; it is not saved if it differs from `transform`.
     """
     check_single(head)
     onnx, runtime = optional_packages()
     arrays = head.arrays()
-    model = onnx_model(onnx, arrays)
+    model = onnx_model(onnx, arrays, head.old_weight)
     onnx.helper.set_model_props(model, {"nobackfill.space": head.space_.to_json()})
     with replacing(path) as unfinished:
         unfinished.write_bytes(model.SerializeToString())
@@ -73,8 +74,8 @@ def optional_packages() -> tuple[ModuleType, ModuleType]:
     return packages[0], packages[1]
 
 
-def onnx_model(onnx: Any, arrays: Arrays) -> Any:
-    """Returns the formula of `HeadNetwork` as a graph."""
+def onnx_model(onnx: Any, arrays: Arrays, old_weight: float | None = None) -> Any:
+    """Returns the formula of `HeadNetwork`, and of `add_old` if there is a weight, as a graph."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     old_dim, new_dim = arrays["affine.weight"].shape
     extra = len(arrays.get("extra.linear.bias", ()))
@@ -118,13 +119,28 @@ def onnx_model(onnx: Any, arrays: Arrays) -> Any:
             node("Mul", "extra.unit extra.scale", "extra"),
             node("Concat", "in_old_space extra", "compatible", axis=1),
         ]
-    else:
+    elif old_weight is None:
         nodes += unit(in_old_space, "compatible")
+    else:
+        shares = {"old.weight": old_weight, "new.weight": 1 - old_weight}
+        weights |= {name: np.float32(value).reshape(()) for name, value in shares.items()}
+        nodes += [
+            *unit(in_old_space, "in_old_space"),
+            *unit("old", "old.unit"),
+            node("Mul", "old.unit old.weight", "old.part"),
+            node("Mul", "in_old_space new.weight", "new.part"),
+            node("Add", "old.part new.part", "both"),
+            *unit("both", "compatible"),
+        ]
     used = {name for entry in nodes for name in entry.input}
     graph = helper.make_graph(
         nodes,
         "nobackfill_head",
-        [helper.make_tensor_value_info("new", kind, ["rows", new_dim])],
+        [
+            helper.make_tensor_value_info(name, kind, ["rows", dim])
+            for name, dim in {"new": new_dim, "old": old_dim}.items()
+            if name == "new" or old_weight is not None
+        ],
         [helper.make_tensor_value_info("compatible", kind, ["rows", old_dim + extra])],
         [onnx.numpy_helper.from_array(w, name) for name, w in weights.items() if name in used],
     )
@@ -139,11 +155,15 @@ def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:
     """Runs the file on random vectors; raises if it differs from the head."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
-    new_dim = head.arrays()["affine.weight"].shape[1]
+    old_dim, new_dim = head.arrays()["affine.weight"].shape
+    dims = {"new": new_dim} | ({} if head.old_weight is None else {"old": old_dim})
     for rows in (1, 64):
-        new = generator.standard_normal((rows, new_dim)).astype(np.float32)
-        (out,) = session.run(["compatible"], {"new": new})
-        difference = float(np.abs(out - head.transform(new)).max())
+        inputs = {
+            name: generator.standard_normal((rows, dim)).astype(np.float32)
+            for name, dim in dims.items()
+        }
+        (out,) = session.run(["compatible"], inputs)
+        difference = float(np.abs(out - head.transform(**inputs)).max())
         if not difference <= TOLERANCE:
             raise DataError(
                 f"The ONNX file differs from the head by {difference:.1e} on random vectors, more "
@@ -166,6 +186,11 @@ def to_sentence_transformers(head: "CompatibleHead", folder: Path | str) -> None
     """
     folder = Path(folder)
     check_single(head)
+    if head.old_weight is not None:
+        raise ConfigError(
+            "Modules of sentence-transformers get one text, not two vectors, so a head with "
+            "old_query cannot be exported. Use to_onnx, or `nobackfill.head.apply`."
+        )
     if head.space_.dim != head.arrays()["affine.bias"].size:
         raise ConfigError(
             "Modules of sentence-transformers require a head without extra dimensions. Fit it with "

@@ -10,25 +10,18 @@ from torch import Tensor, nn
 
 from nobackfill.core.config import resolve_options
 from nobackfill.core.seeding import seeded
-from nobackfill.head.closed_form import Affine, closed_forms, moments
+from nobackfill.head.closed_form import Affine, closed_forms
 from nobackfill.head.cuda_graph import RecordedStep
 from nobackfill.head.examples import Examples
-from nobackfill.head.network import ExtraDims, HeadNetwork, Network
+from nobackfill.head.network import Network
 from nobackfill.head.schedule import FitConfig, Progress, Round, Schedule, rounds
-from nobackfill.head.validation import (
-    choose_queries,
-    compare_stored,
-    embed_rows,
-    new_old_map,
-    retrieval_map,
-)
+from nobackfill.head.validation import embed_rows, new_old_map
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import averaging, class_means
 
 DEFAULT_FORM = "ridge 0.001"  # closed form of a fit without held-out classes
-SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)  # lengths of the extra dimensions to choose from
 
 
 def forms_by_modality(network: Network, examples: Examples) -> dict[str, list[Affine]]:
@@ -54,30 +47,6 @@ def choose_closed_form(network: Network, examples: Examples, held_out: Examples 
         progress.start = max(progress.closed, key=lambda name: progress.closed[name])
     network.start_from(*forms[progress.start])
     return progress
-
-
-def learn(
-    network: Network,
-    examples: Examples,
-    held_out: Examples | None,
-    config: FitConfig,
-    *,
-    begun: float,
-    watch: Callable[[Progress], None],
-) -> tuple[Progress, tuple[str, ...]]:
-    """Starts from a closed form, trains by the method, then compares what to store."""
-    progress = choose_closed_form(network, examples, held_out)
-    notes: tuple[str, ...] = ()
-    if held_out is not None:
-        steps = fit_network(
-            network, examples, held_out, config=config, progress=progress, begun=begun, watch=watch
-        )
-        notes = training_notes(progress, steps, config)
-    if config.extra and isinstance(network, HeadNetwork):
-        add_extra(network, examples, held_out, extra=config.extra)
-    if held_out is not None:
-        progress.stored = compare_stored(network, held_out)
-    return progress, notes
 
 
 def fit_network(
@@ -116,53 +85,10 @@ def fit_network(
         if isnan(value) or waited >= config.patience:
             break
     progress.seen, progress.late = learner.schedule.steps, learner.schedule.is_late
+    progress.method, progress.value = config.method, best
     network.load_state_dict(best_weights)
     network.eval()
     return steps
-
-
-def add_extra(
-    network: HeadNetwork, examples: Examples, held_out: Examples | None, *, extra: int
-) -> dict[float, float]:
-    """Appends extra dimensions to a fitted network, with the scale that is best when held out.
-
-    Directions come from `examples`. Without held-out classes the scale is 1. Returns the new/new
-    mAP of each scale.
-    """
-    module = ExtraDims(examples.new.shape[1], extra).to(examples.old.device)
-    module.start_from(moments(examples.blocks()))
-    values: dict[float, float] = {}
-    if held_out is not None:
-        blocks = [new for new, _ in held_out.blocks()]
-        mapped = torch.cat([embed_rows(network, new) for new in blocks])
-        with torch.no_grad():
-            behind = torch.cat([module(new) for new in blocks])
-        places = choose_queries(held_out)
-        for scale in SCALES:
-            stored = torch.cat([mapped, scale * behind], dim=1)
-            values[scale] = retrieval_map(stored[places], stored, places, held_out)
-        module.scale.fill_(max(values, key=lambda scale: values[scale]))
-    network.extra = module
-    return values
-
-
-def training_notes(progress: Progress, steps: int, config: FitConfig) -> tuple[str, ...]:
-    """Returns a note if training diverged, ran out of time or had nothing to minimise."""
-    if any(isnan(value) for value in progress.history):
-        return (
-            f"training diverged at a learning rate of {config.learning_rate:g} and was stopped",
-        )
-    if progress.late:
-        return (
-            f"the limit of {config.seconds:g} seconds ended training after {progress.seen:,} of "
-            f"{progress.planned:,} steps; the learning rate fell over that time",
-        )
-    if steps == 0 and progress.history:
-        return (
-            f"`{config.method}` had no loss to minimise, so the head is a closed-form map: set "
-            f"`classification` above 0, or choose another method",
-        )
-    return ()
 
 
 class Learner:

@@ -13,7 +13,7 @@ from nobackfill.errors import ConfigError, NotFitted
 from nobackfill.head.arguments import read_arguments
 from nobackfill.head.estimator import Estimator
 from nobackfill.head.export import to_onnx, to_sentence_transformers
-from nobackfill.head.fitting import learn
+from nobackfill.head.learn import learn
 from nobackfill.head.inputs import match_items, partner_notes, space_fingerprint
 from nobackfill.head.mapping import map_vectors
 from nobackfill.head.multimodal import Modality, check_fitted, modalities_of_items, widths_of
@@ -43,7 +43,8 @@ class CompatibleHead(Estimator, Readable):
     that is best on them, and keeps nothing that is worse there.
 
     Args:
-        method: Name of a method of `nobackfill.METHODS` that needs only old vectors.
+        method: Name of a method of `nobackfill.METHODS` that needs only old vectors, or "auto",
+            which tries several and chooses on the held-out classes.
         options: Options of the method.
         hidden: Width of the correction to the linear map; 0 for none.
         dropout: Dropout of the correction in training.
@@ -57,6 +58,8 @@ class CompatibleHead(Estimator, Readable):
             so that `evaluate` can test the head on them; 0 fits on all.
         together: Number of items of a class that come together into a batch. More than 1 may help
             with many thousand classes.
+        old_query: Whether the old model embeds queries, too. A query is then a weighted sum of its
+            old vector and its mapped new vector; held-out classes choose the weight.
         extra: Number of extra dimensions behind those of the old space, for re-embedded items. Old
             vectors have zeros there, so scores against them do not change.
         seconds: Time limit of a fit; None for none. With a limit, the result depends on the speed
@@ -107,6 +110,7 @@ class CompatibleHead(Estimator, Readable):
         test_share: float = FitConfig.test_share,
         together: int = FitConfig.together,
         extra: int = FitConfig.extra,
+        old_query: bool = FitConfig.old_query,
         seconds: float | None = FitConfig.seconds,
         seed: int = FitConfig.seed,
         device: str = "cpu",
@@ -116,7 +120,7 @@ class CompatibleHead(Estimator, Readable):
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.weight_decay, self.classification = weight_decay, classification
         self.held_out, self.test_share = held_out, test_share
-        self.together, self.extra = together, extra
+        self.together, self.extra, self.old_query = together, extra, old_query
         self.seconds, self.seed, self.device = seconds, seed, device
 
     def page(self) -> Page:
@@ -238,10 +242,17 @@ class CompatibleHead(Estimator, Readable):
         values = self.progress_.stored
         return max(values, key=lambda name: values[name]) if values else "mapped"
 
+    @property
+    def old_weight(self) -> float | None:
+        """Weight of the old vector in a query; None if only the new model embeds queries."""
+        self.fitted_network()
+        return self.progress_.old_weight
+
     def transform(
         self,
         new: Data,
         *,
+        old: Data | None = None,
         side: str = "query",
         modality: Modality | None = None,
         id: str | None = None,
@@ -256,6 +267,8 @@ class CompatibleHead(Estimator, Readable):
 
         Args:
             new: Vectors of the new model.
+            old: Vectors of the old model of the same items, for queries of a head with `old_query`:
+                matched by id, or by position.
             side: "query", or "gallery" for vectors to store for re-embedded items: the new vectors
                 themselves if `stores` is "as they are".
             modality: Modality of all vectors, or of each, for a head with several; None for the
@@ -264,14 +277,15 @@ class CompatibleHead(Estimator, Readable):
             vector: Column of vectors, likewise.
         """
         columns = Columns(id, vector)
-        return map_vectors(self, new, side=side, modality=modality, columns=columns)
+        return map_vectors(self, new, old, side=side, modality=modality, columns=columns)
 
     def fit_transform(self, new: Data, old: Data, labels: Any = None, **options: Any) -> Any:
         """Fits, then maps the same new vectors; takes the arguments of `fit`."""
         self.fit(new, old, labels, **options)
         modality = options.get("modality") if self.modalities_ else None
         columns = {name: options[name] for name in ("id", "vector") if name in options}
-        return self.transform(new, modality=modality, **columns)
+        both = {} if self.old_weight is None else {"old": old}
+        return self.transform(new, modality=modality, **both, **columns)
 
     def for_modality(self, name: str) -> "CompatibleHead":
         """Returns the head of a single modality.
@@ -319,13 +333,14 @@ class CompatibleHead(Estimator, Readable):
 
     def _space(self, old_dim: int, *, parent: str | None) -> Space:
         """Returns the space of the mapped vectors."""
+        both = "" if self.old_weight is None else f", {self.old_weight:g} of the old vector"
         return Space(
             dim=old_dim + self.extra,
             weights=fingerprint(self.arrays()),
-            preprocessing=f"head on {self.source_}" if self.source_ else "head",
+            preprocessing=(f"head on {self.source_}" if self.source_ else "head") + both,
             normalized=self.extra == 0,
             parent=parent,
-            method=self.method if self.progress_.best else self.progress_.start,
+            method=self.progress_.made_by,
         )
 
     def _config(self) -> FitConfig:

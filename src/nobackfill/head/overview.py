@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from nobackfill.core.numbers import count, maybe
+from nobackfill.core.numbers import maybe
 from nobackfill.core.page import Page, Section, Table
 
 if TYPE_CHECKING:
@@ -22,9 +22,19 @@ def held_out_section(head: "CompatibleHead") -> Section:
     progress = head.progress_
     rows = [[f"{name}, closed form", "new/old", measured(value)]
             for name, value in progress.closed.items()]  # fmt: skip
-    if progress.best:
-        name = f"{head.method}, {count(progress.best, 'round', 'rounds')}"
-        rows.append([name, "new/old", measured(progress.history[progress.best - 1])])
+    rows += [
+        [f"{name}, short trial", "new/old", measured(value)]
+        for name, value in progress.tried.items()
+    ]
+    if progress.kept > progress.closed[progress.start]:
+        blend = f", {progress.blend:.0%} in a blend" if progress.blend < 1 else ""
+        rows.append([f"{progress.made_by}{blend}", "new/old", measured(progress.kept)])
+    if progress.old_weight is not None and progress.both:
+        both = progress.both[f"{progress.old_weight:g}"]
+        name = f"both models, {progress.old_weight:g} of the old vector"
+        rows.append([name, "new/old", measured(both)])
+    if progress.old_old is not None:
+        rows.append(["old vectors", "old/old", measured(progress.old_old)])
     rows += [
         [f"stored {name}", "new/new", measured(value)] for name, value in progress.stored.items()
     ]

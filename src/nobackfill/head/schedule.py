@@ -18,6 +18,8 @@ from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.methods import METHODS
 
 ROUND = 200  # largest number of steps between two measurements on held-out classes
+AUTO = "auto"  # chooses among the candidates on the held-out classes
+CANDIDATES = ("cross_supcon", "rbcl", "prototype_alignment")  # contrast, ranking, class means
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class FitConfig:
     test_share: float = 0.2
     together: int = 1
     extra: int = 0
+    old_query: bool = False
     patience: int = 6
     seconds: float | None = None
     seed: int = 0
@@ -49,7 +52,12 @@ class FitConfig:
 def check_config(config: FitConfig) -> None:
     """Raises ConfigError if the method, its options or a setting cannot be used."""
     check_method(config.method)
-    resolve_options(METHODS[config.method], config.options or {}, where="options")
+    if config.method != AUTO:
+        resolve_options(METHODS[config.method], config.options or {}, where="options")
+    elif config.options:
+        raise ConfigError(f"`{AUTO}` takes no `options`. Choose a method, or drop them.")
+    if config.old_query and config.extra:
+        raise ConfigError("`old_query` and `extra` exclude each other. Choose one.")
     least = {"batch_size": 1, "together": 1}
     finite = ("epochs", "batch_size", "learning_rate", "weight_decay", "classification", "together")
     for name in (*finite, "hidden", "extra", "seconds"):
@@ -77,12 +85,14 @@ def check_method(name: str) -> None:
         and not kind.same_kind
         and not kind.maps_queries
     ]
+    if name == AUTO:
+        return
     if name not in METHODS:
-        raise ConfigError(f"unknown method `{name}`. {suggest(name, usable)}")
+        raise ConfigError(f"unknown method `{name}`. {suggest(name, [AUTO, *usable])}")
     if name not in usable:
         raise ConfigError(
             f"A head cannot be fitted by `{name}`: it needs more than old vectors, a fixed "
-            f"dimension, or a query map of its own. Choose one of {', '.join(usable)}."
+            f"dimension, or a query map of its own. Choose one of {', '.join([AUTO, *usable])}."
         )
 
 
@@ -150,3 +160,23 @@ class Progress:
     # new/new mAP on the held-out classes of each way to store re-embedded items; see
     # `compare_stored`
     stored: dict[str, float] = field(default_factory=dict)
+    method: str = ""  # name of the method that trained it
+    tried: dict[str, float] = field(default_factory=dict)  # mAP of each method's trial, by `auto`
+    blend: float = 1.0  # share of the trained head in the blend with its closed form
+    value: float | None = None  # new/old mAP of the head that was kept
+    old_old: float | None = None  # mAP of the old model on the held-out classes
+    # mAP of each weight of the old vector in a query of both models
+    both: dict[str, float] = field(default_factory=dict)
+    old_weight: float | None = None  # weight of the old vector; None if only the new model asks
+
+    @property
+    def kept(self) -> float:
+        """New/old mAP on the held-out classes of the head that was kept; NaN without classes."""
+        if self.value is not None:  # unknown to heads of earlier versions
+            return self.value
+        return self.history[self.best - 1] if self.best else self.closed[self.start]
+
+    @property
+    def made_by(self) -> str:
+        """Name of the method, or of the closed form if training did not improve it."""
+        return self.method if self.kept > self.closed[self.start] else self.start

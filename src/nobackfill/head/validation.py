@@ -46,6 +46,12 @@ def new_old_map(network: Network, held_out: Examples) -> float:
     return retrieval_map(query, held_out.old.float(), places, held_out)
 
 
+def old_old_map(held_out: Examples) -> float:
+    """Returns the old/old mAP on the held-out classes: that of the old model."""
+    places, old = choose_queries(held_out), held_out.old.float()
+    return retrieval_map(old[places], old, places, held_out)
+
+
 def compare_stored(network: Network, held_out: Examples) -> dict[str, float]:
     """Compares two ways to store re-embedded items by new/new mAP on the held-out classes.
 
