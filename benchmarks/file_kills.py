@@ -4,11 +4,11 @@
     python benchmarks/file_kills.py --calls all         # every system call: hours
     python benchmarks/file_kills.py --only embed --limit 20
 
-Requires strace, which sends SIGKILL when the command enters a system call for the N-th time. A process that
-has imported everything is forked for each kill, so that one takes less than a second. After each
-kill an output must be the old one or the new one, whole, with the record of its own model; then
-the command is run again, and must leave the new output and no temporary files. Appends one JSON
-line per command to file_kills.jsonl.
+Requires strace, which sends SIGKILL when the command enters a system call for the N-th time. A
+process that has imported everything is forked for each kill, so that one takes less than a second.
+After each kill an output must be the old one or the new one, whole, with the record of its own
+model; then the command is run again, and must leave the new output and no temporary files. Appends
+one JSON line per command to file_kills.jsonl.
 """
 
 import argparse

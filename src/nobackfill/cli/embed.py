@@ -56,10 +56,10 @@ def embed(
     check_model(model)
     claim(output, inputs=(*files_of_model(model), *data_read(data)))
 
-    from nobackfill.errors import ConfigError
     from nobackfill.cli.output import print_object
     from nobackfill.cli.progress import doing, embedding_progress
     from nobackfill.core.device import choose_device
+    from nobackfill.errors import ConfigError
     from nobackfill.training.decoding import choose_decoding
     from nobackfill.training.embed import embed_collection
 

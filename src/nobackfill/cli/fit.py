@@ -209,11 +209,11 @@ def print_head(
     if progress.tried:
         tried = ", ".join(f"{name} {100 * value:.2f}" for name, value in progress.tried.items())
         print_line(f"Short trials of each method: {tried}.")
-    if progress.both:
-        weight = progress.old_weight
+    weight = progress.old_weight
+    if weight is not None:
         print_line(
-            f"Both models embed queries: {weight:g} of the old vector, {1 - weight:g} of the mapped "
-            f"one, {100 * progress.both[f'{weight:g}']:.2f} mAP."
+            f"Both models embed queries: {weight:g} of the old vector, {1 - weight:g} of the "
+            f"mapped one, {100 * progress.both[f'{weight:g}']:.2f} mAP."
         )
     if progress.stored:
         mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
@@ -224,6 +224,6 @@ def print_head(
     print_notes(head.notes_)
     print_line(
         f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW"
-        f"{' --old OLD' if progress.old_weight is not None else ''} -o COMPATIBLE`, "
+        f"{' --old OLD' if weight is not None else ''} -o COMPATIBLE`, "
         f"then compare them with the old ones: `nobackfill evaluate`."
     )

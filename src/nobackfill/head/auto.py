@@ -1,4 +1,4 @@
-"""Chooses the method of a head on the held-out classes, and blends the result with a closed form."""
+"""Chooses a head's method on the held-out classes, and blends the result with a closed form."""
 
 from collections.abc import Callable
 from copy import deepcopy

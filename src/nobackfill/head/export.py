@@ -163,7 +163,7 @@ def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:
             for name, dim in dims.items()
         }
         (out,) = session.run(["compatible"], inputs)
-        difference = float(np.abs(out - head.transform(**inputs)).max())
+        difference = float(np.abs(out - head.transform(inputs["new"], old=inputs.get("old"))).max())
         if not difference <= TOLERANCE:
             raise DataError(
                 f"The ONNX file differs from the head by {difference:.1e} on random vectors, more "

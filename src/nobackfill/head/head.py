@@ -13,8 +13,8 @@ from nobackfill.errors import ConfigError, NotFitted
 from nobackfill.head.arguments import read_arguments
 from nobackfill.head.estimator import Estimator
 from nobackfill.head.export import to_onnx, to_sentence_transformers
-from nobackfill.head.learn import learn
 from nobackfill.head.inputs import match_items, partner_notes, space_fingerprint
+from nobackfill.head.learn import learn
 from nobackfill.head.mapping import map_vectors
 from nobackfill.head.multimodal import Modality, check_fitted, modalities_of_items, widths_of
 from nobackfill.head.network import Network, make_network

@@ -55,4 +55,6 @@ def best_weight(values: dict[float, float]) -> float:
         >>> best_weight({0.0: 0.3, 0.5: 0.4, 1.0: 0.4})
         1.0
     """
-    return max(values, key=lambda weight: (-1.0 if isnan(values[weight]) else values[weight], weight))
+    return max(
+        values, key=lambda weight: (-1.0 if isnan(values[weight]) else values[weight], weight)
+    )

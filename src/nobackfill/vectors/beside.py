@@ -61,7 +61,8 @@ def read_beside(
             as one of other contents.
     """
     digest: Callable[[], str] = cache(lambda: digest_of(path))
-    found, others = [], []
+    found: list[Beside] = []
+    others: list[Path] = []
     for record in _places(path, kind):
         is_upcoming = record == _upcoming(path, kind)
         if not _exists(record) or (is_upcoming and any(f.is_bound for f in found)):

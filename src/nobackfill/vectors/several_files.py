@@ -69,15 +69,15 @@ def read_each(
     for name in sources:
         try:
             done[name] = read(name, columns)
-        except ConfigError as error:
-            lacking[name] = error
-    for name, error in lacking.items():
+        except ConfigError as refusal:
+            lacking[name] = refusal
+    for name, reason in lacking.items():
         if not done or (columns.id is None and columns.vector is None):
-            raise error
+            raise reason
         try:
             done[name] = read(name, Columns("id", "vector", columns.label))
         except ConfigError:
-            raise error from None
+            raise reason from None
     return {name: done[name] for name in sources}
 
 

@@ -102,12 +102,13 @@ class FittedSuite(Suite):
             affine = CLOSED_FORMS[name](new.vectors.to(device), old.vectors.to(device))
             mapped = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
             return mapped, mapped, {}
+        epochs: dict[str, Any] = {"epochs": epochs_of(task.changes)} if task.changes else {}
         head = CompatibleHead(
             CompatibleHead().method if name == OURS else name,
             options=dict(options_of(name, changes)),
             seed=task.seed,
             device=str(device),
-            **({"epochs": epochs_of(task.changes)} if task.changes else {}),
+            **epochs,
         )
         supervision: dict[str, Any] = {self.supervision: old.labels}
         head.fit(new, old, **supervision)

@@ -77,7 +77,7 @@ class OptionChoice(Study):
         last = [Request(tuple(ways), range(self.seeds))] if chosen else []
         return [self.first(), *last]
 
-    def shown(self, lines: Sequence[Line]) -> tuple[str, ...]:
+    def chosen_variants(self, lines: Sequence[Line]) -> tuple[str, ...]:
         """Returns the variants that the suite's table shows beside the default options."""
         return tuple(way for method, way in self.chosen(lines).items() if way != method)
 

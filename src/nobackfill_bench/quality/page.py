@@ -103,7 +103,7 @@ def chosen_ways(suite: str, lines: Sequence[Line]) -> tuple[str, ...]:
         way
         for study in STUDIES.values()
         if isinstance(study, OptionChoice) and study.suite == suite
-        for way in study.shown(lines)
+        for way in study.chosen_variants(lines)
     )
 
 
