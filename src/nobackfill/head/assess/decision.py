@@ -47,8 +47,8 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
         ),
         BOTH: (
             BOTH,
-            f"the old vector of each query and its new one, mapped by {best}, weighed on the "
-            f"validation classes, together beat the old model on its own gallery",
+            f"queries that sum their old vector and their new one, mapped by {best}, beat the old "
+            f"model on its own gallery",
         ),
         two_stage_name(k): (
             "two-stage",
