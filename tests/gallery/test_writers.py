@@ -1,4 +1,4 @@
-"""One writer at a time, known by a token: nobody writes, serves or removes what became another's."""
+"""One writer at a time, known by a token: nobody writes or serves what became another's."""
 
 import os
 import threading

@@ -106,10 +106,13 @@ def search(
     from nobackfill.vectors.records import space_of
 
     file = shared.read_vectors(queries, id=id, vector=vector)
-    with opened(uri, name) as (store, collection):
-        with doing("searching") as watch, reading(store, collection):
-            check_model(store, collection, file.space or space_of(queries), assume_space)
-            results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
+    with (
+        opened(uri, name) as (store, collection),
+        doing("searching") as watch,
+        reading(store, collection),
+    ):
+        check_model(store, collection, file.space or space_of(queries), assume_space)
+        results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
     show.print_found([str(id) for id in file.ids.tolist()], results, as_json=json)
 
 
