@@ -32,8 +32,9 @@ def code_of_verdict(verdict: str) -> int:
 
 def code_of_assessment(verdict: str) -> int:
     """Exit code of the verdict of `nobackfill assess`."""
-    codes = {"upgrade with head": DONE, "two-stage": DONE, "inconclusive": UNDECIDED}
-    return codes.get(verdict, NO)
+    if verdict in {"upgrade with head", "both models ask", "two-stage"}:
+        return DONE
+    return UNDECIDED if verdict == "inconclusive" else NO
 
 
 def code_of_search_check(*, may_search: bool, is_measured: bool, strict: bool) -> int:

@@ -8,11 +8,12 @@ from nobackfill.data.registry import resolve_collection
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
 from nobackfill.models import resolve_model
-from nobackfill.models.dual import resolve_text
+from nobackfill.models.dual import check_both_parts, resolve_text
 
 
 def resolve(recipe: Recipe) -> Recipe:
     """Returns the recipe with every default filled in; raises at the first error."""
+    check_both_parts(recipe.model, recipe.text)
     model = resolve_model(recipe.model)
     name = recipe.method.name
     if name not in METHODS:

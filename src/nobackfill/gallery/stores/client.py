@@ -1,12 +1,14 @@
 """Helpers shared by the database adapters: names, checks, batches, and calls to clients."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from nobackfill.core.locks import lock_output
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
 from nobackfill.gallery.stores.base import MARK, Matrix, Store
@@ -14,6 +16,7 @@ from nobackfill.gallery.stores.uri import Uri, secrets_of, without_secrets
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # largest deviation of a length from 1
+PATIENCE = 60.0  # seconds to wait for another process that changes the same gallery
 FULL = ("no space left", "disk is full", "os error 28")  # in errors of engines
 
 T = TypeVar("T")
@@ -88,6 +91,25 @@ def check_free(lock: Path, shown: str) -> None:
                 f"open, and the embedded engine allows only one. Stop that one first, or run a "
                 f"server."
             ) from None
+
+
+@contextmanager
+def alone(path: Path, shown: str) -> Iterator[None]:
+    """Keeps other processes from changing the gallery at `path`, by a lock file beside it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_output(path, wait=PATIENCE))
+        except ConfigError:
+            raise is_busy(shown) from None
+        yield
+
+
+def is_busy(shown: str) -> GalleryError:
+    """Returns the error for a gallery that another process changes for long."""
+    return GalleryError(
+        f"Another process has been changing the gallery in {shown} for {PATIENCE:.0f} seconds. "
+        f"Earlier writes are kept: wait for it, and run the command again."
+    )
 
 
 def check_exists(store: Store, collection: str, action: str) -> None:
