@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import sha256
 from nobackfill.core.config import Choice, Recipe, read_recipe, to_toml
+from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.core.suggest import suggest_path
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
@@ -120,7 +121,11 @@ class Run:
     def lineage(self) -> Lineage:
         """Reads the facts that later runs need."""
         path = self.folder / "lineage.json"
-        return Lineage(**json.loads(path.read_text())) if path.exists() else Lineage()
+        if not path.exists():
+            return Lineage()
+        remedy = "Train the run again."
+        facts = parse_object(read_json_text(path), str(path), remedy)
+        return as_kind(Lineage, facts, str(path), remedy)
 
     def test_data(self, test: str = "") -> Choice | None:
         """Returns the collection of a test of the recipe; its own data for the empty name."""
