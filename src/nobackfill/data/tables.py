@@ -80,7 +80,11 @@ def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
         raise DataError(
             f"Column `{name}` must be text or whole numbers, not {column.type}. Convert it."
         )
-    return as_column(column.cast(pa.large_string()).fill_null("").to_pylist(), name)
+    try:
+        texts = column.cast(pa.large_string()).fill_null("").to_pylist()
+    except pa.ArrowException as error:
+        raise DataError(f"Column `{name}` must be text: {error}. Convert it.") from None
+    return as_column(texts, name)
 
 
 def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:

@@ -15,7 +15,8 @@ complete state of the last finished epoch.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256 as sha256_of
 from pathlib import Path
@@ -150,13 +151,27 @@ class Run:
     def model(self, device: torch.device) -> Embedder | DualEncoder:
         """Loads the finished model."""
         model = self.make_model(seed=0, bare=True)
-        model.load_state_dict(self._tensors("model."))
+        with self._fitting():
+            model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Raises a DataError if the weights are not those of the recipe."""
+        try:
+            yield
+        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise DataError(
+                f"The weights in {self.weights} do not fit the recipe next to them ({reason}). "
+                f"Restore both, or remove the weights and train again with --resume."
+            ) from error
 
     def sides(self) -> Sides:
         """Loads what the finished method applies to embeddings before a search."""
         method = self.recipe.method
-        return METHODS[method.name].sides(self._tensors("method."), method.options)
+        with self._fitting():
+            return METHODS[method.name].sides(self._tensors("method."), method.options)
 
     def encoder(
         self, device: torch.device, side: str = "gallery", *, modality: str = "image"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +20,12 @@ from nobackfill.core.short import Short
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.planning.curve import Curve, CurveRecord
-from nobackfill.gallery.sketch import Sketch
+from nobackfill.gallery.sketch import BITS, Sketch
 from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.columns import as_key
 from nobackfill.vectors.formats import told_in_a_sentence
 
+DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 KEY, SCHEMA = b"nobackfill.backfill", 1
 COLUMNS = ("id", "rank", "score")
 REMEDY = "Make the plan with `nobackfill gallery plan`."
@@ -142,6 +144,9 @@ def _read_plan(path: Path) -> BackfillPlan:
     if facts["schema"] != SCHEMA:
         raise DataError(f"It is not of version {SCHEMA} but {facts['schema']}.")
     _check_curves(facts["curves"])
+    for sketch in filter(None, (facts.get("old_sketch"), facts.get("new_sketch"))):
+        if not all(DIGEST.fullmatch(digest) for digest in sketch.digests.values()):
+            raise DataError(f"A digest of a vector is not of {BITS // 4} hexadecimal digits.")
     table = pq.read_table(path, columns=list(COLUMNS)).sort_by("rank")
     table.validate(full=True)
     scores = to_numpy(table.column("score"), "score")
