@@ -120,7 +120,7 @@ def train(
             crew=crew,
         )
         steps_per_epoch = -(-len(batches) // config.accumulate)
-        rate = learning_rate(float(epoch), config, steps_per_epoch)
+        rate = learning_rate(epoch, config, steps_per_epoch)
         history: list[dict[str, Tensor]] = []
         shared_model.train()
         method.train()
