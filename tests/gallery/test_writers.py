@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -326,7 +327,7 @@ def held_by_another(line, seconds):
     return child
 
 
-@pytest.mark.parametrize("kind", ["flat", "lancedb", "pgvector"])
+@pytest.mark.parametrize("kind", ["flat", "pgvector"])
 def test_who_writes_waits_for_another_process(kind, fill_with):
     line = fill_with(kind)
     child = held_by_another(line, 1.0)
@@ -338,7 +339,30 @@ def test_who_writes_waits_for_another_process(kind, fill_with):
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("kind", ["flat", "lancedb", "pgvector"])
+def test_who_writes_waits_for_another_thread(line):
+    """As for another process, where an engine does not survive a fork."""
+    order = []
+    with open_store(line) as one, open_second(one, line) as other:
+
+        def hold():
+            order.append("held")
+            time.sleep(0.5)
+            one.note("held", "until the end")
+
+        thread = threading.Thread(target=lambda: one.exclusively("hold", hold))
+        thread.start()
+        while not order:
+            time.sleep(0.01)
+        assert other.exclusively("look", other.notes) == {"held": "until the end"}
+        thread.join()
+
+
+def open_second(store, line):
+    """A second store, or the same where the engine allows one."""
+    return nullcontext(store) if line.startswith("qdrant") else open_store(line)
+
+
+@pytest.mark.parametrize("kind", ["flat", "pgvector"])
 def test_who_waits_too_long_is_told(kind, fill_with, monkeypatch):
     line = fill_with(kind)
     monkeypatch.setattr(client, "PATIENCE", 0.2)

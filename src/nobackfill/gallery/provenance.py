@@ -104,6 +104,16 @@ def check_token(store: Store, collection: str, token: str) -> None:
         )
 
 
+@contextmanager
+def writing(store: Store, collection: str, token: str) -> Iterator[None]:
+    """Says that a collection was removed in place of the engine's errors that come from that."""
+    try:
+        yield
+    except GalleryError:
+        check_token(store, collection, token)
+        raise
+
+
 def while_declared(
     store: Store, collection: str, token: str, action: str, work: Callable[[], Answer]
 ) -> Answer:
@@ -118,11 +128,18 @@ def while_declared(
 
 @contextmanager
 def reading(store: Store, collection: str) -> Iterator[None]:
-    """Raises at the end of a block if a collection was written anew while it was read."""
+    """Raises at the end of a block if a collection was written anew while it was read.
+
+    Errors of the engine that come from that are replaced by one that says so.
+    """
     token = token_of(store, collection)
-    yield
+    try:
+        yield
+    except GalleryError:
+        if token_of(store, collection) == token:
+            raise
     if token_of(store, collection) != token:
-        raise was_rebuilt(collection)
+        raise was_rebuilt(collection) from None
 
 
 def was_rebuilt(collection: str) -> GalleryError:
