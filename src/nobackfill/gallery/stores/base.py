@@ -18,6 +18,7 @@ from nobackfill.vectors.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that nobackfill writes
 NOTES = "notes"  # after MARK: the collection of notes
+REPAIR = "Run `nobackfill gallery repair`."  # remedy in errors of damaged notes
 PAGE = 10_000  # ids that are looked up at once
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
