@@ -70,10 +70,12 @@ class Store(Readable, ABC):
         shown: URI without credentials.
         read_only: Whether every write is refused.
         locks: Whether `exclusively` keeps other processes out; servers without locks do not.
+        atomic: Whether what `exclusively` runs is done as a whole or not at all.
     """
 
     exact: bool = True
     locks: bool = True
+    atomic: bool = False
 
     def __init__(self, main: str, shown: str, *, read_only: bool):
         self.main, self.shown, self.read_only = main, shown, read_only
