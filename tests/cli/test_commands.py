@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 import nobackfill as nb
 from nobackfill.cli import output as show
 from nobackfill.core.config import read_recipe
+from nobackfill.core.console import PlainConsole
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
 from nobackfill.training.resolve import resolve
@@ -458,7 +458,7 @@ def test_methods_can_be_read_by_a_program(command):
 
 def methods_at(width, command, monkeypatch, *arguments):
     """What `methods` prints on a terminal of some width, as lines."""
-    monkeypatch.setattr(show, "console", Console(width=width, highlight=False))
+    monkeypatch.setattr(show, "console", PlainConsole(width=width))
     return [line.rstrip() for line in command("methods", *arguments)[1].splitlines()]
 
 

@@ -130,7 +130,10 @@ def test_an_unknown_text_encoder_suggests_a_known_one():
     [
         ({"bucket": 3}, "unknown key `bucket` in .text.. Did you mean `buckets`"),
         ({"width": "wide"}, "`width` in .text. must be int"),
-        ({"head": "mlp"}, "`head` in .text. must be one of linear, no_norm, none, not 'mlp'"),
+        (
+            {"head": "mlp"},
+            "`head` in .text. must be one of linear, affine, no_norm, none, not 'mlp'",
+        ),
     ],
 )
 def test_options_of_a_text_encoder_are_checked(options, says):

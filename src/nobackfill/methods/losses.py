@@ -86,7 +86,7 @@ def supervised_contrast(
     keys: Float[Tensor, "keys dim"],
     positive: Bool[Tensor, "query keys"],
     *,
-    temperature: float = DEFAULT_TEMPERATURE,
+    temperature: float | Float[Tensor, ""] = DEFAULT_TEMPERATURE,
     left_out: Bool[Tensor, "query keys"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Supervised contrast: pulls each query to its positive keys and away from all others.
@@ -115,7 +115,7 @@ def pair_contrast(
     text: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
     *,
-    temperature: float = DEFAULT_TEMPERATURE,
+    temperature: float | Float[Tensor, ""] = DEFAULT_TEMPERATURE,
 ) -> Float[Tensor, ""]:
     """Supervised contrast of images with texts and of texts with images, averaged.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from nobackfill.models.aptm.swin import aptm_image
 from nobackfill.models.base import Backbone
 from nobackfill.models.custom import module_backbone
 from nobackfill.models.residual import residual
@@ -48,6 +49,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "torchvision": torchvision_backbone,
     "transformers": transformers_backbone,
     "module": module_backbone,
+    "aptm": aptm_image,
 }
 
 # Functions that complete the options of a backbone, so that it can be built again from them.

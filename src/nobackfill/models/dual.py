@@ -1,68 +1,28 @@
 """Models of images and texts: an encoder for each, and a projection of each into one space."""
 
-from collections.abc import Sequence
-
-from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from nobackfill.core.config import Choice, resolve_options
 from nobackfill.core.seeding import seeded
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
-from nobackfill.models.embedder import BARE, Embedder, make_model, take_head
+from nobackfill.models.aptm.checkpoint import load_checkpoint, load_swin
+from nobackfill.models.aptm.model import Aptm
+from nobackfill.models.dual_encoder import Both, DualEncoder, OneSide
+from nobackfill.models.embedder import (
+    BARE,
+    Embedder,
+    make_model,
+    resolve_model,
+    take_head,
+)
 from nobackfill.models.text.bag_of_words import TEXT_ENCODERS, TEXT_RESOLVERS
-from nobackfill.models.text.base import TextEncoder
 
-Both = tuple[Float[Tensor, "images dim"] | None, Float[Tensor, "texts dim"] | None]
+__all__ = ["Both", "DualEncoder", "OneSide", "check_both_parts", "make_dual", "resolve_text"]
 
-
-class DualEncoder(nn.Module):
-    """A model of images and a model of texts with the same space."""
-
-    def __init__(self, image: Embedder, text: Embedder):
-        super().__init__()
-        self.image, self.text = image, text
-        self.embedding_dim = image.embedding_dim
-
-    def forward(
-        self,
-        images: Float[Tensor, "images channels height width"] | None,
-        texts: Shaped[Tensor, "texts ..."] | None,
-    ) -> Both:
-        """Returns the embeddings of images and of texts, or None if there are none."""
-        return (
-            None if images is None else self.image(images),
-            None if texts is None else self.text(texts),
-        )
-
-    def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Shaped[Tensor, "texts ..."]:
-        """Prepares texts for the text encoder, see `TextEncoder.prepare`."""
-        encoder = self.text.backbone
-        assert isinstance(encoder, TextEncoder)
-        return encoder.prepare(texts, ids)
-
-    @property
-    def says(self) -> str:
-        """Description of the preparation of texts."""
-        return str(self.text.backbone.says)
-
-
-class OneSide(nn.Module):
-    """The part of a `DualEncoder`, possibly wrapped, for one modality: "image" or "text"."""
-
-    def __init__(self, model: nn.Module, modality: str):
-        super().__init__()
-        self.model, self.modality = model, modality
-        self.training = model.training
-
-    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch dim"]:
-        """Returns the embedding of each image or text."""
-        embeddings: Tensor
-        if self.modality == "image":
-            embeddings, _ = self.model(inputs, None)
-        else:
-            _, embeddings = self.model(None, inputs)
-        return embeddings
+APTM = "aptm"
 
 
 def resolve_text(choice: Choice) -> Choice:
@@ -72,7 +32,7 @@ def resolve_text(choice: Choice) -> Choice:
             f"unknown text encoder `{choice.name}` in [text]. {suggest(choice.name, TEXT_ENCODERS)}"
         )
     options = dict(choice.options)
-    head = take_head(options, where="text")
+    head = take_head(options, where="text", name=choice.name)
     options = resolve_options(TEXT_ENCODERS[choice.name], options, where="text")
     if choice.name in TEXT_RESOLVERS:
         options = TEXT_RESOLVERS[choice.name](options)
@@ -88,12 +48,38 @@ def make_dual(model: Choice, text: Choice, *, seed: int, bare: bool = False) -> 
         seed: Random seed of weights that are not loaded.
         bare: Whether to load no weights, see `make_model`.
     """
+    check_both_parts(model, text)
     image = make_model(model, seed=seed, bare=bare)
     options = dict(resolve_text(text).options)
     head = options.pop("head", "linear")
     if bare and text.name != "vectors":  # its path names vectors, not weights
         options |= {key: value for key, value in BARE.items() if key in options}
+    make_encoder = TEXT_ENCODERS[text.name]
+    if text.name == APTM:
+        make_encoder = partial(make_encoder, image.backbone.feature_dim)
     with seeded(seed):
-        return DualEncoder(
-            image, Embedder(TEXT_ENCODERS[text.name](**options), image.embedding_dim, head)
+        text_model = Embedder(make_encoder(**options), image.embedding_dim, head)
+        if model.name != APTM:
+            return DualEncoder(image, text_model)
+        return _make_aptm(image, text_model, resolve_model(model).options, bare=bare)
+
+
+def check_both_parts(model: Choice, text: Choice | None) -> None:
+    """Raises if only one of [model] and [text] is APTM, whose parts belong together."""
+    names = (model.name, None if text is None else text.name)
+    if APTM in names and set(names) != {APTM}:
+        here, other = ("model", "text") if model.name == APTM else ("text", "model")
+        raise ConfigError(
+            f'[{here}] has `name = "{APTM}"`, whose cross-encoder needs both of its encoders. Set '
+            f'`name = "{APTM}"` in [{other}] too.'
         )
+
+
+def _make_aptm(image: Embedder, text: Embedder, options: Mapping[str, Any], *, bare: bool) -> Aptm:
+    """Joins the two encoders of APTM, and loads the weights that the options of [model] name."""
+    model = Aptm(image, text, top_factor=options["top_factor"])
+    if not bare and options["swin_weights"] is not None:
+        load_swin(model.swin.swin, options["swin_weights"])
+    if not bare and options["weights"] is not None:
+        load_checkpoint(model, options["weights"])
+    return model

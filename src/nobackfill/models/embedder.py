@@ -14,8 +14,11 @@ from nobackfill.models.backbones import BACKBONES, RESOLVERS
 from nobackfill.models.base import Backbone
 from nobackfill.models.text.base import TextEncoder
 
-BARE = {"weights": None, "pretrained": False, "path": None}  # options that load weights
-HEADS = ("linear", "no_norm", "none")
+BARE = {  # options that load weights
+    "weights": None, "swin_weights": None, "pretrained": False, "path": None,
+}  # fmt: skip
+HEADS = ("linear", "affine", "no_norm", "none")
+FIXED_HEADS = {"aptm": "affine"}  # of models that come with a projection of their own
 
 
 class Embedder(nn.Module):
@@ -24,7 +27,8 @@ class Embedder(nn.Module):
     Args:
         backbone: Encoder of images or texts.
         embedding_dim: Number of dimensions of an embedding.
-        head: "linear"; "no_norm" leaves out BatchNorm; "none" if the features are the embedding, as
+        head: "linear"; "no_norm" leaves out BatchNorm; "affine" is a linear layer with a bias
+            instead, as in APTM; "none" if the features are the embedding, as
             for a model that has a trained projection of its own.
     """
 
@@ -42,7 +46,8 @@ class Embedder(nn.Module):
                     f'`head = "linear"`.'
                 )
         else:
-            self.projection = nn.Linear(backbone.feature_dim, embedding_dim, bias=False)
+            bias = head == "affine"
+            self.projection = nn.Linear(backbone.feature_dim, embedding_dim, bias=bias)
             if head == "linear":
                 self.norm = nn.BatchNorm1d(embedding_dim)
 
@@ -57,7 +62,7 @@ def resolve_model(choice: Choice) -> Choice:
     if choice.name not in BACKBONES:
         raise ConfigError(f"unknown model `{choice.name}`. {suggest(choice.name, BACKBONES)}")
     options = dict(choice.options)
-    head = take_head(options, where="model")
+    head = take_head(options, where="model", name=choice.name)
     dim = options.pop("embedding_dim", 64)
     if not isinstance(dim, int) or dim < 1:
         raise ConfigError(f"`embedding_dim` in [model] must be a positive int, not {dim!r}.")
@@ -67,9 +72,15 @@ def resolve_model(choice: Choice) -> Choice:
     return Choice(choice.name, {"embedding_dim": dim} | head | options)
 
 
-def take_head(options: dict[str, Any], *, where: str) -> dict[str, str]:
-    """Removes `head` from the options, and returns it unless it is the default."""
-    head = options.pop("head", "linear")
+def take_head(options: dict[str, Any], *, where: str, name: str) -> dict[str, str]:
+    """Removes `head` from the options of a model, and returns it unless it is the default."""
+    fixed = FIXED_HEADS.get(name)
+    head = options.pop("head", fixed or "linear")
+    if fixed not in (None, head):
+        raise ConfigError(
+            f"`{name}` has a projection of its own, so `head` in [{where}] must be {fixed!r}, not "
+            f"{head!r}. Remove it."
+        )
     if head not in HEADS:
         raise ConfigError(f"`head` in [{where}] must be one of {', '.join(HEADS)}, not {head!r}.")
     return {} if head == "linear" else {"head": head}

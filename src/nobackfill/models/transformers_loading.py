@@ -91,7 +91,7 @@ def make_network(config: Any, path: str | None, pool: Pool, part: Part) -> Any:
     try:
         kind = _model_class(transformers, config, pool, part)
         if path is not None:
-            model = _load(transformers, kind, Path(path), config, pool, part)
+            model = load_folder(transformers, kind, Path(path), config, pool, part)
         else:
             automatic = kind is transformers.AutoModel
             model = kind.from_config(config) if automatic else kind(config)
@@ -168,7 +168,7 @@ def _model_class(transformers: ModuleType, config: Any, pool: Pool, part: Part) 
     return kind
 
 
-def _load(
+def load_folder(
     transformers: ModuleType, kind: Any, path: Path, config: Any, pool: Pool, part: Part
 ) -> Any:
     """Loads the model in a folder, all of whose weights must fit."""
@@ -218,6 +218,8 @@ def _is_part_of(model: Any, name: str, part: Part) -> bool:
     """Whether a weight belongs to a part of the model; others, as of classifiers, are dropped."""
     inner = name.removeprefix(f"{model.base_model_prefix}.").removeprefix(f"{part}_model.")
     children = dict(model.named_children()) | dict(model.base_model.named_children())
+    if ".seq_relationship." in inner:  # BERT's head for pairs of sentences
+        return False
     return inner.split(".")[0] in children
 
 

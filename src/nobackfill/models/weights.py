@@ -35,7 +35,7 @@ def load_weights(
             "backbone." of names are removed.
         without: Prefixes of the names of a classification head.
     """
-    tensors = _read_weights(find_path(path, "weights"))
+    tensors = read_weights(find_path(path, "weights"))
     own = network.state_dict()
     # Remove each prefix, unless the network has it too, or two names would become the same.
     for prefix in PREFIXES:
@@ -46,17 +46,17 @@ def load_weights(
         path,
         {
             "missing": [
-                f"{name} {_shape(value)}"
+                f"{name} {shape_of(value)}"
                 for name, value in own.items()
                 if name not in tensors and not name.endswith(COUNTER)
             ],
             "left over": [
-                f"{name} {_shape(tensors[name])}"
+                f"{name} {shape_of(tensors[name])}"
                 for name in sorted(tensors, key=lambda name: (name.endswith(COUNTER), name))
                 if name not in own and not name.startswith(tuple(without))
             ],
             "of another shape": [
-                f"{name} {_shape(tensors[name])} where the network has {_shape(own[name])}"
+                f"{name} {shape_of(tensors[name])} where the network has {shape_of(own[name])}"
                 for name in own
                 if name in tensors and tensors[name].shape != own[name].shape
             ],
@@ -85,7 +85,7 @@ def require_fit(path: str | Path, misfits: Mapping[str, Sequence[str]], remedy: 
     raise DataError("\n".join([*lines, remedy]))
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Reads the tensors of a .safetensors file or a state dict, without executing anything."""
     try:
         if path.suffix == ".safetensors":
@@ -118,5 +118,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     return dict(content)
 
 
-def _shape(value: Tensor) -> str:
+def shape_of(value: Tensor) -> str:
+    """Returns the shape of a tensor for a message, such as "(3, 5)"."""
     return f"({', '.join(str(side) for side in value.shape)})"

@@ -3,6 +3,7 @@
 import json
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -79,6 +80,8 @@ def save_weights(run: Run, model: nn.Module, method: Method) -> None:
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"method.{key}": value for key, value in method.state_dict().items()}
     tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    shared = Counter(tensor.data_ptr() for tensor in tensors.values())  # as BERT's words are
+    tensors = {k: t.clone() if shared[t.data_ptr()] > 1 else t for k, t in tensors.items()}
     with resumable_write("the finished model", run.folder):
         with replacing(run.weights) as unfinished:
             save_file(tensors, unfinished)

@@ -100,9 +100,7 @@ class ImageTextForwardPass(ForwardPass):
         # Draw one text for each image and embed both.
         uniform = torch.rand(len(batch.items), generator=generator).to(batch.items.device)
         drawn = self.captions.drawn(batch.items, uniform)
-        embeddings = model(batch.images, self.prepared[select_part(drawn, distributed.part())])
-        image, text = (distributed.gather(each, len(batch.items)) for each in embeddings)
-        contrast = pair_contrast(image, text, batch.labels, temperature=self.config.temperature)
+        image, text, terms = self.match(model, batch, drawn, generator)
 
         # Hand the selected modalities to the method; text items are numbered after image items.
         first_text = len(self.rows) if "image" in self.config.modalities else 0
@@ -112,8 +110,24 @@ class ImageTextForwardPass(ForwardPass):
             torch.cat(new),
             batch.labels.repeat(len(new)),
             torch.cat(items),
-            {"image_text": self.config.weight * contrast},
+            {name: self.config.weight * term for name, term in terms.items()},
         )
+
+    def match(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        drawn: Int[Tensor, " items"],
+        generator: torch.Generator,
+    ) -> tuple[Float[Tensor, "items dim"], Float[Tensor, "items dim"], dict[str, Tensor]]:
+        """Embeds the images of a batch and the drawn texts; also returns the joint loss terms.
+
+        `generator` is in the same state in every process.
+        """
+        embeddings = model(batch.images, self.prepared[select_part(drawn, distributed.part())])
+        image, text = (distributed.gather(each, len(batch.items)) for each in embeddings)
+        contrast = pair_contrast(image, text, batch.labels, temperature=self.config.temperature)
+        return image, text, {"image_text": contrast}
 
     def embed(
         self, model: nn.Module, *, part: Part = WHOLE, watch: Watch = iter, crew: Crew | None = None

@@ -145,7 +145,8 @@ def train(
 
                 # Step once enough batches are accumulated.
                 if step.is_due:
-                    set_rate(optimizer, rate * warmup(step.number, config))
+                    at = learning_rate(step.number / steps_per_epoch, config, steps_per_epoch)
+                    set_rate(optimizer, at * warmup(step.number, config))
                     scaler.step(optimizer)
                     scaler.update()
                     optimizer.zero_grad()

@@ -16,8 +16,10 @@ from nobackfill.methods import METHODS, Method
 from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import DualEncoder
+from nobackfill.models.aptm.model import Aptm
 from nobackfill.models.embed import Watch
 from nobackfill.training import checkpoint
+from nobackfill.training.aptm import AptmForwardPass
 from nobackfill.training.checkpoint import Stateful
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import store_validation_vectors
@@ -117,7 +119,8 @@ def train_in_folder(
     model = run.make_model(seed=weights_seed).to(device)
     forward_pass = ForwardPass(collection, rows)
     if isinstance(model, DualEncoder):
-        forward_pass = ImageTextForwardPass.of(collection, rows, model, recipe.pairs)
+        kind = AptmForwardPass if isinstance(model, Aptm) else ImageTextForwardPass
+        forward_pass = kind.of(collection, rows, model, recipe.pairs)
     num_classes = int(collection.labels[rows].max()) + 1
     method = make_method(run, old.to(device), num_classes, seed=weights_seed + 1)
     method.to(device)

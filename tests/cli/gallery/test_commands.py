@@ -8,11 +8,11 @@ from itertools import chain, product
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from nobackfill.cli.gallery import output as show_gallery
 from nobackfill.cli.main import app
+from nobackfill.core.console import PlainConsole
 from nobackfill.errors import ConfigError
 from nobackfill.gallery.planning.plan_file import load_plan
 from nobackfill.gallery.stores import open_store
@@ -413,7 +413,7 @@ LOG = [
 
 
 def printed_log(monkeypatch, capsys, entries, width):
-    monkeypatch.setattr(show_gallery, "console", Console(width=width, highlight=False))
+    monkeypatch.setattr(show_gallery, "console", PlainConsole(width=width))
     show_gallery.print_log(entries, as_json=False)
     return capsys.readouterr().out.splitlines()
 

@@ -12,6 +12,7 @@ TRAIN_LIMITS = {
     "batch_size": (2, 10**6),  # BatchNorm requires two items
     "learning_rate": (0.0, 10.0**6),
     "momentum": (0.0, 1.0),
+    "beta2": (0.0, 0.999999),
     "weight_decay": (0.0, 1.0),
     "seed": (0, 2**40),
     "warmup_steps": (0, 10**9),
@@ -134,10 +135,13 @@ class TrainConfig:
         epochs: Number of passes over the training set.
         batch_size: Number of items per batch.
         learning_rate: Initial learning rate, decreased by `schedule`.
-        schedule: "cosine" to 0, or "steps": divided by 10 at each of the `milestones`.
+        schedule: "cosine" to 0; "steps": divided by 10 at each of the `milestones`; or
+            "linear_steps", as in APTM: a line to 0, halved after 40 % of the training and cut to a
+            fifth after 70 %.
         milestones: Epochs at which "steps" decreases the learning rate.
         optimizer: "sgd", "adam" or "adamw".
         momentum: Momentum of SGD.
+        beta2: Second beta of "adam" and "adamw".
         weight_decay: Weight decay of the optimizer.
         seed: Random seed of the order of items and their augmentation, and of the initial weights.
         weights_seed: Random seed of the initial weights of model and method. By default it follows
@@ -167,10 +171,11 @@ class TrainConfig:
     epochs: int = 30
     batch_size: int = 256
     learning_rate: float = 0.1
-    schedule: Literal["cosine", "steps"] = "cosine"
+    schedule: Literal["cosine", "steps", "linear_steps"] = "cosine"
     milestones: tuple[int, ...] = (5, 10, 20)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     momentum: float = 0.9
+    beta2: float = 0.999
     weight_decay: float = 5e-4
     seed: int = 0
     weights_seed: int | None = None

@@ -12,7 +12,7 @@ from nobackfill.core.locks import lock_output
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
 from nobackfill.gallery.stores.base import MARK, Matrix, Store
-from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret
+from nobackfill.gallery.stores.uri import Uri, secrets_of, without_secrets
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # largest deviation of a length from 1
@@ -173,8 +173,7 @@ class ClientCalls:
 
     def __init__(self, uri: Uri, package: str):
         self.shown, self.client = uri.shown, f"{package} {version(package)}"
-        secret = [value for key, value in uri.options.items() if is_secret(key)]
-        self._secrets = [text for text in (*secret, uri.password) if text]
+        self._secrets = secrets_of(uri)
 
     def __call__(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Returns what the client returns."""
@@ -183,9 +182,7 @@ class ClientCalls:
         except NobackfillError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            for secret in self._secrets:
-                reason = reason.replace(secret, HIDDEN)
+            reason = without_secrets(f"{type(error).__name__}: {error}", self._secrets)
             action = getattr(call, "__name__", "call").strip("_").replace("_", " ")
             full = any(word in reason.lower() for word in FULL)
             remedy = "The disk is full: make room" if full else "Check that the database runs"

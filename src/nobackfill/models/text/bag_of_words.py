@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nobackfill.core.atomic_files import find_path
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.aptm.fusion import aptm_text, resolve_aptm_text
 from nobackfill.models.text.base import TextEncoder, check_texts
 from nobackfill.models.text.transformers import resolve_texts, transformers_text
 from nobackfill.vectors import Vectors, load_vectors
@@ -164,10 +165,12 @@ TEXT_ENCODERS: dict[str, Callable[..., TextEncoder]] = {
     "words": words,
     "vectors": vectors,
     "transformers": transformers_text,
+    "aptm": aptm_text,
 }
 
 # Functions that complete the options of an encoder, so that it can be built again from them.
 TEXT_RESOLVERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "vectors": resolve_vectors,
     "transformers": resolve_texts,
+    "aptm": resolve_aptm_text,
 }

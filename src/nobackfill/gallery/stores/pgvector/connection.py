@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
@@ -19,7 +18,7 @@ from psycopg.types import TypeInfo
 from psycopg.types.string import ByteaBinaryLoader
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.uri import HIDDEN
+from nobackfill.gallery.stores.uri import forms_of, without_secrets
 
 Answer = TypeVar("Answer")
 Link = psycopg.Connection[tuple[Any, ...]]
@@ -174,13 +173,8 @@ class Database:
     def _explain(self, action: str, error: psycopg.Error, *, temporary: bool) -> GalleryError:
         remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "")
         reason = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".?")
+        reason = without_secrets(reason, forms_of(self._parameters))
         return GalleryError(
-            f"Could not {action} at {self.shown}: {self._without_secrets(reason)}. "
+            f"Could not {action} at {self.shown}: {reason}. "
             f"{LATER if temporary else remedy}".rstrip()
         )
-
-    def _without_secrets(self, text: str) -> str:
-        password = self._parameters.get("password", "")
-        for secret in {password, quote(password), quote(password, safe="")} - {""}:
-            text = text.replace(secret, HIDDEN)
-        return text
