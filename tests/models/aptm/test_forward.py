@@ -183,9 +183,9 @@ def test_images_of_another_size_are_an_error(aptm):
 
 def test_both_parts_belong_together(tokenizer):
     model, text = choices(tokenizer)
-    with pytest.raises(ConfigError, match="Set `name = \"aptm\"` in .text. too"):
+    with pytest.raises(ConfigError, match='Set `name = "aptm"` in .text. too'):
         make_dual(model, Choice("words"), seed=0)
-    with pytest.raises(ConfigError, match="Set `name = \"aptm\"` in .model. too"):
+    with pytest.raises(ConfigError, match='Set `name = "aptm"` in .model. too'):
         make_dual(Choice("small"), text, seed=0)
     with pytest.raises(ConfigError, match="`head` in .model. must be 'affine'"):
         make_dual(Choice("aptm", IMAGE | {"head": "linear"}), text, seed=0)
