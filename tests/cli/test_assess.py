@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rich.console import Console
 
 import nobackfill as nb
 from nobackfill.cli import output
 from nobackfill.cli.exit_codes import code_of_assessment
+from nobackfill.core.console import PlainConsole
 from nobackfill.evaluation.bootstrap import Interval
 from nobackfill.head.assess.assess import Verdict
 from nobackfill.head.assess.candidates import Candidate
@@ -112,7 +112,7 @@ def a_verdict(*names):
 
 
 def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys):
-    monkeypatch.setattr(output, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(output, "console", PlainConsole(width=80))
     names = ["keep the old model", "old vectors with a head", "independent_contrastive"]
     page = assessment_page(a_verdict(*names), title="Is it worth it?")
     output.print_page(page, {}, as_json=False)
@@ -132,7 +132,7 @@ def test_the_table_fits_eighty_columns_whatever_its_numbers(monkeypatch, capsys)
 def test_of_several_ridge_regressions_the_best_on_validation_classes_is_printed(
     monkeypatch, capsys
 ):
-    monkeypatch.setattr(output, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(output, "console", PlainConsole(width=80))
     verdict = a_verdict("keep the old model", "ridge 0.1", "ridge 0.01", "ridge 0.001", "mimic")
     for candidate, validation in zip(verdict.candidates[1:4], (0.3, 0.5, 0.4), strict=True):
         object.__setattr__(candidate, "validation", validation)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from nobackfill.cli import datasets as show_datasets
 from nobackfill.cli import progress_lines
+from nobackfill.core.console import PlainConsole
 from nobackfill.data.han import HAN_FACES
 from nobackfill.data.registry import DATASETS, DRAWN
 
@@ -29,7 +29,7 @@ def command(nobackfill, monkeypatch):
     """Runs `nobackfill datasets` on a wide terminal."""
 
     def run(*arguments):
-        monkeypatch.setattr(show_datasets, "console", Console(width=200, highlight=False))
+        monkeypatch.setattr(show_datasets, "console", PlainConsole(width=200))
         return nobackfill("datasets", *arguments)
 
     return run
@@ -121,7 +121,7 @@ def test_the_check_is_one_json_object_wherever_that_is_asked(command, root, befo
 
 
 def test_progress_goes_to_stderr(capsys, monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True)
+    terminal = PlainConsole(file=io.StringIO(), force_terminal=True)
     monkeypatch.setattr(progress_lines, "console", terminal)
     monkeypatch.setattr(progress_lines, "DELAY", 0.0)
     assert list(show_datasets.watch_files(["a", "b"])) == ["a", "b"]

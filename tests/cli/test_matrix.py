@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 import nobackfill as nb
 from nobackfill.cli import output
 from nobackfill.cli.matrix import name_files, split_independent, split_names
+from nobackfill.core.console import PlainConsole
 from nobackfill.errors import ConfigError
 from nobackfill.report.pages.matrix import matrix_page
 
@@ -141,7 +141,7 @@ def test_people_read_what_entered_the_p_scores(command, files):
 def shown(monkeypatch, matrix, width=200, colors=None):
     """What a terminal gets."""
     page = io.StringIO()
-    console = Console(
+    console = PlainConsole(
         file=page, force_terminal=True, color_system=colors, width=width, highlight=False
     )
     monkeypatch.setattr(output, "console", console)

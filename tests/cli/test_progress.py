@@ -5,10 +5,10 @@ from itertools import pairwise
 from time import sleep
 
 import pytest
-from rich.console import Console
 
 from nobackfill.cli import progress, progress_lines, quiet
 from nobackfill.cli.progress_lines import Line
+from nobackfill.core.console import PlainConsole
 from nobackfill.core.steps import Step
 
 
@@ -17,7 +17,7 @@ def shown(monkeypatch):
     """Makes progress fast; returns a function of what was written on a terminal or a pipe."""
 
     def on(*, terminal, width=80):
-        console = Console(
+        console = PlainConsole(
             file=io.StringIO(), width=width, force_terminal=terminal, color_system=None
         )
         monkeypatch.setattr(progress_lines, "console", console)
@@ -148,5 +148,5 @@ def test_nobody_needs_to_read(monkeypatch, shown):
             raise BrokenPipeError
 
     shown(terminal=False)
-    monkeypatch.setattr(progress_lines, "console", Console(file=Closed()))
+    monkeypatch.setattr(progress_lines, "console", PlainConsole(file=Closed()))
     search(queries=10)

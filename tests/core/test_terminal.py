@@ -5,8 +5,8 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from nobackfill.core.console import PlainConsole
 from nobackfill.core.page import Figure, Page, Picture, Section, Table
 from nobackfill.core.terminal import _height, _print_section, print_page, print_table
 
@@ -34,7 +34,7 @@ NUMBERS = Section(
 
 def printed(page, *, width=80, colors=None):
     file = io.StringIO()
-    console = Console(
+    console = PlainConsole(
         file=file, width=width, color_system=colors, force_terminal=colors is not None
     )
     (print_page if isinstance(page, Page) else print_table)(page, console)
@@ -102,7 +102,7 @@ WAYS = Table(
 
 @pytest.mark.parametrize(("width", "is_cut"), [(60, True), (80, False), (120, False)])
 def test_a_table_fits_the_terminal_and_says_what_it_cuts(width, is_cut):
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console = PlainConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     print_table(WAYS, console)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -121,7 +121,7 @@ def test_a_file_has_no_width():
 
 def test_a_terminal_wraps_at_words_and_a_file_has_a_line_for_each_sentence():
     page = Page("T", ["word " * 40], verdict="compatible", notes=["word " * 40])
-    console = Console(file=io.StringIO(), width=33, force_terminal=True, color_system=None)
+    console = PlainConsole(file=io.StringIO(), width=33, force_terminal=True, color_system=None)
     print_page(page, console)
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= 33
@@ -147,7 +147,7 @@ def test_the_height_of_a_section_is_the_number_of_lines_that_it_prints(caption):
     rows = [["top 1", "2"], ["top 5", "4"]]
     section = Section("", "A sentence that needs two lines here.", [Table(["k", "n"], rows)])
     section = replace(section, tables=[replace(section.tables[0], caption=caption)])
-    console = Console(file=io.StringIO(), width=20, force_terminal=True)
+    console = PlainConsole(file=io.StringIO(), width=20, force_terminal=True)
     _print_section(section, console, with_title=False)
     assert _height(section, console) == console.file.getvalue().count("\n")
 

@@ -16,7 +16,7 @@ from nobackfill.core.config import build_recipe
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
 from nobackfill.gallery.backfill_from_model import FromModel
-from nobackfill.gallery.provenance import declared
+from nobackfill.gallery.provenance import declared, token_of
 from nobackfill.gallery.routing import entries
 from nobackfill.gallery.stores import open_store
 from nobackfill.gallery.stores.base import ours
@@ -132,9 +132,10 @@ def test_vectors_of_items_that_are_gone_are_swept(tmp_path, items, fresh):
         backfill(store, new, items[0], FromFile(fresh))
     Vectors(items[0][:150], items[1][:150]).save(path)  # the owner has removed fifty
     with open_store(f"flat://{path}") as store:
-        assert sweep(store, new) == 50
+        token = token_of(store, new)
+        assert sweep(store, new, token) == 50
         assert store.count(new) == 150
-        assert sweep(store, new) == 0
+        assert sweep(store, new, token) == 0
 
 
 def _work(line, ids, fresh):

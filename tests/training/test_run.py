@@ -20,8 +20,8 @@ from nobackfill.training.pipeline import train_run
 from nobackfill.training.resolve import resolve
 from nobackfill.training.results import evaluate_run
 from nobackfill.training.run import Run
-from nobackfill.vectors.records import record_of
-from nobackfill.vectors.space import CompatibleWith, read_record, write_record
+from nobackfill.vectors.records import declare_space, space_of
+from nobackfill.vectors.space import CompatibleWith
 
 CPU = torch.device("cpu")
 DATA = Choice("glyphs", {"train_classes": 10, "test_classes": 5, "images_per_class": 6, "side": 16})
@@ -646,9 +646,8 @@ def test_mapped_queries_are_a_space_of_their_own_even_in_the_same_dimension(old_
 def test_what_was_measured_of_a_run_goes_with_all_that_it_embeds(old_run, tmp_path, name, side):
     run, measured = tmp_path / "new", CompatibleWith("0123456789abcdef", "mAP", 0.5)
     list(train_run(new_recipe(old_run, name), run, device=CPU))
-    record = record_of(run)
-    before = read_record(record)
-    write_record(record, before.with_measured(measured))
+    before = space_of(run)
+    declare_space(run, before.with_measured(measured))
     later = embed_collection(run, run, split="train", side=side, device=CPU).space
     is_of_it = name == "ndpp" or side == "query"  # what RM stores is of another space
     assert (later.fingerprint == before.fingerprint) is is_of_it

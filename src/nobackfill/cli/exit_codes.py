@@ -32,8 +32,9 @@ def code_of_verdict(verdict: str) -> int:
 
 def code_of_assessment(verdict: str) -> int:
     """Exit code of the verdict of `nobackfill assess`."""
-    codes = {"upgrade with head": DONE, "two-stage": DONE, "inconclusive": UNDECIDED}
-    return codes.get(verdict, NO)
+    if verdict in {"upgrade with head", "both models ask", "two-stage"}:
+        return DONE
+    return UNDECIDED if verdict == "inconclusive" else NO
 
 
 def code_of_search_check(*, may_search: bool, is_measured: bool, strict: bool) -> int:
@@ -86,19 +87,23 @@ def _explain(error: Exception) -> None:
     else:
         import traceback
 
+        from nobackfill.core.console import visible
+
         with suppress(OSError):
-            traceback.print_exc()
+            print(visible(traceback.format_exc()), end="", file=sys.stderr)
         _print_error(f"unexpected {type(error).__name__}: {error}. Please report this.")
 
 
 def _print_error(message: str) -> None:
     """Prints a line on stderr; does nothing if stderr cannot be written."""
-    from rich.console import Console
     from rich.text import Text
 
+    from nobackfill.core.console import PlainConsole, visible
+
     with suppress(OSError, SystemExit):  # rich raises SystemExit on a broken pipe
-        console = Console(stderr=True)
-        text = Text("nobackfill: ", style="bold red").append(message, style="default not bold")
+        console = PlainConsole(stderr=True)
+        text = Text("nobackfill: ", style="bold red")
+        text.append(visible(message), style="default not bold")
         console.print(text, soft_wrap=not console.is_terminal)  # a terminal wraps it at words
 
 

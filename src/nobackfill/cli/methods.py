@@ -86,9 +86,7 @@ def print_methods(rows: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
         output.print_table(Table(["method", "what it does"], says))
     rest = [f"{row['name']} ({', '.join(row['needs'])})" for row in rows if not row["usable"]]
     if rest:
-        output.console.print(
-            f"\nThese methods need more: {'; '.join(rest)}.", markup=False, style="dim"
-        )
+        output.console.print(f"\nThese methods need more: {'; '.join(rest)}.", style="dim")
     if "embeddings" in parts and "prototypes" not in parts:
         hint = "\nOld vectors of labelled items give prototypes too: add --given prototypes."
         output.console.print(hint, style="dim")

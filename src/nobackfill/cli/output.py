@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from nobackfill.cli.exit_codes import COULD_NOT_RUN
 from nobackfill.cli.quiet import is_quiet
 from nobackfill.core import terminal
+from nobackfill.core.console import PlainConsole, visible
 from nobackfill.core.page import Page, Table
 
-console = Console(highlight=False)
+console = PlainConsole()
 
 
 def emit(value: Mapping[str, Any]) -> None:
@@ -30,13 +30,13 @@ def emit(value: Mapping[str, Any]) -> None:
 
 def print_line(text: str, *, style: str = "") -> None:
     """Prints a text as it is, without markup; a terminal wraps it at words."""
-    console.print(text, markup=False, soft_wrap=not console.is_terminal, style=style)
+    console.print(text, soft_wrap=not console.is_terminal, style=style)
 
 
 def print_warning(text: str) -> None:
     """Prints a warning on stderr, which --quiet does not silence."""
-    errors = Console(stderr=True, highlight=False)
-    errors.print(Text(f"nobackfill: {text}"), soft_wrap=not errors.is_terminal)
+    errors = PlainConsole(stderr=True)
+    errors.print(f"nobackfill: {text}", soft_wrap=not errors.is_terminal)
 
 
 def print_remarks(remarks: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def print_remarks(remarks: Sequence[str]) -> None:
 
 def print_item(text: str | Text, *, indent: str = "    ", style: str = "") -> None:
     """Prints a text; a terminal wraps it at words and indents the further lines."""
-    text = text if isinstance(text, Text) else Text(text)
+    text = text if isinstance(text, Text) else Text(visible(text))
     if not console.is_terminal:
         console.print(text, soft_wrap=True, style=style)
         return

@@ -24,6 +24,8 @@ def claim(
         inputs: Files, folders and patterns that are read.
         pages: Reports to write, with the files next to them.
     """
+    if folder is None and not any((*files, *pages)):
+        return
     from nobackfill.core.locks import lock_output
     from nobackfill.core.outputs import check_outputs
 

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from nobackfill.cli.quiet import is_quiet
+from nobackfill.core.console import PlainConsole, visible
 from nobackfill.core.numbers import duration
 from nobackfill.core.steps import Number
 
@@ -19,7 +20,7 @@ FIRST = 3.0  # seconds before the first plain line
 EVERY = 10.0  # seconds between plain lines; more in a job of many minutes
 LONGEST_PAUSE = 60.0
 BAR = 12  # characters
-console = Console(stderr=True, highlight=False)
+console = PlainConsole(stderr=True)
 
 
 @dataclass
@@ -110,13 +111,13 @@ class Line:
     def live(self, width: int, *, name_width: int, is_ascii: bool) -> Text:
         """A line of at most `width` characters with a bar."""
         full, rest = ("#", "-") if is_ascii else ("━", "━")
-        text = Text(f"{self.name:<{name_width}} ")
+        text = Text(f"{visible(self.name):<{name_width}} ")
         if self.total is not None:
             cells = round(BAR * min(1.0, self.done / max(self.total, 1e-9)))
             text.append(full * cells, "green").append(rest * (BAR - cells), "dim").append(" ")
         text.append("  ".join(part for part in (self.amount(), self.time()) if part))
         if self.note:
-            text.append(f"  {self.note}", "dim")
+            text.append(visible(f"  {self.note}"), "dim")
         text.truncate(width, overflow="ellipsis")
         return text
 
@@ -188,7 +189,7 @@ def plain(lines: Lines) -> Iterator[None]:
     def print_new() -> None:
         for number, line in enumerate(lines.all):
             if number not in printed and (not line.has_ended or lines.stays):
-                console.print(Text(line.text()), soft_wrap=True)
+                console.print(line.text(), soft_wrap=True)
                 printed.update({number} if line.has_ended else ())
 
     def print_from_time_to_time() -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nobackfill.cli.options import Device, Json, Keep, Workers
 from nobackfill.cli.output import console, emit, print_line, print_object, print_page, print_table
+from nobackfill.core.console import visible
 
 if TYPE_CHECKING:
     from nobackfill.core.config import Recipe
@@ -122,7 +123,8 @@ def print_plan(plans: Sequence[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         emit({"jobs": jobs})
         return
     for job, plan in plans:
-        title = Text(f"\n{plan.name}", "bold").append(f" → {plan.folder}", "not bold")
+        title = Text(visible(f"\n{plan.name}"), "bold")
+        title.append(visible(f" → {plan.folder}"), "not bold")
         if plan.is_there:
             title.append(" (finished)", "not bold green")
         console.print(title, soft_wrap=True)
@@ -130,7 +132,7 @@ def print_plan(plans: Sequence[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         facts.add_column(style="dim", no_wrap=True)
         facts.add_column()
         for name, text, style in _facts(job.recipe, plan):
-            facts.add_row(name, Text(text, style))
+            facts.add_row(name, Text(visible(text), style))
         console.print(facts)
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from nobackfill.errors import ConfigError, DataError
 
 HELD = {errno.EACCES, errno.EAGAIN}  # errors of a lock that another process holds
+PAUSE = 0.005  # seconds between two tries of one that waits for a lock
 
 _locked: set[Path] = set()  # folders of this process, which would get its own lock a second time
 _writing: dict[Path, int] = {}  # outputs of this process, and the thread that writes each
@@ -42,24 +44,24 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lock_output(path: Path | str) -> Iterator[Path]:
+def lock_output(path: Path | str, *, wait: float = 0.0) -> Iterator[Path]:
     """Locks a file or folder for writing, and yields it with links followed.
 
-    Raises if another process or thread writes it. A thread may lock an output again. The lock is a
-    file `.NAME.lock` in the same folder, which is removed; that of a killed process is free.
+    Raises if another process or thread still writes it after `wait` seconds. A thread may lock an
+    output again. The lock is a file `.NAME.lock` in the same folder, which is removed; that of a
+    killed process is free.
     """
-    target, thread = Path(os.path.realpath(path)), threading.get_ident()
-    with _guard:
-        owner = _writing.get(target)
-        _writing.setdefault(target, thread)
-    if owner == thread:
+    target, end = Path(os.path.realpath(path)), time.monotonic() + wait
+    while (owner := _claim(target)) not in (None, threading.get_ident()):
+        if time.monotonic() >= end:
+            raise _is_written(path)
+        time.sleep(PAUSE)
+    if owner is not None:  # locked by this thread already
         yield target
         return
-    if owner is not None:
-        raise _is_written(path)
     lock, handle = target.with_name(f".{target.name}.lock"), None
     try:
-        handle = _open_locked(lock, path)
+        handle = _open_locked(lock, path, end)
         yield target
     finally:
         if handle is not None:
@@ -70,8 +72,16 @@ def lock_output(path: Path | str) -> Iterator[Path]:
             del _writing[target]
 
 
-def _open_locked(lock: Path, path: Path | str) -> int:
-    """Opens and locks a file, which another process may be removing."""
+def _claim(target: Path) -> int | None:
+    """Makes this thread the owner of an output in this process unless it has one; returns that."""
+    with _guard:
+        owner = _writing.get(target)
+        _writing.setdefault(target, threading.get_ident())
+    return owner
+
+
+def _open_locked(lock: Path, path: Path | str, end: float) -> int:
+    """Opens and locks a file, which another process may be removing; tries until a moment."""
     while True:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +92,10 @@ def _open_locked(lock: Path, path: Path | str) -> int:
             ) from None
         try:
             if not _try_lock(handle):
-                raise _is_written(path)
-            if os.fstat(handle).st_ino == lock.stat().st_ino:
+                if time.monotonic() >= end:
+                    raise _is_written(path)
+                time.sleep(PAUSE)
+            elif os.fstat(handle).st_ino == lock.stat().st_ino:
                 return handle
         except FileNotFoundError:  # the process that held it has removed it
             pass

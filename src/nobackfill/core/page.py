@@ -11,7 +11,8 @@ from nobackfill import __version__
 
 # Tone of a verdict, and of a cell that contains such a word: it decides the colour.
 TONES = {
-    "compatible": "yes", "upgrade with head": "yes", "two-stage": "yes", "yes": "yes",
+    "compatible": "yes", "upgrade with head": "yes", "both models ask": "yes", "two-stage": "yes",
+    "yes": "yes",
     "not compatible": "no", "keep the old model": "no", "backfill first": "no",
     "full backfill": "no", "no": "no",
     "undecided": "open", "inconclusive": "open", "mixed": "open",

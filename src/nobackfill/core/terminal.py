@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from nobackfill.core.console import PlainConsole, visible
 from nobackfill.core.page import TONES, Cell, Page, Section, Table
 
 STYLES = {"yes": "green", "no": "red", "open": "yellow"}
@@ -27,7 +28,7 @@ SHORTEST_NAME = 12  # to which a terminal that is too narrow cuts them
 def page_text(page: Page) -> str:
     """What `print_page` prints where the output is not a terminal."""
     file = io.StringIO()
-    print_page(page, Console(file=file, width=80, highlight=False))
+    print_page(page, PlainConsole(file=file, width=80))
     return file.getvalue().rstrip("\n")
 
 
@@ -64,7 +65,7 @@ def _conclusion(page: Page) -> Text:
     if page.verdict:
         style = STYLES.get(TONES.get(page.verdict, ""), "")
         conclusion.append(f"{page.verdict.capitalize()}: ", style)
-    return conclusion.append(" ".join(page.summary))
+    return conclusion.append(visible(" ".join(page.summary)))
 
 
 def print_notes(notes: Sequence[str], console: Console, *, lines: int | None = None) -> None:
@@ -92,7 +93,9 @@ def print_table(table: Table, console: Console) -> None:
     if console.is_terminal and _narrowest(grid, console) > console.width:
         grid = _grid(table, gap=1)
         if (excess := _narrowest(grid, console) - console.width) > 0:
-            names = max(map(cell_len, (table.columns[0], *(_text(row[0]) for row in table.rows))))
+            names = max(
+                map(cell_len, map(_text, (table.columns[0], *(row[0] for row in table.rows))))
+            )
             longest = max(SHORTEST_NAME, names - excess)
             grid, is_cut = _grid(table, gap=1, longest=longest), longest < names
     narrowest = _narrowest(grid, console)
@@ -119,7 +122,8 @@ def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
     rows = {number: row for number, row in enumerate(table.rows) if number not in table.further}
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for place in shown:
-        name = table.columns[place] if place else _shortened(table.columns[0], longest)
+        name = _text(table.columns[place])
+        name = name if place else _shortened(name, longest)
         is_number = table.columns[place] in table.numbers
         cells = [name, *(_text(row[place]) for row in rows.values())]
         width = max(cell_len(cell if place else _shortened(cell, longest)) for cell in cells)
@@ -170,7 +174,7 @@ def _print_section(section: Section, console: Console, *, with_title: bool) -> N
 
 def _print_text(text: str | Text, console: Console, style: str = "") -> None:
     """Prints a text as it is, without markup; a terminal wraps it at words."""
-    text = text if isinstance(text, Text) else Text(text)
+    text = text if isinstance(text, Text) else Text(visible(text))
     console.print(text, style=style, soft_wrap=not console.is_terminal)
 
 
@@ -188,7 +192,8 @@ def _lines(text: str, console: Console) -> int:
 
 def _text(cell: Cell) -> str:
     """A cell in words: pictures are described."""
-    return cell if isinstance(cell, str) else ", ".join(picture.says for picture in cell)
+    text = cell if isinstance(cell, str) else ", ".join(picture.says for picture in cell)
+    return visible(text)
 
 
 def _colored(cell: Cell) -> Text:

@@ -6,14 +6,23 @@ which the owner has removed. A kill, a second process or another start cost noth
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.planning.plan_file import BackfillPlan
-from nobackfill.gallery.provenance import declare, declared, names_nothing
+from nobackfill.gallery.provenance import (
+    check_same,
+    check_token,
+    declaration,
+    declare,
+    names_nothing,
+    space_key,
+    while_declared,
+    writing,
+)
 from nobackfill.gallery.routing import log
 from nobackfill.gallery.sketch import Sketch, compare, is_other, keep
 from nobackfill.gallery.status import none_of
@@ -122,9 +131,23 @@ def backfill(
         plan: Plan that `order` is of.
     """
     notes = check_plan(store, order, source, plan)
-    begin(store, collection, source)
-    if plan is not None and plan.old_sketch is not None:
-        keep(store, collection, plan.old_sketch)
+    token = begin(store, collection, source, None if plan is None else plan.old_sketch)
+    with writing(store, collection, token):
+        work = _write_all(store, collection, token, order, source, rate, batch, progress)
+    return replace(work, notes=notes)
+
+
+def _write_all(
+    store: Store,
+    collection: str,
+    token: str,
+    order: Sequence[str],
+    source: Source,
+    rate: float | None,
+    batch: int,
+    progress: Callable[[int], None],
+) -> Work:
+    """Writes the vectors that are missing, batch by batch, and removes those of no item."""
     started = time.monotonic()
     written = gone = there = done = 0
     for ids in split(order, batch):
@@ -136,17 +159,23 @@ def backfill(
 
         # Write them, and wait where that was faster than the rate allows.
         if missing:
-            store.upsert(collection, missing, source.make(missing))
+            write(store, collection, token, missing, source.make(missing))
             written += len(missing)
             if rate is not None:
                 time.sleep(max(0.0, written / rate - (time.monotonic() - started)))
         done += len(ids)
         progress(done)
-    removed = sweep(store, collection)
+    removed = sweep(store, collection, token)
     seconds = time.monotonic() - started
-    log(store, "backfill", collection=collection, written=written, there=there, removed=removed)
+    entry = {"written": written, "there": there, "removed": removed}
+    fingerprint = source.space.fingerprint if source.space else None
+
+    def finish() -> None:
+        log(store, "backfill", collection=collection, **entry, space=fingerprint)
+
+    while_declared(store, collection, token, "end the backfill", finish)
     numbers = written * source.dim
-    return Work(collection, len(order), there + written, gone, 0, numbers, seconds, notes)
+    return Work(collection, len(order), there + written, gone, 0, numbers, seconds)
 
 
 def check_plan(
@@ -199,38 +228,78 @@ def _check_new(source: Source, sketch: Sketch | None) -> None:
         )
 
 
-def begin(store: Store, collection: str, source: Source) -> None:
-    """Creates the collection and declares its model; refuses vectors of another model."""
-    if source.space is None:
+def begin(store: Store, collection: str, source: Source, sketch: Sketch | None = None) -> str:
+    """Creates the collection and declares its model; returns its token.
+
+    Refuses vectors of another model. `sketch` is that of the old vectors, which is recorded.
+    """
+    space = source.space
+    if space is None:
         raise GalleryError(
             "The new vectors do not declare which model made them (no space.json). Make them with "
             "nobackfill, or write a space.json."
         )
-    if not names_a_model(source.space):
+    if not names_a_model(space):
         raise names_nothing("the record of the new ones", source.dim)
-    space = declared(store, collection) if store.exists(collection) else None
-    if space is not None and space.fingerprint != source.space.fingerprint:
-        raise SpaceMismatch(
-            f"Cannot continue with `{collection}`: its vectors are of the space "
-            f"{space.fingerprint}, but the new ones are of {source.space.fingerprint}. Choose "
-            f"another name, or remove the collection with `nobackfill gallery clean`."
-        )
-    store.create(collection, source.dim)
-    if store.dim(collection) != source.dim:
-        raise SpaceMismatch(
-            f"`{collection}` requires vectors of {store.dim(collection)} dimensions, but the new "
-            f"ones have {source.dim}."
-        )
-    if space is None:
-        declare(store, collection, source.space)
+
+    def make() -> str:
+        known, exists = declaration(store, collection), store.exists(collection)
+        if known is not None and exists:
+            check_same(collection, known.space, space)
+        elif known is not None:  # of a collection that is gone
+            store.note(space_key(collection), None)
+        elif exists and store.count(collection):
+            raise GalleryError(
+                f"Cannot continue with `{collection}`: it has vectors, but nothing declares which "
+                f"model made them. Declare it with `nobackfill gallery repair`, or remove it with "
+                f"`nobackfill gallery clean`."
+            )
+        store.create(collection, source.dim)
+        if store.dim(collection) != source.dim:
+            raise SpaceMismatch(
+                f"`{collection}` requires vectors of {store.dim(collection)} dimensions, but the "
+                f"new ones have {source.dim}."
+            )
+        token = declare(store, collection, space)
+        if sketch is not None:
+            keep(store, collection, sketch)
+        return token
+
+    store.check_writable(collection)
+    return store.exclusively(f"begin `{collection}`", make)
 
 
-def sweep(store: Store, collection: str) -> int:
+def write(store: Store, collection: str, token: str, ids: Sequence[str], vectors: Matrix) -> None:
+    """Writes a batch if the collection carries a token still.
+
+    A server without locks may have lost the collection in the meantime; then the batch is removed
+    from the one that took its place.
+    """
+    while_declared(
+        store, collection, token, "write vectors", lambda: store.upsert(collection, ids, vectors)
+    )
+    if not store.locks:
+        try:
+            check_token(store, collection, token)
+        except GalleryError:
+            if store.exists(collection):
+                store.remove(collection, ids)
+            raise
+
+
+def sweep(store: Store, collection: str, token: str) -> int:
     """Removes new vectors of items that the owner has removed; returns their number."""
-    removed = 0
-    for ids in store.id_pages(collection):
+
+    def remove(ids: Sequence[str]) -> int:
         orphans = sorted(set(ids) - store.contained(store.main, ids))
         if orphans:
             store.remove(collection, orphans)
-            removed += len(orphans)
-    return removed
+        return len(orphans)
+
+    def look(ids: Sequence[str]) -> int:
+        return while_declared(
+            store, collection, token, "remove vectors of items that are gone", lambda: remove(ids)
+        )
+
+    pages = store.id_pages(collection)
+    return sum(look(ids) for ids in pages if set(ids) - store.contained(store.main, ids))

@@ -2,27 +2,36 @@
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.provenance import space_key
-from nobackfill.gallery.routing import current, log
+from nobackfill.gallery.routing import check_served, current, log
 from nobackfill.gallery.sketch import sketch_key
 from nobackfill.gallery.stores.base import Store
 
 
 def remove_new(store: Store, collection: str, *, dry_run: bool = False) -> int:
-    """Removes a collection of new vectors unless it is served; returns its number of vectors."""
-    if not store.exists(collection):
-        return 0
-    if current(store).collection == collection:
-        raise GalleryError(
-            f"Cannot remove `{collection}`: it is served. Go back first with `nobackfill gallery "
-            f"rollback`."
-        )
-    number = store.count(collection)
+    """Removes a collection of new vectors unless it is served; returns its number of vectors.
+
+    A backfill that writes it stops at its next batch.
+    """
     if not dry_run:
-        store.drop(collection)
-        for key in (space_key(collection), sketch_key(collection)):
-            store.note(key, None)
-        log(store, "clean", collection=collection, removed=number)
-    return number
+        store.check_writable(collection)
+    if not store.exists(collection) and store.read_note(space_key(collection)) is None:
+        return 0
+
+    def remove() -> int:
+        if current(store).collection == collection:
+            raise GalleryError(
+                f"Cannot remove `{collection}`: it is served. Go back first with `nobackfill "
+                f"gallery rollback`."
+            )
+        number = store.count(collection) if store.exists(collection) else 0
+        if not dry_run:
+            store.note(space_key(collection), None)  # first, where there are no transactions
+            store.drop(collection)
+            store.note(sketch_key(collection), None)
+            log(store, "clean", collection=collection, removed=number)
+        return number
+
+    return remove() if dry_run else store.exclusively(f"remove `{collection}`", remove)
 
 
 def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: bool = False) -> int:
@@ -34,26 +43,30 @@ def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: b
         confirm: Name of the owner's collection, as typed by a person.
         dry_run: Whether nothing is removed.
     """
-    served = current(store).collection
-    if served != collection:
-        raise GalleryError(
-            f"Cannot remove the old vectors while `{served}` is served. Switch to `{collection}` "
-            f"first."
-        )
-    missing = store.count(store.main) - store.covered(collection)
-    if missing:
-        raise GalleryError(
-            f"Cannot remove the old vectors: every item must have a new one, but {missing:,} have "
-            f"none. Finish the backfill first."
-        )
-    number = store.count(store.main)
-    if dry_run:
+
+    def retire() -> int:
+        served = current(store)
+        if served.collection != collection:
+            raise GalleryError(
+                f"Cannot remove the old vectors while `{served.collection}` is served. Switch to "
+                f"`{collection}` first."
+            )
+        check_served(store, served)
+        store.check_is_covered(collection)
+        number = store.count(store.main)
+        if dry_run:
+            return number
+        if confirm != store.main:
+            raise GalleryError(
+                f"This removes the {number:,} old vectors of `{store.main}` for good. Pass "
+                f"--confirm {store.main} to confirm."
+            )
+        entry = log(store, "retire", collection=store.main, removed=number)  # before it is done
+        try:
+            store.retire(collection)  # counts again, right before
+        except GalleryError:
+            store.note(entry, None)
+            raise
         return number
-    if confirm != store.main:
-        raise GalleryError(
-            f"This removes the {number:,} old vectors of `{store.main}` for good. Pass --confirm "
-            f"{store.main} to confirm."
-        )
-    log(store, "retire", collection=store.main, removed=number)  # before it cannot be undone
-    store.retire()
-    return number
+
+    return retire() if dry_run else store.exclusively("remove the old vectors", retire, retry=False)

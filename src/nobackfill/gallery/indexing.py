@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nobackfill.errors import GalleryError
+from nobackfill.gallery.provenance import check_token, token_of
 from nobackfill.gallery.routing import log
 from nobackfill.gallery.stores.base import Store
 from nobackfill.gallery.stores.client import check_exists
@@ -43,6 +44,13 @@ def index_new(
     if not number:
         raise GalleryError(f"Nothing to index: `{collection}` has none. Backfill first.")
     if target.lacks and not dry_run:
+        token = token_of(store, collection)
         store.index(collection, watch=watch)
-        log(store, "index", collection=collection, kind=target.kind, vectors=target.lacks)
+
+        def finish() -> None:
+            if token is not None:
+                check_token(store, collection, token)
+            log(store, "index", collection=collection, kind=target.kind, vectors=target.lacks)
+
+        store.exclusively("end the index", finish)
     return Indexing(collection, number, target.kind, target.lacks)

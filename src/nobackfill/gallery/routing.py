@@ -8,6 +8,7 @@ from getpass import getuser
 from typing import Any
 
 from nobackfill.errors import GalleryError
+from nobackfill.gallery.provenance import declared
 from nobackfill.gallery.stores.base import Store
 from nobackfill.gallery.stores.client import check_exists
 
@@ -34,7 +35,7 @@ class Route:
 
 def current(store: Store) -> Route:
     """Returns what is served now: the owner's collection if nobody has switched."""
-    text = store.notes().get(ROUTE)
+    text = store.read_note(ROUTE)
     return Route(store.main) if text is None else Route.read(json.loads(text))
 
 
@@ -64,15 +65,38 @@ def switch(
         model: Path of the model. A rollback reads its record again.
         space: Fingerprint of the collection's vectors.
     """
-    check_exists(store, collection, "serve")
-    now = current(store)
-    again = (now.collection, now.query_space) == (collection, query_space)
-    before = now.before if again else now
-    route = Route(collection, query_space, share, before, model, space)
-    store.note(ROUTE, json.dumps(asdict(route)))
-    entry = {"collection": collection, "query_space": query_space, "share": share}
-    log(store, "switch", **entry, standing=standing)
-    return route
+
+    def serve() -> Route:
+        check_exists(store, collection, "serve")
+        own = declared(store, collection)
+        fingerprint = space or (None if own is None else own.fingerprint)
+        now = current(store)
+        again = (now.collection, now.query_space) == (collection, query_space)
+        before = now.before if again else now
+        route = Route(collection, query_space, share, before, model, fingerprint)
+        check_served(store, route)
+        store.note(ROUTE, json.dumps(asdict(route)))
+        entry = {"collection": collection, "query_space": query_space, "share": share}
+        log(store, "switch", **entry, standing=standing)
+        return route
+
+    return store.exclusively(f"serve `{collection}`", serve)
+
+
+def check_served(store: Store, route: Route) -> None:
+    """Raises if a collection is gone, or of another space than when it was served."""
+    if not store.exists(route.collection):
+        raise GalleryError(
+            f"Cannot serve `{route.collection}`: it was removed. Serve another collection with "
+            f"`nobackfill gallery switch`."
+        )
+    space = declared(store, route.collection)
+    if space is not None and route.space not in (None, space.fingerprint):
+        raise GalleryError(
+            f"Cannot serve `{route.collection}`: its vectors were of the space {route.space} when "
+            f"they were served, and another model has replaced them by vectors of "
+            f"{space.fingerprint}. Serve them to their model with `nobackfill gallery switch`."
+        )
 
 
 def before(store: Store) -> Route:
@@ -84,28 +108,30 @@ def before(store: Store) -> Route:
         raise GalleryError(
             f"Cannot go back in {store.shown}: {reason}: `{now.collection}` is served, as at first."
         )
-    if not store.exists(now.before.collection):
-        raise GalleryError(
-            f"Cannot go back to `{now.before.collection}`: it was removed. Serve another "
-            f"collection with `nobackfill gallery switch`."
-        )
+    check_served(store, now.before)
     return now.before
 
 
 def rollback(store: Store) -> Route:
     """Serves again what was served before the last switch."""
-    route = before(store)
-    store.note(ROUTE, json.dumps(asdict(route)))
-    log(store, "rollback", collection=route.collection, query_space=route.query_space)
-    return route
+
+    def serve() -> Route:
+        route = before(store)
+        store.note(ROUTE, json.dumps(asdict(route)))
+        log(store, "rollback", collection=route.collection, query_space=route.query_space)
+        return route
+
+    return store.exclusively("go back", serve)
 
 
-def log(store: Store, action: str, **details: Any) -> None:
-    """Records who did what and when; entries are never changed."""
+def log(store: Store, action: str, **details: Any) -> str:
+    """Records who did what and when; entries are never changed. Returns the key of the note."""
     now = datetime.now(UTC)
     time = now.isoformat(timespec="milliseconds")
     entry = {"time": time, "by": user_name(), "action": action, **details}
-    store.note(f"{LOG}{now.timestamp():017.6f}", json.dumps(entry))
+    key = f"{LOG}{now.timestamp():017.6f}"
+    store.note(key, json.dumps(entry))
+    return key
 
 
 def entries(store: Store) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.provenance import SPACE, declared
-from nobackfill.gallery.routing import Route, current
+from nobackfill.gallery.routing import Route, check_served, current
 from nobackfill.gallery.stores.base import MARK, PAGE, Store
 from nobackfill.gallery.stores.client import check_exists, split
 
@@ -30,6 +30,7 @@ class Status:
     where: str  # URI without credentials
     collections: tuple[Held, ...]  # the owner's first
     route: Route  # what is served
+    problem: str | None = None  # why what is served is not what was switched to
 
 
 def status_of(store: Store) -> Status:
@@ -37,7 +38,12 @@ def status_of(store: Store) -> Status:
     keys = (key for key in sorted(store.notes()) if key.startswith(SPACE))
     written = [key.removeprefix(SPACE) for key in keys]
     names = [store.main, *(name for name in written if MARK in name and store.exists(name))]
-    return Status(store.shown, tuple(held(store, name) for name in names), current(store))
+    route, problem = current(store), None
+    try:
+        check_served(store, route)
+    except GalleryError as error:
+        problem = str(error)
+    return Status(store.shown, tuple(held(store, name) for name in names), route, problem)
 
 
 def held(store: Store, name: str) -> Held:

@@ -19,7 +19,7 @@ from nobackfill.methods import METHODS
 
 ROUND = 200  # largest number of steps between two measurements on held-out classes
 AUTO = "auto"  # chooses among the candidates on the held-out classes
-CANDIDATES = ("cross_supcon", "rbcl", "prototype_alignment")  # contrast, ranking, class means
+CANDIDATES = ("cross_supcon", "prototype_alignment")  # contrast with old items, with class means
 
 
 @dataclass(frozen=True)

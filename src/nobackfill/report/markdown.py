@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from nobackfill.core.console import visible
 from nobackfill.core.page import Cell, Page, Picture, Section, Table
 from nobackfill.report.titles import PAIRS
 
@@ -78,4 +79,4 @@ def _plain(text: str) -> str:
         >>> print(_plain("new_old of <b> * 2"))
         new_old of \<b> \* 2
     """
-    return re.sub(r"[\\`*<\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    return re.sub(r"[\\`*<\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))

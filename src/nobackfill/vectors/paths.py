@@ -10,7 +10,10 @@ from urllib.parse import unquote
 
 from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError
-from nobackfill.vectors.split_names import SEARCHED, TRAIN
+
+# Names of the parts of a collection, in file names and in the column `split`.
+TRAIN = frozenset({"train", "training", "fit"})
+SEARCHED = frozenset({"validation", "valid", "val", "dev", "test", "eval", "evaluation"})
 
 FORMAT_OF = {  # format by suffix
     ".parquet": "parquet", ".pq": "parquet", ".parq": "parquet",

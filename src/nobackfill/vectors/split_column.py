@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.split_names import SEARCHED, TRAIN
+from nobackfill.vectors.paths import SEARCHED, TRAIN
 from nobackfill.vectors.vectors import Vectors
 
 

@@ -14,7 +14,7 @@ from nobackfill.errors import ConfigError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
 from nobackfill.head.closed_form import procrustes, ridge
-from nobackfill.head.schedule import check_method
+from nobackfill.head.schedule import AUTO, check_method
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
@@ -25,6 +25,8 @@ from nobackfill_bench.quality.trained import device_name, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 PREPARATION = "old"
+WITH_OLD = "+old"  # end of a way whose queries both models embed
+OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CompatibleHead().method, AUTO)))
 
 
 def usable() -> tuple[str, ...]:
@@ -34,7 +36,7 @@ def usable() -> tuple[str, ...]:
         with suppress(ConfigError):
             check_method(name)
             heads.append(name)
-    return (*CLOSED_FORMS, *heads, OURS)
+    return (*CLOSED_FORMS, *heads, OURS, *OUR_HEADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class FittedSuite(Suite):
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()
-    ours_too: tuple[str, ...] = (CompatibleHead().method,)  # all vectors mapped by the same head
+    ours_too: tuple[str, ...] = (CompatibleHead().method, *OUR_HEADS)
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """Trains the old head first, if there is one; see `Suite`."""
@@ -60,7 +62,7 @@ class FittedSuite(Suite):
     def check(self, ways: Sequence[str]) -> None:
         """Raises if a method needs more than old vectors; see `Suite`."""
         for way in ways:
-            name, _ = read_way(way)
+            name = read_way(way)[0].removesuffix(WITH_OLD)
             if name not in (OURS, *CLOSED_FORMS):
                 check_method(name)
 
@@ -79,7 +81,8 @@ class FittedSuite(Suite):
             return None
         (old_fit, old_searched), (new_fit, new_searched) = parts(old), parts(new)
         start, began = datetime.now(UTC), time.perf_counter()
-        queries, stored, how = self.fit(task, old_fit, new_fit, new_searched, device)
+        searched = new_searched, old_searched
+        queries, stored, how = self.fit(task, old_fit, new_fit, searched, device)
         seconds = time.perf_counter() - began
         result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
@@ -94,32 +97,46 @@ class FittedSuite(Suite):
         }
 
     def fit(
-        self, task: Task, old: Vectors, new: Vectors, searched: Vectors, device: torch.device
+        self,
+        task: Task,
+        old: Vectors,
+        new: Vectors,
+        searched: tuple[Vectors, Vectors],
+        device: torch.device,
     ) -> tuple[Vectors, Vectors, dict[str, Any]]:
-        """Returns queries to the old gallery, vectors to store, and facts about the fit."""
+        """Returns queries to the old gallery, vectors to store, and facts about the fit.
+
+        `searched` are the new and the old vectors of the searched items.
+        """
         name, changes = read_way(task.way)
+        new_searched, old_searched = searched
         if name in CLOSED_FORMS:
             affine = CLOSED_FORMS[name](new.vectors.to(device), old.vectors.to(device))
-            mapped = with_vectors(searched, affine(searched.vectors.to(device)).cpu())
+            mapped = with_vectors(new_searched, affine(new_searched.vectors.to(device)).cpu())
             return mapped, mapped, {}
+        both, name = name.endswith(WITH_OLD), name.removesuffix(WITH_OLD)
         epochs: dict[str, Any] = {"epochs": epochs_of(task.changes)} if task.changes else {}
         head = CompatibleHead(
             CompatibleHead().method if name == OURS else name,
-            options=dict(options_of(name, changes)),
+            options={} if name == AUTO else dict(options_of(name, changes)),
+            old_query=both,
             seed=task.seed,
             device=str(device),
             **epochs,
         )
         supervision: dict[str, Any] = {self.supervision: old.labels}
         head.fit(new, old, **supervision)
-        queries = head.transform(searched)
-        stored = head.transform(searched, side="gallery") if name == OURS else queries
+        queries = head.transform(new_searched, old=old_searched if both else None)
+        stored = queries
+        if both or name == OURS:
+            stored = head.transform(new_searched, side="gallery")
         progress = head.progress_
         how = {
             "rounds": len(progress.history),
             "start": progress.start,
             "best_round": progress.best,
-            "stores": head.stores if name == OURS else "mapped",
+            "stores": head.stores if both or name == OURS else "mapped",
+            **({"old_weight": progress.old_weight} if both else {}),
         }
         return plain(queries), plain(stored), how
 

@@ -82,7 +82,7 @@ def test_trials_share_neither_seeds_nor_classes_with_the_table():
 
 def test_the_best_on_held_out_classes_is_chosen(lines):
     assert SMALL.chosen(lines) == {"bct": "bct", "ract": "ract:temperature=0.07"}
-    assert SMALL.shown(lines) == ("ract:temperature=0.07",)
+    assert SMALL.chosen_variants(lines) == ("ract:temperature=0.07",)
 
 
 def test_results_on_the_tables_classes_decide_nothing(lines, lines_of):

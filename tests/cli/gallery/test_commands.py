@@ -8,11 +8,11 @@ from itertools import chain, product
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from nobackfill.cli.gallery import output as show_gallery
 from nobackfill.cli.main import app
+from nobackfill.core.console import PlainConsole
 from nobackfill.errors import ConfigError
 from nobackfill.gallery.planning.plan_file import load_plan
 from nobackfill.gallery.stores import open_store
@@ -214,7 +214,7 @@ def test_check_and_switch_tell_what_was_measured_from_what_was_meant(place, uri,
 
 def test_what_training_came_to_is_told_and_decides_for_the_strict(place, uri):
     numbers = {"old_old": 0.2, "new_old": 0.3, "new_new": 0.4}
-    (place / "validation.space.json").write_text(NEW.to_json())  # the folder is a run, now
+    load_vectors(place / "new.parquet").save(place / "validation.parquet")  # a run, now
     model = ("--model", place, "--assume-space", OLD.fingerprint)
     for verdict in ("compatible", "not compatible", "undecided"):
         summary = json.dumps({**numbers, "verdict": verdict})
@@ -413,7 +413,7 @@ LOG = [
 
 
 def printed_log(monkeypatch, capsys, entries, width):
-    monkeypatch.setattr(show_gallery, "console", Console(width=width, highlight=False))
+    monkeypatch.setattr(show_gallery, "console", PlainConsole(width=width))
     show_gallery.print_log(entries, as_json=False)
     return capsys.readouterr().out.splitlines()
 

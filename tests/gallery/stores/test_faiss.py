@@ -148,7 +148,7 @@ def test_the_owners_file_is_never_written(tmp_path, vectors):
         store.create(ours(store.main, "v2"), DIM)
         store.upsert(ours(store.main, "v2"), ids, vectors)
         with pytest.raises(GalleryError, match="keeps them together"):
-            store.retire()
+            store.retire(ours(store.main, "v2"))
     assert before == (path.read_bytes(), path.stat().st_mtime_ns)
 
 

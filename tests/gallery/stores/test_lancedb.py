@@ -243,13 +243,16 @@ def test_the_owners_index_is_used_where_it_tells_cosines(make, vectors, metric, 
 def test_retire_removes_the_vectors_and_nothing_else(make, vectors):
     table, line = make(as_table([1, 2, 3], vectors[:3], colour=["a", "b", "c"]))
     with open_store(line, read_only=True) as store, pytest.raises(GalleryError, match="read only"):
-        store.retire()
+        store.retire(ours(store.main, "v2"))
     with open_store(line) as store:
         new = ours(store.main, "v2")
         store.create(new, DIM)
         store.upsert(new, ["1", "2"], vectors[:2])
-        store.retire()
-        store.retire()
+        with pytest.raises(GalleryError, match="1 have none"):
+            store.retire(new)
+        store.upsert(new, ["3"], vectors[2:3])
+        store.retire(new)
+        store.retire(new)
     table.checkout_latest()
     assert table.schema.names == ["id", "colour"]
     with open_store(line) as store:
@@ -258,6 +261,7 @@ def test_retire_removes_the_vectors_and_nothing_else(make, vectors):
         assert (rows.vectors.shape, store.dim(store.main)) == ((3, 0), 0)
         with pytest.raises(GalleryError, match="vectors were removed"):
             store.search(store.main, vectors[:1], 1)
+        store.remove(new, ["3"])
         store.upsert(new, ["3", "4"], vectors[2:4])
         assert store.search(new, vectors[2:3], 1).ids == [["3"]]
         assert store.count(new) == 3

@@ -277,7 +277,7 @@ def test_items_that_their_owner_removed_are_not_written_again(owner):
         with pytest.raises(GalleryError, match="65535"):
             store.note("long", "ü" * 40_000)
         with pytest.raises(GalleryError, match="keeps them together"):
-            store.retire()
+            store.retire("photos__nobackfill_v2")
 
 
 def test_a_collection_of_ours_whose_index_was_never_made_is_completed(owner):

@@ -288,7 +288,7 @@ def test_a_user_who_may_only_read():
         for write in (
             lambda: store.create(ours(store.main, "v2"), 4),
             lambda: store.note("route", "x"),
-            store.retire,
+            lambda: store.retire(store.main),
         ):
             with pytest.raises(GalleryError, match=r"(permission denied|must be owner).*grant"):
                 write()
@@ -321,7 +321,7 @@ def test_old_vectors_are_retired_and_ours_go_on():
         new = ours(store.main, "v2")
         store.create(new, 4)
         store.upsert(new, ["1", "2", "3", "4"], VECTORS)
-        store.retire()
+        store.retire(new)
         assert not store.exists(store.main)
     assert run("select id, colour from retired order by id") == [
         (number + 1, colour) for number, colour in enumerate(COLOURS["colour"])

@@ -124,7 +124,7 @@ def test_a_server_that_stays_away(store, monkeypatch):
     engine.stop()
     try:
         with pytest.raises(GalleryError, match="Could not remove the old vectors"):
-            store.retire()
+            store.retire(ours(store.main, "v2"))
         assert not tries  # the only one was on the connection that was lost: never twice
         tries.clear()
         with pytest.raises(

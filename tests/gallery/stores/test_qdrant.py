@@ -199,7 +199,11 @@ def test_named_vectors_are_read_and_retired_and_all_else_stays(tmp_path):
         new = ours("photos", "v2")
         store.create(new, 3)
         store.upsert(new, [str(one) for one in range(12)], rows(12, 3))
-        store.retire()
+        store.remove(new, ["4"])
+        with pytest.raises(GalleryError, match="1 have none"):
+            store.retire(new)
+        store.upsert(new, ["4"], rows(12, 3)[4:5])
+        store.retire(new)
     with open_store(line) as store:
         left = store.scan("photos")
         assert np.isnan(left.vectors).all()
@@ -208,13 +212,13 @@ def test_named_vectors_are_read_and_retired_and_all_else_stays(tmp_path):
         assert store.count(new) == 12
         assert store.contained("photos", ["3", "99"]) == {"3"}
     with open_store(line, read_only=True) as store, pytest.raises(GalleryError, match="read only"):
-        store.retire()
+        store.retire(new)
 
 
 def test_the_unnamed_vector_is_never_retired(tmp_path):
     with open_store(line_of(tmp_path, make(tmp_path, range(3), rows(3)))) as store:
         with pytest.raises(GalleryError, match="keeps them together"):
-            store.retire()
+            store.retire(ours("photos", "v2"))
         assert not np.isnan(store.scan("photos").vectors).any()
 
 

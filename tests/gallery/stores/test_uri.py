@@ -1,10 +1,19 @@
 """Where a gallery is: every form, and no credentials shown."""
 
+from urllib.parse import quote
+
 import pytest
 
 from nobackfill.errors import ConfigError
 from nobackfill.gallery.stores import STORES, open_store
-from nobackfill.gallery.stores.uri import Uri, check_options, read_uri
+from nobackfill.gallery.stores.uri import (
+    PASSWORD_FILE,
+    Uri,
+    check_options,
+    read_uri,
+    secrets_of,
+    without_secrets,
+)
 
 SECRET = "pa%3Ass"
 
@@ -94,6 +103,103 @@ def test_a_port_is_a_number(port):
     with pytest.raises(ConfigError, match="port") as told:
         read_uri(f"qdrant://ann:{SECRET}@db:{port}/photos")
     assert SECRET not in str(told.value)
+
+
+PW = "s3cr3t"
+ODD = [
+    f"pgvector://ann:5432/{PW}@h:1/d/t",
+    f"pgvector://ann:12?{PW}@h/d/t",
+    f"pgvector://ann:12#{PW}@h/d/t",
+    f"pgvector:ann:{PW}@h//d/t",
+    f"pgvector:/ann:{PW}@h/d/t",
+    f"pgvector://ann:{PW}@{PW}@h/d/t",
+    f"pgvector://ann:a:{PW}@h/d/t",
+    f"pgvector://ann:[{PW}@h/d/t/{PW}",
+    f"pgvector://ann:{PW}@h]/d/t",
+    f"pgvector://ann:{PW}@h:{PW}/d/t",
+    f"pgvector://ann@h/d/t?{PW}",
+    f"pgvector://ann@h/d/t?{PW}:x=1",
+    f"qdrant://{PW}@h/c",
+    f"milvus://{PW}@h/c",
+    f"lancedb://u:{PW}@h/t",
+    f"flat:u:{PW}@h/t",
+    f"qdrant:u:{PW}@h/t",
+    f"postgresql://ann:{PW}@h/d/t",
+    f"{PW}:",
+    PW,
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_uri_that_is_not_understood_is_not_echoed(text, command):
+    with pytest.raises(ConfigError) as told:
+        open_store(text)
+    assert PW not in str(told.value)
+    code, output, errors = command("gallery", "status", text)
+    assert code == 2
+    assert PW not in output + errors
+    assert "Traceback" not in errors
+
+
+def test_brackets_in_a_password_are_a_password():
+    assert read_uri("pgvector://ann:p[w@db/shop/items").password == "p[w"
+    assert read_uri("qdrant://[::1]:6333/photos").host == "::1:6333"
+
+
+def test_a_hash_in_the_name_of_a_file_is_part_of_it():
+    assert read_uri("flat://old.parquet#x").path == "old.parquet#x"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("pgvector://ann@db/shop/items", lambda uri: uri.password),
+        ("qdrant://db/photos", lambda uri: uri.options["api_key"]),
+        ("milvus://db:1/photos", lambda uri: uri.options["token"]),
+    ],
+)
+def test_a_password_may_be_in_a_file(text, part, tmp_path, monkeypatch):
+    file = tmp_path / "password"
+    file.write_text(f"{PW}\nnot this\n")
+    monkeypatch.setenv(PASSWORD_FILE, str(file))
+    assert part(read_uri(text)) == PW
+    assert PW not in read_uri(text).shown
+    own = f"{text.replace('ann@', 'ann:own@')}{'' if 'ann' in text else '?api_key=own'}"
+    assert PW not in repr(read_uri(own).options) + read_uri(own).password
+    file.write_text("")
+    with pytest.raises(ConfigError, match="is empty"):
+        read_uri(text)
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_uri(text)
+
+
+def test_the_option_of_every_command_names_that_file(tmp_path, monkeypatch, command):
+    monkeypatch.setenv(PASSWORD_FILE, "")
+    file = tmp_path / "password"
+    file.write_text(PW)
+    arguments = (
+        "gallery",
+        "--password-file",
+        str(file),
+        "status",
+        "pgvector://ann@127.0.0.1:1/d/t",
+    )
+    monkeypatch.setattr("nobackfill.gallery.stores.pgvector.connection.PAUSES", ())
+    code, output, errors = command(*arguments)
+    assert (code, output) == (2, "")
+    assert "pgvector://ann:***@127.0.0.1:1/d/t" in errors
+    assert PW not in errors
+
+
+@pytest.mark.parametrize("secret", [PW, "p w/@", "it's", "ä"])
+def test_errors_of_a_client_do_not_repeat_secrets(secret):
+    uri = Uri("qdrant", "h", "", secret, "/c", {"api_key": f"k{secret}", "timeout": "3"})
+    text = f"{secret} k{quote(secret)} {quote(secret, safe='')} {secret!r} 3"
+    shown = without_secrets(text, secrets_of(uri))
+    assert secret not in shown
+    assert quote(secret) not in shown
+    assert shown.endswith(" 3")
 
 
 def test_unknown_options_are_refused():

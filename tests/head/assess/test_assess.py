@@ -265,7 +265,7 @@ def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_te
     told = []
     verdict = nb.assess(old, new, epochs=1, k=9, watch=told.append)
     by_name = {one.name: one for one in verdict.candidates}
-    maps = list(by_name)[2 : list(by_name).index("two-stage, top 9")]
+    maps = list(by_name)[2 : list(by_name).index("both models ask")]
     assert verdict.chosen == max(maps, key=lambda name: by_name[name].validation)
     fits = [step for step in told if step != "searching"]
     assert list(dict.fromkeys(fits)) == [
@@ -317,6 +317,33 @@ def test_an_assessment_is_its_steps_by_hand():
             for part in (chosen_on, tested_on)
         ]
         assert found[name] == pytest.approx(expected, abs=1e-6), name
+
+
+def test_both_models_ask_with_the_weight_that_is_best_on_validation_classes():
+    """Sums of unit vectors by hand; the test classes are searched with the chosen weight alone."""
+    old, new = world("worse")
+    verdict = nb.assess(old, new, seed=3, epochs=1)
+    classes = torch.from_numpy(old.labels)
+    fitted, *asking = divide(classes, None, seed=3)
+    seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
+    map_new = fit_maps(*seen, ["cross_supcon"], {"seed": 3, "epochs": 1}, lambda what: None)[
+        verdict.chosen
+    ]
+    found = {}
+    for tenth in range(11):
+        for name, rows in zip(("validation", "test"), asking, strict=True):
+            part = strategies.make_part(
+                new.vectors[rows], old.vectors[rows], classes[rows], most=10**6
+            )
+            mapped = torch.nn.functional.normalize(map_new(part.new), dim=1)
+            query = 0.1 * tenth * part.old + (1 - 0.1 * tenth) * mapped
+            metrics = strategies.metrics_of_queries(part, strategies.on_old(part, query))
+            found[name, tenth] = metrics["map"].mean()
+    best = max(range(11), key=lambda tenth: found["validation", tenth])
+    (both,) = [one for one in verdict.candidates if one.name == "both models ask"]
+    assert 0 < best < 10
+    assert both.validation == pytest.approx(found["validation", best], abs=1e-6)
+    assert both.test == pytest.approx(found["test", best], abs=1e-6)
 
 
 def test_what_crowding_advises_is_told_but_is_no_note(monkeypatch):

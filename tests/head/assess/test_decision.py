@@ -11,8 +11,8 @@ from nobackfill.head.assess.decision import decide
 
 NAMES = {
     "keep": "keep the old model", "control": "old vectors with a head", "head": "cross_supcon",
-    "second": "two-stage, top 100", "ten": "10 % backfilled", "quarter": "25 % backfilled",
-    "half": "50 % backfilled", "full": "full backfill",
+    "both": "both models ask", "second": "two-stage, top 100", "ten": "10 % backfilled",
+    "quarter": "25 % backfilled", "half": "50 % backfilled", "full": "full backfill",
 }  # fmt: skip
 BEFORE = 0.3  # mAP of the old model
 
@@ -57,6 +57,8 @@ def changing(ways, key, **changes):
     [
         ({"head": (0.02, 0.01)}, "upgrade with head"),
         ({"head": (0.02, 0.01), "second": (0.2, 0.01)}, "upgrade with head"),
+        ({"head": (0.02, 0.01), "both": (0.2, 0.01)}, "upgrade with head"),
+        ({"both": (0.02, 0.01), "second": (0.2, 0.01)}, "both models ask"),
         ({"head": (0.0, 0.01), "second": (0.2, 0.01)}, "two-stage"),
         ({"ten": (0.02, 0.01), "half": (0.2, 0.01)}, "backfill first"),
         ({"full": (0.3, 0.1)}, "full backfill"),
@@ -67,6 +69,12 @@ def changing(ways, key, **changes):
 )
 def test_the_cheapest_way_that_surely_pays_is_the_answer(gains, expected):
     assert decided(candidates(**gains))[0] == expected
+
+
+def test_both_models_are_not_kept_for_a_new_one_that_loses_on_its_own_gallery():
+    answer, reason = decided(candidates(both=(0.02, 0.01), full=(-0.2, 0.1), head=(-0.2, 0.1)))
+    assert answer == "keep the old model"
+    assert "oth models" not in reason
 
 
 @pytest.mark.parametrize(
@@ -136,6 +144,8 @@ def test_a_fall_of_the_first_results_alone_is_a_reason_to_keep_the_old_model():
          "whole gallery again."),
         ("half", (0.112, 0.01), "50 % backfilled would reach 41.2 % mAP, but costs embedding 50 % "
          "of the gallery again."),
+        ("both", (0.112, 0.01), "Both models ask would reach 41.2 % mAP, but needs both models for "
+         "each query."),
         ("second", (0.112, 0.01), "Two-stage, top 100 would reach 41.2 % mAP, but needs the new "
          "vectors of the first 100 results of each query."),
         ("full", (0.112, 0.2), "Full backfill would reach 41.2 % mAP, but its gain may be chance."),

@@ -101,14 +101,18 @@ def search(
 ) -> None:
     """Search with a file of query vectors, if its model may search the collection."""
     from nobackfill.gallery.guard import check_model
+    from nobackfill.gallery.provenance import reading
     from nobackfill.gallery.searching import searched
     from nobackfill.vectors.records import space_of
 
     file = shared.read_vectors(queries, id=id, vector=vector)
-    with opened(uri, name) as (store, collection):
+    with (
+        opened(uri, name) as (store, collection),
+        doing("searching") as watch,
+        reading(store, collection),
+    ):
         check_model(store, collection, file.space or space_of(queries), assume_space)
-        with doing("searching") as watch:
-            results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
+        results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
     show.print_found([str(id) for id in file.ids.tolist()], results, as_json=json)
 
 

@@ -24,42 +24,23 @@ def switch(
     json: Json = False,
 ) -> None:
     """Record that another model or other vectors are served from now on; logged."""
-    from nobackfill.gallery import routing
-    from nobackfill.gallery.guard import check_standing, measured_in_training, standing_of
-    from nobackfill.gallery.provenance import fingerprint_of
-    from nobackfill.gallery.sketch import check_written_for
-    from nobackfill.gallery.status import check_share
-    from nobackfill.vectors.records import space_of
-    from nobackfill.vectors.space import with_dim
+    from nobackfill.gallery.serving import serve
 
     if strict and partial:
         raise typer.BadParameter("--strict requires vectors of every item. Leave out --partial.")
     with opened(uri, name, read_only=dry_run) as (store, collection):
-        # Check the model and the collection.
-        space = space_of(model)
-        training = measured_in_training(model)
-        standing = standing_of(store, collection, space, assume_space, training=training)
-        check_standing(standing, collection, strict=strict)
-        share = check_share(store, collection, partial=partial)
-        check_written_for(store, collection)
-
-        # Switch, or only print what would be served.
-        query_space = with_dim(space, store.dim(collection)).fingerprint
-        if dry_run:
-            route = routing.Route(collection, query_space, share)
-        else:
-            route = routing.switch(
-                store,
-                collection,
-                query_space=query_space,
-                share=share,
-                standing=standing.in_words,
-                model=str(model.resolve()),
-                space=fingerprint_of(store, collection, assume_space),
-            )
+        route, standing = serve(
+            store,
+            collection,
+            model,
+            assumed=assume_space,
+            strict=strict,
+            partial=partial,
+            dry_run=dry_run,
+        )
         main = store.main
     show.print_doubt(standing)
-    show.print_route(route, main, share, dry_run=dry_run, as_json=json)
+    show.print_route(route, main, route.share, dry_run=dry_run, as_json=json)
 
 
 @gallery.command()

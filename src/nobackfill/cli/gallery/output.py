@@ -60,6 +60,8 @@ def print_status(status: "Status", *, as_json: bool) -> None:
     shares = {held.name: held.share for held in status.collections}
     share = shares.get(status.route.collection, 0.0)
     print_line(f"Served: {_served(status.route, status.collections[0].name, share)}")
+    if status.problem is not None:
+        print_warning(status.problem)
 
 
 def print_found(queries: Sequence[str], found: "Found", *, as_json: bool) -> None:

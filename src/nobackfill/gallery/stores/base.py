@@ -7,7 +7,7 @@ The owner's collection is only read. New vectors go into separate collections wh
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ PAGE = 10_000  # ids that are looked up at once
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 Matrix = NDArray[np.float32]
+Answer = TypeVar("Answer")
 
 
 class Rows(NamedTuple):
@@ -67,9 +68,11 @@ class Store(Readable, ABC):
         main: Name of the owner's collection.
         shown: URI without credentials.
         read_only: Whether every write is refused.
+        locks: Whether `exclusively` keeps other processes out; servers without locks do not.
     """
 
     exact: bool = True
+    locks: bool = True
 
     def __init__(self, main: str, shown: str, *, read_only: bool):
         self.main, self.shown, self.read_only = main, shown, read_only
@@ -138,6 +141,23 @@ class Store(Readable, ABC):
     # Writing: new collections only.
 
     @abstractmethod
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """Runs `work` while no other process changes new collections or notes of this gallery.
+
+        Waits for another process, and raises if that takes long. Where the engine has
+        transactions, `work` is one: it is done as a whole or not at all.
+
+        Args:
+            action: What `work` does, for errors: "Could not ACTION".
+            work: Reads and writes the store; may be repeated after a temporary error.
+            retry: Whether it may be repeated where it is unknown whether it was done.
+        """
+
+    @abstractmethod
+    def new_collections(self) -> list[str]:
+        """Returns the names of the collections of new vectors, as the database lists them."""
+
+    @abstractmethod
     def create(self, collection: str, dim: int) -> None:
         """Creates an empty collection; does nothing if it exists."""
 
@@ -181,6 +201,10 @@ class Store(Readable, ABC):
     def notes(self) -> dict[str, str]:
         """Returns all notes."""
 
+    def read_note(self, key: str) -> str | None:
+        """Returns one note; None if it does not exist."""
+        return self.notes().get(key)
+
     @abstractmethod
     def note(self, key: str, text: str | None) -> None:
         """Writes a note atomically; None removes it."""
@@ -189,8 +213,12 @@ class Store(Readable, ABC):
         """Returns the space of the owner's vectors if the database records it; only files do."""
         return None
 
-    def retire(self) -> None:
-        """Removes the owner's old vectors and nothing else. This cannot be undone."""
+    def retire(self, collection: str) -> None:
+        """Removes the owner's old vectors and nothing else. This cannot be undone.
+
+        Counts again, right before, what has no vector in the new `collection`, and raises if
+        there is any: the owner may have inserted items meanwhile.
+        """
         raise GalleryError(
             f"Cannot remove the old vectors: {self.shown} keeps them together with other data. "
             f"Remove them yourself once nothing searches them any more."
@@ -204,6 +232,15 @@ class Store(Readable, ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def check_is_covered(self, collection: str) -> None:
+        """Raises if an item of the owner has no vector in a collection."""
+        missing = self.count(self.main) - self.covered(collection)
+        if missing:
+            raise GalleryError(
+                f"Cannot remove the old vectors: every item must have a new one, but {missing:,} "
+                f"have none. Finish the backfill first."
+            )
 
     def check_writable(self, collection: str) -> None:
         """Raises if the store is read only or the collection belongs to the owner."""

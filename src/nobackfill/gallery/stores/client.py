@@ -1,19 +1,22 @@
 """Helpers shared by the database adapters: names, checks, batches, and calls to clients."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from nobackfill.core.locks import lock_output
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, GalleryError, NobackfillError
 from nobackfill.gallery.stores.base import MARK, Matrix, Store
-from nobackfill.gallery.stores.uri import HIDDEN, Uri, is_secret
+from nobackfill.gallery.stores.uri import Uri, secrets_of, without_secrets
 
 NUMBERS = 1_000_000  # in one message; as text about 20 MB, where servers stop at 32 MB
 UNIT = 1e-3  # largest deviation of a length from 1
+PATIENCE = 60.0  # seconds to wait for another process that changes the same gallery
 FULL = ("no space left", "disk is full", "os error 28")  # in errors of engines
 
 T = TypeVar("T")
@@ -83,11 +86,34 @@ def check_free(lock: Path, shown: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise GalleryError(
-                f"Cannot open {shown}: another process (or another client in this one) has it "
-                f"open, and the embedded engine allows only one. Stop that one first, or run a "
-                f"server."
-            ) from None
+            raise is_open(shown) from None
+
+
+def is_open(shown: str) -> GalleryError:
+    """Returns the error for an embedded engine that another process has open."""
+    return GalleryError(
+        f"Cannot open {shown}: another process (or another client in this one) has it open, and "
+        f"the embedded engine allows only one. Stop that one first, or run a server."
+    )
+
+
+@contextmanager
+def alone(path: Path, shown: str) -> Iterator[None]:
+    """Keeps other processes from changing the gallery at `path`, by a lock file beside it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_output(path, wait=PATIENCE))
+        except ConfigError:
+            raise is_busy(shown) from None
+        yield
+
+
+def is_busy(shown: str) -> GalleryError:
+    """Returns the error for a gallery that another process changes for long."""
+    return GalleryError(
+        f"Another process has been changing the gallery in {shown} for {PATIENCE:.0f} seconds. "
+        f"Earlier writes are kept: wait for it, and run the command again."
+    )
 
 
 def check_exists(store: Store, collection: str, action: str) -> None:
@@ -147,8 +173,7 @@ class ClientCalls:
 
     def __init__(self, uri: Uri, package: str):
         self.shown, self.client = uri.shown, f"{package} {version(package)}"
-        secret = [value for key, value in uri.options.items() if is_secret(key)]
-        self._secrets = [text for text in (*secret, uri.password) if text]
+        self._secrets = secrets_of(uri)
 
     def __call__(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Returns what the client returns."""
@@ -157,10 +182,8 @@ class ClientCalls:
         except NobackfillError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            for secret in self._secrets:
-                reason = reason.replace(secret, HIDDEN)
-            action = getattr(call, "__name__", "call").replace("_", " ")
+            reason = without_secrets(f"{type(error).__name__}: {error}", self._secrets)
+            action = getattr(call, "__name__", "call").strip("_").replace("_", " ")
             full = any(word in reason.lower() for word in FULL)
             remedy = "The disk is full: make room" if full else "Check that the database runs"
             raise GalleryError(

@@ -1,13 +1,15 @@
 """Base class of databases whose client sends keys, vectors and queries in batches."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Matrix, Rows, Store, notes_of, unit
+from nobackfill.gallery.stores.base import MARK, Answer, Found, Matrix, Rows, Store, notes_of, unit
 from nobackfill.gallery.stores.client import (
     ClientCalls,
+    alone,
     batches,
     check_dim,
     check_unit_length,
@@ -32,6 +34,7 @@ class ClientStore(Store):
 
     def __init__(self, uri: Uri, package: str, *, read_only: bool):
         self._uri, self._call = uri, ClientCalls(uri, package)
+        self.locks = not uri.host
         self.client = self._call(self._open_client)
         try:
             name = uri.options.get("collection") or (uri.path.strip("/") if uri.host else "")
@@ -130,6 +133,23 @@ class ClientStore(Store):
         for first in range(0, len(vectors), QUERIES):
             rows += self._nearest(collection, vectors[first : first + QUERIES], k)
         return Found.of(rows)
+
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """See `Store`; servers have no lock."""
+        self.check_may_write()
+        if not self.locks:
+            return work()
+        with alone(Path(self._uri.path), self.shown):
+            return work()
+
+    @abstractmethod
+    def _collections(self) -> list[str]:
+        """Returns the names of all collections."""
+
+    def new_collections(self) -> list[str]:
+        """See `Store`."""
+        new = {name for name in self._collections() if name.startswith(f"{self.main}{MARK}")}
+        return sorted(new - {notes_of(self.main)})
 
     def upsert(self, collection: str, ids: Sequence[str], vectors: Matrix) -> None:
         """See `Store`; items that the owner has removed are left out."""

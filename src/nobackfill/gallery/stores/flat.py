@@ -1,7 +1,8 @@
 """Galleries in files; `FlatStore` searches a file of vectors exactly, as the reference engine."""
 
+import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 
 from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.stores.base import MARK, Answer, Found, Index, Matrix, Rows, Store
 from nobackfill.gallery.stores.sidecar import SideFile, search_exactly
 from nobackfill.gallery.stores.uri import Uri, check_options
 from nobackfill.vectors import load_vectors
@@ -30,6 +31,7 @@ class FileStore(Store):
         super().__init__(path.stem, uri.shown, read_only=read_only)
         if not path.exists():
             raise DataError(f"No gallery at {path}: no such file. {suggest_path(path)}")
+        self._path, self._stamp = path, stamp_of(path)
         self.side = SideFile(path.with_name(f"{path.name}.nobackfill"))
 
     @abstractmethod
@@ -95,6 +97,22 @@ class FileStore(Store):
             return self.main_search(query, k)
         return self.side.search(collection, query, k)
 
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """See `Store`; one transaction. Raises if the owner has replaced the file meanwhile."""
+        self.check_may_write()
+        with self.side.transaction():
+            if stamp_of(self._path) != self._stamp:
+                raise GalleryError(
+                    f"Could not {action} in {self.shown}: the file was replaced since it was "
+                    f"opened. Earlier writes are kept: run the command again."
+                )
+            return work()
+
+    def new_collections(self) -> list[str]:
+        """See `Store`."""
+        names = self.side.collections()
+        return [name for name in names if name.startswith(f"{self.main}{MARK}")]
+
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
@@ -124,10 +142,23 @@ class FileStore(Store):
         """See `Store`."""
         return self.side.notes()
 
+    def read_note(self, key: str) -> str | None:
+        """See `Store`."""
+        return self.side.read_note(key)
+
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
         self.check_may_write()
         self.side.note(key, text)
+
+
+def stamp_of(path: Path) -> tuple[int, ...] | None:
+    """Returns numbers that change when a file is replaced or written; None for a folder's."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class FlatStore(FileStore):

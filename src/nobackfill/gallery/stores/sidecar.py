@@ -4,6 +4,7 @@ SQLite writes are atomic: a kill, a full disk or a second writer leaves earlier 
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -33,10 +34,34 @@ class SideFile:
     def __init__(self, path: Path):
         self.path = path
         self._cached: dict[str, tuple[int, list[str], torch.Tensor]] = {}
+        self._held = threading.local()  # connection of the transaction of a thread
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Makes all reads and writes of a block one transaction; a second writer waits for it."""
+        if self._connection is not None:
+            yield
+            return
+        with self._open(write=True) as connection:
+            connection.execute("begin immediate")
+            self._held.connection = connection
+            try:
+                yield
+            finally:
+                self._held.connection = None
+
+    @property
+    def _connection(self) -> sqlite3.Connection | None:
+        return getattr(self._held, "connection", None)
 
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """Opens a connection; a read of a file without tables gets empty, temporary ones."""
+        if self._connection is not None:
+            if not write:
+                make_tables(self._connection)
+            yield self._connection
+            return
         path = self.path if write or self.path.exists() else ":memory:"
         try:
             with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection, connection:
@@ -61,6 +86,10 @@ class SideFile:
         """Returns the rows of a query."""
         with self._open() as connection:
             return connection.execute(query, values).fetchall()
+
+    def collections(self) -> list[str]:
+        """Returns the names of all collections."""
+        return [name for (name,) in self._read("select name from collections order by name")]
 
     def exists(self, collection: str) -> bool:
         """See `Store`."""
@@ -154,10 +183,8 @@ class SideFile:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        with self._open(write=True) as connection:
-            connection.execute("begin immediate")
-            for table in TABLES:
-                connection.execute(f"create table if not exists {table}")
+        with self.transaction(), self._open(write=True) as connection:
+            make_tables(connection)
             yield connection
             connection.execute(
                 "insert into notes values ('changes', '1') "
@@ -168,12 +195,23 @@ class SideFile:
         """See `Store`."""
         return dict(self._read("select key, text from notes where key <> 'changes'"))
 
+    def read_note(self, key: str) -> str | None:
+        """See `Store`."""
+        rows = self._read("select text from notes where key = ?", key)
+        return rows[0][0] if rows else None
+
     def note(self, key: str, text: str | None) -> None:
         """See `Store`."""
         with self._write() as connection:
             connection.execute("delete from notes where key = ?", (key,))
             if text is not None:
                 connection.execute("insert into notes values (?, ?)", (key, text))
+
+
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Creates the tables that do not exist."""
+    for table in TABLES:
+        connection.execute(f"create table if not exists {table}")
 
 
 def search_exactly(query: Matrix, ids: Sequence[str], gallery: torch.Tensor, k: int) -> Found:

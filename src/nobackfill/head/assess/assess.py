@@ -32,7 +32,7 @@ from nobackfill.evaluation.mixed_scores import (
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.head.arguments import read_arguments
-from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
+from nobackfill.head.assess.candidates import BOTH, CONTROL, FULL, KEEP, Candidate, make_candidates
 from nobackfill.head.assess.copies import SEEN, independent_queries
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
 from nobackfill.head.assess.decision import (
@@ -54,6 +54,7 @@ from nobackfill.head.closed_form import closed_forms
 from nobackfill.head.examples import Examples
 from nobackfill.head.head import CompatibleHead
 from nobackfill.head.inputs import partner_notes
+from nobackfill.head.old_query import WEIGHTS, add_old, best_weight
 from nobackfill.head.schedule import FitConfig, Progress, check_method
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import Columns
@@ -72,7 +73,7 @@ class Verdict(Readable):
     """Recommendation of an assessment; `print` shows its numbers.
 
     Attributes:
-        verdict: One of six answers.
+        verdict: One of seven answers.
         reason: Reason, and why a way with a higher mAP was not preferred.
         candidates: Every way to serve that was tried; the old model is first.
         chosen: Name of the head or map that is best on the validation classes.
@@ -209,7 +210,7 @@ def assess(
     number = count()
 
     def measure(strategy: Strategy) -> tuple[Metrics, Metrics]:
-        watch(Step("searching", next(number), 4 + len(maps) + len(SHARES), "ways"))
+        watch(Step("searching", next(number), 5 + len(maps) + len(SHARES), "ways"))
         first, second = (metrics_of_queries(part, strategy(part)) for part in (validation, test))
         return first, second
 
@@ -219,6 +220,7 @@ def assess(
         **{name: measure(partial(_search_old, map_new)) for name, map_new in maps.items()},
     }
     best = max(maps, key=lambda name: float(np.nanmean(metrics[name][0]["map"])))
+    metrics[BOTH] = measure(ask_with_both(maps[best], validation))
     for name, strategy in backfill_strategies(maps[best], validation, k=k, seed=seed).items():
         metrics[name] = measure(strategy)
 
@@ -275,6 +277,21 @@ def share_of_fits(watch: Watch, name: str, place: int, number: int) -> Callable[
     """Tells `watch` that a fit begins, after `place` others of a number; returns its callback."""
     watch(Step(f"fitting {name}", place, number))
     return lambda fitting: watch(Step(f"fitting {name}", place + fitting.done, number))
+
+
+def ask_with_both(best: Map, validation: Part) -> Strategy:
+    """Returns queries by both models; the validation part weighs the old vector of a query."""
+
+    def weighed(weight: float, part: Part) -> Scores:
+        return on_old(part, add_old(best(part.new), part.old, weight))
+
+    means = {
+        weight: float(
+            np.nanmean(metrics_of_queries(validation, weighed(weight, validation))["map"])
+        )
+        for weight in WEIGHTS
+    }
+    return partial(weighed, best_weight(means))
 
 
 def backfill_strategies(best: Map, validation: Part, *, k: int, seed: int) -> dict[str, Strategy]:

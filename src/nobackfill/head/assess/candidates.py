@@ -15,6 +15,7 @@ from nobackfill.evaluation.verdict import Verdict
 
 KEEP: Literal["keep the old model"] = "keep the old model"  # a candidate and an answer
 CONTROL = "old vectors with a head"
+BOTH: Literal["both models ask"] = "both models ask"  # a candidate and an answer
 FULL: Literal["full backfill"] = "full backfill"  # a candidate and an answer
 
 

@@ -6,10 +6,11 @@ from typing import Literal
 from nobackfill.core.numbers import listed
 from nobackfill.evaluation.bootstrap import in_points
 from nobackfill.evaluation.verdict import METRIC_NAMES, as_sentence, changes_sentence
-from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate
+from nobackfill.head.assess.candidates import BOTH, CONTROL, FULL, KEEP, Candidate
 
 Answer = Literal[
     "upgrade with head",
+    "both models ask",
     "two-stage",
     "backfill first",
     "full backfill",
@@ -44,6 +45,11 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
             "upgrade with head",
             f"queries mapped by {best} beat the old model on its own gallery",
         ),
+        BOTH: (
+            BOTH,
+            f"queries that sum their old vector and their new one, mapped by {best}, beat the old "
+            f"model on its own gallery",
+        ),
         two_stage_name(k): (
             "two-stage",
             "stored vectors find the first results, and their new vectors put them in order",
@@ -52,6 +58,8 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     for name in map(backfilled_name, SHARES):
         reason = f"with {name} at random, the mixed gallery beats the old one"
         ways[name] = "backfill first", reason
+    if is_worse(candidates[FULL]):
+        del ways[BOTH]
     for name, (answer, reason) in ways.items():
         if candidates[name].pays:
             gain = in_points(candidates[name].gain.summary())
@@ -101,6 +109,14 @@ def without_upgrade(head: Candidate) -> tuple[Answer, str]:
     )
 
 
+def is_worse(full: Candidate) -> bool:
+    """Whether the new model surely loses on a gallery of its own: then no one upgrades to it.
+
+    Queries of both models may gain even so, as those of any two models do.
+    """
+    return full.gain.high < 0
+
+
 def better_scoring(
     candidates: Mapping[str, Candidate], served: str, k: int, explained: Collection[str] = ()
 ) -> str:
@@ -108,7 +124,8 @@ def better_scoring(
 
     Empty if no other way is above the one that is served. Explained ways do not count.
     """
-    others = [way for name, way in candidates.items() if name not in (served, *explained)]
+    explained = (served, *explained, *([BOTH] if is_worse(candidates[FULL]) else []))
+    others = [way for name, way in candidates.items() if name not in explained]
     top = max(others, key=lambda way: way.test)
     if round(100 * top.test, 1) <= round(100 * candidates[served].test, 1):
         return ""
@@ -120,6 +137,7 @@ def better_scoring(
 def drawback(way: Candidate, k: int) -> str:
     """Why a way with a higher mAP is not preferred, as a clause."""
     costs = {
+        BOTH: "needs both models for each query",
         FULL: "costs embedding the whole gallery again",
         two_stage_name(k): f"needs the new vectors of the first {k} results of each query",
         **{

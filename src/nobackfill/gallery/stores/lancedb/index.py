@@ -22,6 +22,13 @@ DETAILS = {
 }
 
 
+class SearchInfo(NamedTuple):
+    """Properties of a table that a search requires."""
+
+    dim: int  # 0 if the vectors were removed
+    metric: str | None  # of an index that gives cosines; None if there is none
+
+
 class LanceIndex(NamedTuple):
     """A vector index."""
 

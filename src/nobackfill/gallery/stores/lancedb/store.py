@@ -2,22 +2,39 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, notes_of, unit
+from nobackfill.gallery.stores.base import (
+    MARK,
+    Answer,
+    Found,
+    Index,
+    Matrix,
+    Rows,
+    Store,
+    notes_of,
+    unit,
+)
 from nobackfill.gallery.stores.client import (
+    alone,
     check_dim,
     check_unit_length,
     cosines_from,
     no_index,
     split,
 )
-from nobackfill.gallery.stores.lancedb.index import LanceIndex, of_dimensions, read_index
+from nobackfill.gallery.stores.lancedb.index import (
+    LanceIndex,
+    SearchInfo,
+    of_dimensions,
+    read_index,
+)
+from nobackfill.gallery.stores.lancedb.retire import drop_vectors
 from nobackfill.gallery.stores.lancedb.rows import (
     Names,
     Order,
@@ -36,13 +53,6 @@ NEW = Names("id", "vector")
 SAMPLE = 100  # vectors whose lengths are checked
 IDS = 1000  # in one filter
 QUERIES = 50  # in one search
-
-
-class SearchInfo(NamedTuple):
-    """Properties of a table that a search requires."""
-
-    dim: int  # 0 if the vectors were removed
-    metric: str | None  # of an index that gives cosines; None if there is none
 
 
 class LanceStore(Store):
@@ -219,6 +229,17 @@ class LanceStore(Store):
 
     # Writing.
 
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """See `Store`; by a lock file beside the table."""
+        self.check_may_write()
+        with alone(self._tables.folder / self.main, self.shown):
+            return work()
+
+    def new_collections(self) -> list[str]:
+        """See `Store`."""
+        names = set(self._tables.names(f"{self.main}{MARK}"))
+        return sorted(names - {self._notes})
+
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
@@ -273,7 +294,11 @@ class LanceStore(Store):
         return of_dimensions(index, self.dim(collection))
 
     def index(self, collection: str, *, watch: Callable[[str], None] = lambda line: None) -> None:
-        """See `Store`; an interrupted build leaves nothing that is ever read."""
+        """See `Store`; an interrupted build leaves nothing that is ever read.
+
+        Others that write wait for it: LanceDB would add the index to a table that has taken the
+        place of this one meanwhile.
+        """
         self.check_writable(collection)
         target = self._target_index(collection)
         config = target.config()
@@ -287,14 +312,20 @@ class LanceStore(Store):
                 watch(f"adding {index.lacks:,} vectors to {target}")
                 table.optimize(cleanup_older_than=KEPT)
 
-        self._tables.write(collection, build)
+        self.exclusively("build the index", lambda: self._tables.write(collection, build))
 
-    def retire(self) -> None:
-        """See `Store`; disk space is freed once the owner removes older versions."""
+    def retire(self, collection: str) -> None:
+        """See `Store`; disk space is freed once the owner removes older versions.
+
+        LanceDB cannot keep the owner from inserting meanwhile; see `drop_vectors`.
+        """
         self.check_may_write()
-        if self.dim(self.main):
-            self._make_notes()  # which marks a table that may have no vectors
-            self._tables.write(self.main, lambda table: table.drop_columns([self.names.vector]))
+        if not self.dim(self.main):
+            return
+        self._make_notes()  # which marks a table that may have no vectors
+        self.check_is_covered(collection)
+        new = self._tables.read(collection, lambda table: read_ids(table, NEW.id))
+        self._tables.write(self.main, lambda table: drop_vectors(table, self.names, new))
 
     # Notes.
 

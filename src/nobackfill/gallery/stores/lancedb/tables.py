@@ -40,10 +40,15 @@ class Tables:
 
     def __init__(self, uri: Uri):
         self._call = ClientCalls(uri, "lancedb")
-        self._folder = folder_of(uri)
-        self._database = self._call(lancedb.connect, self._folder)
+        self.folder = folder_of(uri)
+        self._database = self._call(lancedb.connect, self.folder)
         self._open: dict[str, OpenTable] = {}
         self._writes, self._tidy_at = 0, TIDY_AFTER
+
+    def names(self, start: str) -> list[str]:
+        """Returns the names of the tables that begin with `start`."""
+        names = (path.name.removesuffix(".lance") for path in self.folder.glob("*.lance"))
+        return [name for name in names if name.startswith(start)]
 
     def exists(self, name: str) -> bool:
         """Whether the table exists."""
@@ -87,7 +92,7 @@ class Tables:
         Times of file systems are coarse, and a table that was created again repeats the names of
         earlier versions, so both are compared.
         """
-        history = f"{self._folder}/{name}.lance/_versions"
+        history = f"{self.folder}/{name}.lance/_versions"
         try:
             status = os.stat(history)
             return status.st_ino, status.st_mtime_ns, os.listdir(history)

@@ -52,7 +52,10 @@ class MilvusStore(ClientStore):
         return open_client(self._uri)
 
     def _owner_collections(self, name: str) -> list[str]:
-        return owner_collections(self._call(self.client.list_collections))
+        return owner_collections(self._collections())
+
+    def _collections(self) -> list[str]:
+        return list(self._call(self.client.list_collections))
 
     def _open_main(self, vector: str) -> None:
         self._schemas = {self.main: self._describe(self.main, vector)}

@@ -9,8 +9,8 @@ from psycopg.sql import SQL, Composed
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import MARK, notes_of
-from nobackfill.gallery.stores.pgvector.connection import Answer, Database, Link
-from nobackfill.gallery.stores.pgvector.sql import TABLES
+from nobackfill.gallery.stores.pgvector.connection import IDLE, Answer, Database, Link
+from nobackfill.gallery.stores.pgvector.sql import LOCK, TABLES
 from nobackfill.gallery.stores.pgvector.table import Column, Table, read_table
 
 Statement = LiteralString | bytes | SQL | Composed
@@ -40,6 +40,23 @@ class Catalog:
         except GalleryError:
             self._tables.clear()  # somebody may have changed the tables
             raise
+
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """Runs `work` in a transaction that has the lock of this gallery; see `Store`."""
+        name = f"nobackfill {self.owner.schema}.{self.table}"
+
+        def locked(link: Link) -> Answer:
+            if link.info.transaction_status != IDLE:
+                return work()  # within another one, which has the lock
+            try:
+                with link.transaction():
+                    link.execute(LOCK, (name,))
+                    return work()
+            except BaseException:
+                self._tables.clear()  # tables of the transaction are gone
+                raise
+
+        return self.run(action, locked, retry=retry)
 
     def query(
         self, action: str, statement: Statement, values: tuple[Any, ...] = (), *, retry: bool = True

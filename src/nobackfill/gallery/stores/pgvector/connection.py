@@ -6,9 +6,9 @@ is therefore retried.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
@@ -18,7 +18,7 @@ from psycopg.types import TypeInfo
 from psycopg.types.string import ByteaBinaryLoader
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.uri import HIDDEN
+from nobackfill.gallery.stores.uri import forms_of, without_secrets
 
 Answer = TypeVar("Answer")
 Link = psycopg.Connection[tuple[Any, ...]]
@@ -43,6 +43,7 @@ TEMPORARY = (  # rolled back by the server, worth a retry
     errors.UniqueViolation,  # the same, in the catalog
     errors.DuplicateObject,  # the same, for its type
 )
+UNDONE = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 REMEDIES: dict[type[psycopg.Error], str] = {
     errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user: reading "
     "requires SELECT on the table, writing CREATE on its schema.",
@@ -71,26 +72,41 @@ class Database:
         self._parameters = DEFAULTS | dict(parameters)
         self._link: Link | None = None
         self._lock = threading.Lock()
+        self._thread: int | None = None  # which works with the connection
         self.iterates = False  # whether pgvector's indexes support iterative scans
 
     def run(self, action: str, work: Callable[[Link], Answer], *, retry: bool = True) -> Answer:
         """Runs `work` with the connection, and retries it after temporary errors.
 
         `action` describes it in errors ("Could not ACTION at ..."), and `retry` says whether it is
-        safe to repeat.
+        safe to repeat where it is unknown whether it was done. Within other work of this
+        connection, errors are left to that.
         """
-        pauses = iter(PAUSES if retry else ())
+        if self._thread == threading.get_ident():
+            return work(self.link())
+        pauses = iter(PAUSES)
         while True:
             try:
-                with self._lock:
+                with self._working():
                     return work(self.link())
             except psycopg.Error as error:
                 self._close_if_stuck()
                 temporary = self._is_temporary(error)
-                pause = next(pauses, None) if temporary else None
+                may_repeat = temporary and (retry or self._is_undone(error))
+                pause = next(pauses, None) if may_repeat else None
                 if pause is None:
                     raise self._explain(action, error, temporary=temporary) from None
             time.sleep(pause)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Keeps other threads from the connection."""
+        with self._lock:
+            self._thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._thread = None
 
     def link(self) -> Link:
         """Returns the connection; connects if there is none."""
@@ -150,16 +166,15 @@ class Database:
         kinds = (psycopg.OperationalError, psycopg.InterfaceError)
         return isinstance(error, TEMPORARY) or (lost and isinstance(error, kinds))
 
+    def _is_undone(self, error: psycopg.Error) -> bool:
+        """Whether an error came from a connection that exists still, so that nothing was done."""
+        return isinstance(error, UNDONE) and self._link is not None
+
     def _explain(self, action: str, error: psycopg.Error, *, temporary: bool) -> GalleryError:
         remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "")
         reason = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".?")
+        reason = without_secrets(reason, forms_of(self._parameters))
         return GalleryError(
-            f"Could not {action} at {self.shown}: {self._without_secrets(reason)}. "
+            f"Could not {action} at {self.shown}: {reason}. "
             f"{LATER if temporary else remedy}".rstrip()
         )
-
-    def _without_secrets(self, text: str) -> str:
-        password = self._parameters.get("password", "")
-        for secret in {password, quote(password), quote(password, safe="")} - {""}:
-            text = text.replace(secret, HIDDEN)
-        return text

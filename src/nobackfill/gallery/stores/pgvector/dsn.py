@@ -24,7 +24,7 @@ def read_place(uri: Uri) -> tuple[str, str | None, str]:
     """
     parts = uri.path.split("/")
     if len(parts) != 3 or not all(parts[1:]):
-        raise ConfigError(f"{uri.shown} is not of the form {STORES['pgvector'].form}.")
+        raise ConfigError(f"The URI is not of the form {STORES['pgvector'].form}.")
     schema, dot, table = parts[2].rpartition(".")
     return unquote(parts[1]), unquote(schema) if dot else None, unquote(table)
 
@@ -40,8 +40,8 @@ def read_parameters(uri: Uri) -> dict[str, str]:
     host, _, port = uri.host.partition(":")
     if ":" in port:
         raise ConfigError(
-            f"{uri.host} is not a host with an optional port. Write an address of IPv6 as options, "
-            f"such as ?host=::1&port=5432."
+            "The URI has no host with an optional port. Write an address of IPv6 as options, "
+            "such as ?host=::1&port=5432."
         )
     parts = {"host": host, "port": port, "user": uri.user, "password": uri.password}
     options = {key: value for key, value in uri.options.items() if key in LIBPQ}

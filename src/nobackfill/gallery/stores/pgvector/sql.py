@@ -52,6 +52,11 @@ NOTES = sql.SQL("create table {} (key text primary key, text text not null)")
 NOTE = sql.SQL(
     "insert into {} values (%s, %s) on conflict (key) do update set text = excluded.text"
 )
+LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
+NEW_TABLES = """
+select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %s and starts_with(c.relname, %s) and c.relkind in ('r', 'p') order by 1
+"""
 TABLES = """
 select case when pg_table_is_visible(c.oid) then c.relname else n.nspname || '.' || c.relname end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace

@@ -13,7 +13,16 @@ from psycopg import errors
 from psycopg.sql import SQL, Identifier, Literal
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, Store, notes_of
+from nobackfill.gallery.stores.base import (
+    MARK,
+    Answer,
+    Found,
+    Index,
+    Matrix,
+    Rows,
+    Store,
+    notes_of,
+)
 from nobackfill.gallery.stores.client import check_dim, no_index
 from nobackfill.gallery.stores.pgvector import sql
 from nobackfill.gallery.stores.pgvector.catalog import Catalog
@@ -28,12 +37,12 @@ from nobackfill.gallery.stores.pgvector.index import (
 )
 from nobackfill.gallery.stores.pgvector.sql import statement
 from nobackfill.gallery.stores.pgvector.table import (
-    Key,
-    Table,
     as_key,
     check_name,
     find_table,
+    keys_of,
     quoted,
+    unpack,
 )
 from nobackfill.gallery.stores.uri import Uri, check_options
 
@@ -169,6 +178,18 @@ class PgvectorStore(Store):
 
     # Writing.
 
+    def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
+        """See `Store`; one transaction with an advisory lock."""
+        self.check_may_write()
+        return self._catalog.exclusively(action, work, retry=retry)
+
+    def new_collections(self) -> list[str]:
+        """See `Store`."""
+        start = f"{self._catalog.table}{MARK}"
+        rows = self._catalog.query("list the tables", sql.NEW_TABLES, (self.owner.schema, start))
+        names = {name for (name,) in rows} - {notes_of(self._catalog.table)}
+        return sorted(f"{self.main}{name.removeprefix(self._catalog.table)}" for name in names)
+
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
         self.check_writable(collection)
@@ -223,12 +244,19 @@ class PgvectorStore(Store):
         self._catalog.query(f"remove the table `{name}`", drop)
         self._catalog.forget(collection)
 
-    def retire(self) -> None:
-        """See `Store`."""
+    def retire(self, collection: str) -> None:
+        """See `Store`; nobody writes into the table while its items are counted."""
         self.check_may_write()
         table, vector = self._catalog.get(self.main)
+        lock = SQL("lock table {} in share mode").format(table.quoted)
         drop = SQL("alter table {} drop column {}").format(table.quoted, vector.quoted)
-        self._catalog.query("remove the old vectors", drop, retry=False)
+
+        def remove() -> None:
+            self._catalog.query("lock the table", lock)
+            self.check_is_covered(collection)
+            self._catalog.query("remove the old vectors", drop)
+
+        self.exclusively("remove the old vectors", remove, retry=False)
         self._catalog.forget(self.main)
 
     # Index.
@@ -278,11 +306,17 @@ class PgvectorStore(Store):
 
     def notes(self) -> dict[str, str]:
         """See `Store`; empty where the user may not read them."""
-        query = SQL("select key, text from {}").format(self._notes)
+        return self._read_notes(SQL("select key, text from {}"))
 
+    def read_note(self, key: str) -> str | None:
+        """See `Store`."""
+        return self._read_notes(SQL("select key, text from {} where key = %s"), key).get(key)
+
+    def _read_notes(self, query: SQL, *values: str) -> dict[str, str]:
         def read(link: Link) -> dict[str, str]:
             try:
-                return dict(link.execute(query, ()).fetchall())
+                with link.transaction():  # within another one, an error does not end that
+                    return dict(link.execute(query.format(self._notes), values).fetchall())
             except (errors.UndefinedTable, errors.InsufficientPrivilege):
                 return {}
 
@@ -311,19 +345,3 @@ class PgvectorStore(Store):
     def close(self) -> None:
         """See `Store`."""
         self.database.close()
-
-
-def keys_of(table: Table, ids: Sequence[str]) -> list[Key]:
-    """Returns the ids that the table's column can store, as keys."""
-    keys = (as_key(table.id.kind, id) for id in ids)
-    return [key for key in keys if key is not None]
-
-
-def unpack(vectors: Sequence[bytes], *, half: bool) -> Matrix:
-    """Converts pgvector's binary format to a matrix: 4 header bytes, then big-endian numbers."""
-    length = len(vectors[0])
-    if any(len(vector) != length for vector in vectors):
-        raise GalleryError("The column has vectors of several lengths; they must be of one length.")
-    kind, size = (">f2", 2) if half else (">f4", 4)
-    layout = np.dtype([("header", ">u4"), ("numbers", kind, ((length - 4) // size,))])
-    return np.frombuffer(b"".join(vectors), layout)["numbers"].astype(np.float32)

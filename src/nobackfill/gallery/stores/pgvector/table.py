@@ -2,12 +2,14 @@
 
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from psycopg import sql
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK, notes_of
+from nobackfill.gallery.stores.base import MARK, Matrix, notes_of
 from nobackfill.gallery.stores.pgvector.connection import Link
 
 INTEGERS = {"int2": 15, "int4": 31, "int8": 63}  # number of bits, without the sign
@@ -150,6 +152,22 @@ def as_key(kind: str, text: str) -> Key | None:
     except ValueError:
         return None
     return None if "\0" in text else text
+
+
+def keys_of(table: Table, ids: Sequence[str]) -> list[Key]:
+    """Returns the ids that the table's column can store, as keys."""
+    keys = (as_key(table.id.kind, id) for id in ids)
+    return [key for key in keys if key is not None]
+
+
+def unpack(vectors: Sequence[bytes], *, half: bool) -> Matrix:
+    """Converts pgvector's binary format to a matrix: 4 header bytes, then big-endian numbers."""
+    length = len(vectors[0])
+    if any(len(vector) != length for vector in vectors):
+        raise GalleryError("The column has vectors of several lengths; they must be of one length.")
+    kind, size = (">f2", 2) if half else (">f4", 4)
+    layout = np.dtype([("header", ">u4"), ("numbers", kind, ((length - 4) // size,))])
+    return np.frombuffer(b"".join(vectors), layout)["numbers"].astype(np.float32)
 
 
 def check_name(name: str, main: str) -> None:

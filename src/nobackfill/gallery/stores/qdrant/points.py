@@ -13,7 +13,7 @@ from qdrant_client import QdrantClient
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery.stores.base import Matrix, as_matrix, unit
-from nobackfill.gallery.stores.client import check_free, flag, seconds
+from nobackfill.gallery.stores.client import check_free, flag, is_open, seconds
 from nobackfill.gallery.stores.uri import Uri
 
 LENGTH = "length"  # payload key of the length of a new vector: Qdrant stores directions only
@@ -46,8 +46,13 @@ def _open_folder(folder: Path, shown: str) -> Any:
         problem = "Qdrant did not write it" if folder.exists() else "no such folder"
         raise DataError(f"No Qdrant gallery at {folder}: {problem}.")
     check_free(folder / ".lock", shown)
-    with without_size_warning():
-        return QdrantClient(path=str(folder))
+    try:
+        with without_size_warning():
+            return QdrantClient(path=str(folder))
+    except RuntimeError as error:
+        if "already accessed" not in str(error):
+            raise
+        raise is_open(shown) from None  # it was opened just now
 
 
 @contextmanager

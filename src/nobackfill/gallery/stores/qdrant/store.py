@@ -10,6 +10,7 @@ from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import PAGE, Matrix, Rows, notes_of, unit
 from nobackfill.gallery.stores.client import (
     as_columns,
+    batches,
     choose_name,
     cosines_from,
     owner_collections,
@@ -52,10 +53,13 @@ class QdrantStore(ClientStore):
         return open_client(self._uri)
 
     def _owner_collections(self, name: str) -> list[str]:
-        collections = self._call(self.client.get_collections).collections
-        names = owner_collections([collection.name for collection in collections])
+        names = owner_collections(self._collections())
         aliases = self._call(self.client.get_aliases).aliases
         return [*names, *(alias.alias_name for alias in aliases if alias.alias_name == name)]
+
+    def _collections(self) -> list[str]:
+        collections = self._call(self.client.get_collections).collections
+        return [collection.name for collection in collections]
 
     def _open_main(self, vector: str) -> None:
         vectors, shown = self._vectors(self.main), f"{self.shown} ({self.main})"
@@ -207,19 +211,25 @@ class QdrantStore(ClientStore):
         point = models.PointStruct(id=self._note_key(key), vector=[1.0], payload=payload)
         self._write_points(collection, [point])
 
-    def retire(self) -> None:
-        """See `Store`; only named vectors can be removed."""
+    def retire(self, collection: str) -> None:
+        """See `Store`; only named vectors can be removed.
+
+        The vectors of items without a new one stay, whenever the owner inserted them.
+        """
         self.check_may_write()
         if not self.vector:
-            super().retire()
-        for rows in self.pages(self.main):
-            self._call(
-                self.client.delete_vectors,
-                self.main,
-                vectors=[self.vector],
-                points=[self._require_key(self.main, id) for id in rows.ids],
-                wait=True,
-            )
+            super().retire(collection)
+        self.check_is_covered(collection)
+        for ids in self.id_pages(self.main):
+            keys = self._keys(self.main, sorted(self.contained(collection, ids)))
+            for batch in batches(keys, 1):
+                self._call(
+                    self.client.delete_vectors,
+                    self.main,
+                    vectors=[self.vector],
+                    points=list(batch),
+                    wait=True,
+                )
 
     def close(self) -> None:
         """See `Store`."""
