@@ -18,6 +18,7 @@ SLOW = {
     r"training/test_pairs\.py::test_a_resumed_run_equals\S*\[(?!janus)": "janus, which keeps most",
     r"training/test_sequence\.py::test_a_stopped_sequence\S*\[1\]": "the later kill",
     r"training/test_aptm\.py::test_all_three_losses": "they are compared with loops",
+    r"training/test_aptm\.py::test_two_processes": "one process",
     r"training/test_aptm\.py::test_every_method\S*\[(?!ndpp\]|janus\])": "two methods",
     r"training/test_running_means\.py::test_a_resumed_run\S*\[1\]": "the later kill",
     r"training/test_checkpoint\.py::test_a_disk_that_is_really_full": "test_full_disk, flat",

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,7 +14,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nobackfill.core.config import Choice, OldConfig, PairsConfig, Recipe, TrainConfig
+import nobackfill
+from nobackfill.core.config import (
+    Choice,
+    OldConfig,
+    PairsConfig,
+    Recipe,
+    TrainConfig,
+    to_toml,
+)
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
@@ -109,6 +119,44 @@ def test_a_stopped_run_ends_with_the_same_weights(tokenizer, tmp_path, stop):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
     lines = [(path / "metrics.jsonl").read_text() for path in (whole, tmp_path / "part")]
     assert lines[0] == lines[1]
+
+
+def test_it_trains_in_half_precision(tokenizer, tmp_path):
+    told = recipe(tokenizer, train={"epochs": 1, "precision": "bfloat16"}, dropout=0.0)
+    exact = recipe(tokenizer, train={"epochs": 1}, dropout=0.0)
+    (half,), (whole,) = (
+        list(train_run(each, tmp_path / name, device=CPU))
+        for name, each in (("half", told), ("whole", exact))
+    )
+    assert half.terms != whole.terms
+    assert half.terms == pytest.approx(whole.terms, rel=0.03)
+
+
+def test_two_processes_share_a_training(tokenizer, tmp_path):
+    """Each draws its own negatives and masks, so terms are alike and not equal."""
+    told = recipe(tokenizer, dropout=0.0)
+    (tmp_path / "recipe.toml").write_text(to_toml(resolve(told)))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "-m", "nobackfill", "train", "recipe.toml", "-o", "two", "--device", "cpu"],
+        env={
+            **os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": str(Path(nobackfill.__file__).parents[1]),
+        },
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    trained(tmp_path / "one", told)
+    one, two = (
+        [
+            json.loads(line)["terms"]
+            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        ]
+        for name in ("one", "two")
+    )
+    assert [terms["itc"] for terms in two] == pytest.approx([t["itc"] for t in one], rel=0.02)
+    assert [terms["itm"] for terms in two] == pytest.approx([t["itm"] for t in one], rel=0.2)
+    assert [terms["mlm"] for terms in two] == pytest.approx([t["mlm"] for t in one], rel=0.2)
 
 
 def test_training_changes_every_weight(tokenizer, tmp_path):

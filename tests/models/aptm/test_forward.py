@@ -137,6 +137,29 @@ def test_what_training_judges_is_that_of_the_slow_reading(aptm, batch, by_hand, 
             near(judged.words[row, column], slow.word_scores(weights, fused[place]))
 
 
+def test_the_hardest_negatives_are_those_most_similar_to_the_text_and_to_the_image(
+    aptm, batch, monkeypatch
+):
+    """At a temperature near 0 nothing is left to chance."""
+    images, prepared = batch
+    labels = torch.tensor([0, 1, 1, 2])
+    monkeypatch.setattr(aptm.temp, "data", torch.tensor(1e-3).double())
+    with torch.no_grad():
+        judged = aptm.judge(images, prepared, prepared, prepared, prepared[:, 0, :1] * 0, labels)
+        cosines = torch.nn.functional.normalize(judged.image, dim=1) @ (
+            torch.nn.functional.normalize(judged.text, dim=1).T
+        )
+        cosines[labels[:, None] == labels] = -2
+        read = aptm.bert.read(prepared)
+        tokens = aptm.swin.tokens(images)
+        own = torch.arange(4)
+        image_of, text_of = cosines.argmax(dim=0), cosines.argmax(dim=1)
+        assert not torch.equal(image_of, text_of)
+        for column, (text, image) in enumerate([(own, own), (own, image_of), (text_of, own)]):
+            fused = aptm.bert.fuse(read[text], prepared[text, 1], tokens[image])
+            near(judged.match[:, column], aptm.itm_head(fused[:, 0]))
+
+
 def test_the_windows_of_384_by_128_are_square_and_smaller_in_the_last_stages():
     def windows(window):
         small = {"width": 8, "depths": (2, 2, 2, 2), "heads": (1, 1, 1, 1)}
