@@ -137,24 +137,24 @@ def test_what_training_judges_is_that_of_the_slow_reading(aptm, batch, by_hand, 
             near(judged.words[row, column], slow.word_scores(weights, fused[place]))
 
 
-def test_the_hardest_negatives_are_those_most_similar_to_the_text_and_to_the_image(
-    aptm, batch, monkeypatch
-):
-    """At a temperature near 0 nothing is left to chance."""
+def test_negatives_are_similar_to_the_text_and_to_the_image(aptm, batch, monkeypatch):
+    """With the most similar of another person in place of a draw."""
     images, prepared = batch
     labels = torch.tensor([0, 1, 1, 2])
-    monkeypatch.setattr(aptm.temp, "data", torch.tensor(1e-3).double())
+    unit = torch.nn.functional.normalize
+
+    def most_similar(query, keys, labels, *, temperature):
+        assert float(temperature) == pytest.approx(0.07)
+        cosines = unit(query, dim=1) @ unit(keys, dim=1).T
+        return cosines.masked_fill(labels[:, None] == labels, -2).argmax(dim=1)
+
+    monkeypatch.setattr("nobackfill.models.aptm.model.draw_negatives", most_similar)
     with torch.no_grad():
         judged = aptm.judge(images, prepared, prepared, prepared, prepared[:, 0, :1] * 0, labels)
-        cosines = torch.nn.functional.normalize(judged.image, dim=1) @ (
-            torch.nn.functional.normalize(judged.text, dim=1).T
-        )
-        cosines[labels[:, None] == labels] = -2
-        read = aptm.bert.read(prepared)
-        tokens = aptm.swin.tokens(images)
-        own = torch.arange(4)
-        image_of, text_of = cosines.argmax(dim=0), cosines.argmax(dim=1)
+        image_of = most_similar(judged.text, judged.image, labels, temperature=0.07)
+        text_of = most_similar(judged.image, judged.text, labels, temperature=0.07)
         assert not torch.equal(image_of, text_of)
+        read, tokens, own = aptm.bert.read(prepared), aptm.swin.tokens(images), torch.arange(4)
         for column, (text, image) in enumerate([(own, own), (own, image_of), (text_of, own)]):
             fused = aptm.bert.fuse(read[text], prepared[text, 1], tokens[image])
             near(judged.match[:, column], aptm.itm_head(fused[:, 0]))
