@@ -22,7 +22,7 @@ test-all: .venv/installed
 # build as torch: another one breaks the imports of timm and transformers.
 test-vision: .venv/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[vision]'
-	$(PYTEST) tests/models
+	$(PYTEST) tests/models tests/training/test_aptm.py
 	$(BIN)/python -c 'import timm' || $(BIN)/python -m pip uninstall --quiet --yes timm torchvision
 
 check: .venv/installed

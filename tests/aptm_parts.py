@@ -10,10 +10,10 @@ PIECES = (
 ).split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = SPECIAL + sorted(set(PIECES))
-BERT = (
-    f"vocab_size={len(VOCABULARY)}", "hidden_size=16", "num_hidden_layers=4",
-    "num_attention_heads=2", "intermediate_size=32", "max_position_embeddings=64",
-)  # fmt: skip
+BERT = {
+    "vocab_size": len(VOCABULARY), "hidden_size": 16, "num_hidden_layers": 4,
+    "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64,
+}  # fmt: skip
 IMAGE = {
     "size": (96, 32), "channels": 1, "window": 4, "width": 8, "depths": (2, 2, 2),
     "heads": (1, 2, 4), "drop_path": 0.0, "embedding_dim": 12,
@@ -29,8 +29,9 @@ def save_tokenizer(folder):
     return str(folder)
 
 
-def choices(tokenizer, *, dropout=0.0, settings=(), text=(), **image):
+def choices(tokenizer, *, dropout=0.0, bert=None, **image):
     """Tables [model] and [text] of a tiny APTM."""
-    drops = [f"hidden_dropout_prob={dropout}", f"attention_probs_dropout_prob={dropout}"]
-    options = {"tokenizer": tokenizer, "settings": (*BERT, *drops, *settings), "fusion_from": 2}
-    return Choice("aptm", IMAGE | image), Choice("aptm", options | dict(text))
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    settings = tuple(f"{key}={value}" for key, value in (BERT | drops | (bert or {})).items())
+    text = {"tokenizer": tokenizer, "settings": settings, "fusion_from": 2}
+    return Choice("aptm", IMAGE | image), Choice("aptm", text)

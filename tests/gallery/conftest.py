@@ -12,18 +12,23 @@ from nobackfill.vectors import Vectors
 DIM = 8
 
 
-def fill(name, folder, ids, vectors, columns):
+def fill(name, folder, ids, vectors, columns, **options):
     """Makes a gallery of a kind, as its owner would; returns its line."""
     if name == "flat":
         path = folder / "items.safetensors"
         Vectors(ids, vectors, columns=columns).save(path)
         return f"flat://{path}"
+    return engine_of(name).fill(folder, ids, vectors, columns, **options)
+
+
+def engine_of(name):
+    """The module that makes galleries of a kind."""
     pytest.importorskip(STORES[name].client)
     path = Path(__file__).parent / "stores" / f"engine_{name}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.fill(folder, ids, vectors, columns)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -164,7 +164,7 @@ def _facts(recipe: "Recipe", plan: "Plan") -> Iterator[tuple[str, str, str]]:
     for part in plan.old:
         yield "old model", part, ""
     if source := recipe.expected.get("source"):
-        skipped = ("source", "train_images", "train_classes")
+        skipped = ("source", "train_images", "train_classes", "train_texts")
         results = [f"{key} {value}" for key, value in recipe.expected.items() if key not in skipped]
         yield "expected", f"{source}: {', '.join(results)}", ""
 

@@ -15,7 +15,7 @@ def change_caption(text: str, generator: torch.Generator) -> str:
 
     Example:
         >>> change_caption("a man in a red coat", torch.Generator().manual_seed(0))
-        'a man coat a red in'
+        'a man in red a coat'
     """
     words = text.split()
     if len(words) < 2:

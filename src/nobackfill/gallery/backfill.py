@@ -6,7 +6,7 @@ which the owner has removed. A kill, a second process or another start cost noth
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -21,6 +21,7 @@ from nobackfill.gallery.provenance import (
     names_nothing,
     space_key,
     while_declared,
+    writing,
 )
 from nobackfill.gallery.routing import log
 from nobackfill.gallery.sketch import Sketch, compare, is_other, keep
@@ -131,6 +132,22 @@ def backfill(
     """
     notes = check_plan(store, order, source, plan)
     token = begin(store, collection, source, None if plan is None else plan.old_sketch)
+    with writing(store, collection, token):
+        work = _write_all(store, collection, token, order, source, rate, batch, progress)
+    return replace(work, notes=notes)
+
+
+def _write_all(
+    store: Store,
+    collection: str,
+    token: str,
+    order: Sequence[str],
+    source: Source,
+    rate: float | None,
+    batch: int,
+    progress: Callable[[int], None],
+) -> Work:
+    """Writes the vectors that are missing, batch by batch, and removes those of no item."""
     started = time.monotonic()
     written = gone = there = done = 0
     for ids in split(order, batch):
@@ -158,7 +175,7 @@ def backfill(
 
     while_declared(store, collection, token, "end the backfill", finish)
     numbers = written * source.dim
-    return Work(collection, len(order), there + written, gone, 0, numbers, seconds, notes)
+    return Work(collection, len(order), there + written, gone, 0, numbers, seconds)
 
 
 def check_plan(

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 from nobackfill.core.json_files import parse_object
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.stores.base import Answer, Store
+from nobackfill.gallery.stores.base import REPAIR, Answer, Store
 from nobackfill.gallery.stores.client import check_exists
 from nobackfill.vectors.records import space_of
 from nobackfill.vectors.space import SAMPLE, Space, names_a_model, with_dim
 
 SPACE = "space/"  # keys of notes begin with it
 TOKEN = "token"  # key in the note of a collection
-REPAIR = "Run `nobackfill gallery repair`."
 HEXADECIMAL = set("0123456789abcdef")
 
 
@@ -104,6 +103,16 @@ def check_token(store: Store, collection: str, token: str) -> None:
         )
 
 
+@contextmanager
+def writing(store: Store, collection: str, token: str) -> Iterator[None]:
+    """Says that a collection was removed in place of the engine's errors that come from that."""
+    try:
+        yield
+    except GalleryError:
+        check_token(store, collection, token)
+        raise
+
+
 def while_declared(
     store: Store, collection: str, token: str, action: str, work: Callable[[], Answer]
 ) -> Answer:
@@ -118,11 +127,18 @@ def while_declared(
 
 @contextmanager
 def reading(store: Store, collection: str) -> Iterator[None]:
-    """Raises at the end of a block if a collection was written anew while it was read."""
+    """Raises at the end of a block if a collection was written anew while it was read.
+
+    Errors of the engine that come from that are replaced by one that says so.
+    """
     token = token_of(store, collection)
-    yield
+    try:
+        yield
+    except GalleryError:
+        if token_of(store, collection) == token:
+            raise
     if token_of(store, collection) != token:
-        raise was_rebuilt(collection)
+        raise was_rebuilt(collection) from None
 
 
 def was_rebuilt(collection: str) -> GalleryError:

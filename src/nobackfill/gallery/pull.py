@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.core.json_files import parse_object, read_json_text
 from nobackfill.core.locks import lock_output
-from nobackfill.errors import ConfigError, DataError
-from nobackfill.gallery.provenance import declared, token_of, was_rebuilt
+from nobackfill.errors import ConfigError, DataError, GalleryError
+from nobackfill.gallery.provenance import declared, reading, token_of
 from nobackfill.gallery.sketch import Sketch, is_other, spread
 from nobackfill.gallery.stores.base import Rows, Store
 from nobackfill.vectors.contents import SPACE
@@ -56,13 +56,16 @@ def pull(
             _check_source(store, collection, folder, parts[-1], source)
         else:
             write_text(folder / SOURCE, json.dumps(source))
-        total = _pull_pages(store, collection, folder, parts, page, progress)
+        try:
+            with reading(store, collection):
+                total = _pull_pages(store, collection, folder, parts, page, progress)
+        except GalleryError:
+            if token_of(store, collection) != source["token"]:
+                shutil.rmtree(folder)  # perhaps of two models
+            raise
         if not parts:
             shutil.rmtree(folder)
             raise DataError(f"`{collection}` of {store.shown} is empty: there is nothing to pull.")
-        if _source(store, collection) != source:
-            shutil.rmtree(folder)
-            raise was_rebuilt(collection)
         with replacing(output) as unfinished:
             _join(parts, unfinished, declared(store, collection))
         shutil.rmtree(folder)

@@ -8,12 +8,18 @@ from nobackfill.data.registry import resolve_collection
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
 from nobackfill.models import resolve_model
+from nobackfill.models.aptm.model import TEMPERATURE
 from nobackfill.models.dual import check_both_parts, resolve_text
 
 
 def resolve(recipe: Recipe) -> Recipe:
     """Returns the recipe with every default filled in; raises at the first error."""
     check_both_parts(recipe.model, recipe.text)
+    if recipe.model.name == "aptm" and recipe.pairs.temperature != TEMPERATURE:
+        raise ConfigError(
+            f"`aptm` learns its temperature, from {TEMPERATURE}, so `temperature` in [pairs] has "
+            f"no effect. Remove it."
+        )
     model = resolve_model(recipe.model)
     name = recipe.method.name
     if name not in METHODS:

@@ -12,7 +12,7 @@ from nobackfill.models.aptm.model import Aptm
 LINEAR_STEPS = ((0.4, 1.0), (0.7, 0.5), (1.0, 0.2))  # ends of the steps, and their factors
 
 
-def learning_rate(epoch: float, config: TrainConfig, steps_per_epoch: int = 1) -> float:
+def learning_rate(epoch: int | float, config: TrainConfig, steps_per_epoch: int = 1) -> float:
     r"""Returns the learning rate at an epoch, without the warm-up's factor.
 
     .. math::

@@ -86,11 +86,15 @@ def check_free(lock: Path, shown: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise GalleryError(
-                f"Cannot open {shown}: another process (or another client in this one) has it "
-                f"open, and the embedded engine allows only one. Stop that one first, or run a "
-                f"server."
-            ) from None
+            raise is_open(shown) from None
+
+
+def is_open(shown: str) -> GalleryError:
+    """Returns the error for an embedded engine that another process has open."""
+    return GalleryError(
+        f"Cannot open {shown}: another process (or another client in this one) has it open, and "
+        f"the embedded engine allows only one. Stop that one first, or run a server."
+    )
 
 
 @contextmanager
@@ -179,7 +183,7 @@ class ClientCalls:
             raise
         except Exception as error:
             reason = without_secrets(f"{type(error).__name__}: {error}", self._secrets)
-            action = getattr(call, "__name__", "call").replace("_", " ")
+            action = getattr(call, "__name__", "call").strip("_").replace("_", " ")
             full = any(word in reason.lower() for word in FULL)
             remedy = "The disk is full: make room" if full else "Check that the database runs"
             raise GalleryError(

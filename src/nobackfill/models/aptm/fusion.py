@@ -72,10 +72,21 @@ class FusionBert(PooledText):
         model: BertForMaskedLM of transformers.
         image_width: Number of features of an image token.
         fusion_from: Number of layers that read texts alone.
-        options: Other options of `PooledText`.
+        tokenizer: Folder of the tokenizer, which is first read by `prepare`.
+        vocabulary: Fingerprint of the model's tokenizer.
+        limit: Maximal number of tokens of a text; the rest is dropped.
     """
 
-    def __init__(self, model: nn.Module, image_width: int, fusion_from: int, **options: Any):
+    def __init__(
+        self,
+        model: nn.Module,
+        image_width: int,
+        fusion_from: int,
+        *,
+        tokenizer: str,
+        vocabulary: str,
+        limit: int,
+    ):
         config: Any = model.config
         if not 0 < fusion_from < config.num_hidden_layers:
             raise ConfigError(
@@ -85,9 +96,11 @@ class FusionBert(PooledText):
             )
         for layer in model.bert.encoder.layer[fusion_from:]:  # type: ignore[union-attr,index]
             layer.crossattention = CrossAttention(config, image_width)
-        self_options = {"pool": "first", "frozen": False, "too_long": "cut"} | options
         self.fusion_from = fusion_from  # before `PooledText` runs the model once
-        super().__init__(model, **self_options)
+        super().__init__(
+            model, pool="first", tokenizer=tokenizer, vocabulary=vocabulary, limit=limit,
+            too_long="cut", frozen=False,
+        )  # fmt: skip
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Int64[Tensor, "texts 2 length"]:
         """Returns the tokens of each text, in lower case and without signs, and their mask."""
