@@ -44,7 +44,7 @@ HERE = Path(__file__).parent
 PATIENCE = 20  # seconds for one file
 MEMORY = 10**9  # bytes above those of the process before the file, at least
 ROOM = 2 * 2**30  # further bytes of addresses, which threads reserve and do not use
-TOGETHER = 16  # files that one process reads; after a fault each is read alone
+TOGETHER = 48  # files that one process reads; after a fault each is read alone
 LONGEST = 4000  # characters of what is printed about a file that is read
 PAGE = resource.getpagesize()
 

@@ -45,11 +45,12 @@ def read_columns(
             types = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
             table = csv.read_csv(path, parse_options=parse, convert_options=types)
         table.validate(full=True)
+        names = table.column_names
     except FileNotFoundError:
         raise DataError(
             f"No table of {what} at {path}: the file does not exist. Correct the path."
         ) from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         remedy = (
             "Write it again, as Parquet."
             if separator is None
@@ -57,7 +58,6 @@ def read_columns(
             "text that contains one of these into double quotes."
         )
         raise invalid(path, f"it cannot be read ({str(error).rstrip('.')})", remedy) from None
-    names = table.column_names
     if missing := [f"`{name}`" for name in needed if name not in names]:
         separators = "tabs" if separator == "\t" else "commas"
         raise invalid(

@@ -108,7 +108,9 @@ def test_a_port_is_a_number(port):
 PW = "s3cr3t"
 ODD = [
     f"pgvector://ann:5432/{PW}@h:1/d/t",
+    f"pgvector://ann:12/{PW}@h/t",
     f"pgvector://ann:12?{PW}@h/d/t",
+    f"pgvector://ann:12/d/t?id={PW}@h",
     f"pgvector://ann:12#{PW}@h/d/t",
     f"pgvector:ann:{PW}@h//d/t",
     f"pgvector:/ann:{PW}@h/d/t",
