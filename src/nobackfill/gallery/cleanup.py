@@ -65,7 +65,8 @@ def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: b
         try:
             store.retire(collection)  # counts again, right before
         except GalleryError:
-            store.note(entry, None)
+            if not store.atomic:
+                store.note(entry, None)
             raise
         return number
 

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 from nobackfill.core.json_files import parse_object
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
-from nobackfill.gallery.stores.base import Answer, Store
+from nobackfill.gallery.stores.base import REPAIR, Answer, Store
 from nobackfill.gallery.stores.client import check_exists
 from nobackfill.vectors.records import space_of
 from nobackfill.vectors.space import SAMPLE, Space, names_a_model, with_dim
 
 SPACE = "space/"  # keys of notes begin with it
 TOKEN = "token"  # key in the note of a collection
-REPAIR = "Run `nobackfill gallery repair`."
 HEXADECIMAL = set("0123456789abcdef")
 
 

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from getpass import getuser
 from typing import Any
 
-from nobackfill.errors import GalleryError
+from nobackfill.core.json_files import as_kind, parse_object
+from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.provenance import declared
-from nobackfill.gallery.stores.base import Store
+from nobackfill.gallery.stores.base import REPAIR, Store
 from nobackfill.gallery.stores.client import check_exists
 
 ROUTE, LOG = "route", "log/"
@@ -26,17 +27,19 @@ class Route:
     model: str | None = None  # path of that model; None if unknown, as in earlier versions
     space: str | None = None  # fingerprint of the collection's vectors, if known
 
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Route":
-        """Converts what `asdict` returned."""
-        before = values.get("before")
-        return cls(**{**values, "before": None if before is None else cls.read(before)})
-
 
 def current(store: Store) -> Route:
     """Returns what is served now: the owner's collection if nobody has switched."""
     text = store.read_note(ROUTE)
-    return Route(store.main) if text is None else Route.read(json.loads(text))
+    if text is None:
+        return Route(store.main)
+    where = f"the note of what {store.shown} serves"
+    return as_kind(Route, parse_object(text, where, REPAIR), where, REPAIR)
+
+
+def write_route(store: Store, route: Route) -> None:
+    """Serves a route from now on."""
+    store.note(ROUTE, json.dumps(asdict(route)))
 
 
 def switch(
@@ -75,9 +78,9 @@ def switch(
         before = now.before if again else now
         route = Route(collection, query_space, share, before, model, fingerprint)
         check_served(store, route)
-        store.note(ROUTE, json.dumps(asdict(route)))
+        write_route(store, route)
         entry = {"collection": collection, "query_space": query_space, "share": share}
-        log(store, "switch", **entry, standing=standing)
+        log(store, "switch", **entry, standing=standing, space=fingerprint, model=model)
         return route
 
     return store.exclusively(f"serve `{collection}`", serve)
@@ -117,7 +120,7 @@ def rollback(store: Store) -> Route:
 
     def serve() -> Route:
         route = before(store)
-        store.note(ROUTE, json.dumps(asdict(route)))
+        write_route(store, route)
         log(store, "rollback", collection=route.collection, query_space=route.query_space)
         return route
 
@@ -130,14 +133,32 @@ def log(store: Store, action: str, **details: Any) -> str:
     time = now.isoformat(timespec="milliseconds")
     entry = {"time": time, "by": user_name(), "action": action, **details}
     key = f"{LOG}{now.timestamp():017.6f}"
-    store.note(key, json.dumps(entry))
+    write_entry(store, key, entry)
     return key
+
+
+def write_entry(store: Store, key: str, entry: Mapping[str, Any]) -> None:
+    """Writes an entry of the log."""
+    store.note(key, json.dumps(entry))
+
+
+def read_entry(key: str, text: str) -> dict[str, Any]:
+    """Reads the note of an entry of the log."""
+    where = f"the note `{key}`"
+    entry = parse_object(text, where, REPAIR)
+    for name in ("time", "by", "action"):
+        as_kind(str, entry.get(name), f"`{name}` in {where}", REPAIR)
+    try:
+        datetime.fromisoformat(entry["time"])
+    except ValueError:
+        raise DataError(f"`time` in {where} is no time. {REPAIR}") from None
+    return entry
 
 
 def entries(store: Store) -> list[dict[str, Any]]:
     """Returns the log, earliest entry first."""
     notes = store.notes()
-    return [json.loads(notes[key]) for key in sorted(notes) if key.startswith(LOG)]
+    return [read_entry(key, notes[key]) for key in sorted(notes) if key.startswith(LOG)]
 
 
 def user_name() -> str:

@@ -5,6 +5,7 @@ vectors it was measured on; new vectors are written and served only where the ga
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -13,8 +14,10 @@ from hashlib import shake_256
 import numpy as np
 from jaxtyping import Bool, Float
 
-from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Matrix, Rows, Store
+from nobackfill.core.json_files import as_kind, parse_object
+from nobackfill.errors import DataError, GalleryError
+from nobackfill.gallery.stores.base import REPAIR, Matrix, Rows, Store
+from nobackfill.vectors.space import MOST_DIM
 
 NOTE = "sketch/"  # keys of notes begin with it
 ITEMS = 16  # in a sketch
@@ -107,16 +110,28 @@ def sketch_key(collection: str) -> str:
 def keep(store: Store, collection: str, sketch: Sketch) -> None:
     """Records next to new vectors the old ones that they were written for."""
     text = json.dumps(asdict(sketch))
-    if store.notes().get(sketch_key(collection)) != text:
+    if store.read_note(sketch_key(collection)) != text:
         store.note(sketch_key(collection), text)
+
+
+def read_sketch(text: str, where: str) -> Sketch:
+    """Reads the note of a sketch."""
+    sketch = as_kind(Sketch, parse_object(text, where, REPAIR), where, REPAIR)
+    for id, digest in sketch.digests.items():
+        if not re.fullmatch(f"[0-9a-f]{{{BITS // 4}}}", digest):
+            raise DataError(f"{where}: the digest of {id!r} is damaged. {REPAIR}")
+    if not 1 <= sketch.dim <= MOST_DIM:
+        raise DataError(f"{where}: `dim` is {sketch.dim}. {REPAIR}")
+    return sketch
 
 
 def check_written_for(store: Store, collection: str) -> None:
     """Refuses new vectors that were written for another gallery, before they are served."""
-    text = store.notes().get(sketch_key(collection))
+    text = store.read_note(sketch_key(collection))
     if text is None:
         return
-    agreeing, compared = compare(store, Sketch(**json.loads(text)))
+    sketch = read_sketch(text, f"the note `{sketch_key(collection)}`")
+    agreeing, compared = compare(store, sketch)
     if is_other(agreeing, compared):
         raise GalleryError(
             f"The vectors of `{collection}` were written for other items: of {compared} old "

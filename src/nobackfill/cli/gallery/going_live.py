@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from nobackfill.cli.exit_codes import UNDECIDED
 from nobackfill.cli.gallery import options as opt
 from nobackfill.cli.gallery import output as show
 from nobackfill.cli.gallery.group import gallery
@@ -77,6 +78,35 @@ def clean(uri: Uri, name: Name = "new", dry_run: DryRun = False, json: Json = Fa
     with opened(uri, name, read_only=dry_run) as (store, collection):
         number = remove_new(store, collection, dry_run=dry_run)
     show.print_removed("removed", collection, number, dry_run=dry_run, as_json=json)
+
+
+@gallery.command()
+def repair(
+    uri: Uri,
+    name: NewName = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="With --name: the model that made these vectors, if the note is lost."),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Repair damaged notes from what the log and the database still know; vectors stay.
+
+    Exit codes: 0 all is known, 3 something is not.
+    """
+    from nobackfill.gallery.repair import Claim
+    from nobackfill.gallery.repair import repair as repair_notes
+    from nobackfill.vectors.records import space_of
+
+    if (name is None) != (model is None):
+        raise typer.BadParameter("--name and --model belong together: pass both, or neither.")
+    with opened(uri, name, read_only=dry_run) as (store, collection):
+        claim = None if model is None else Claim(collection, space_of(model))
+        repairs = repair_notes(store, claim, dry_run=dry_run)
+    show.print_repairs(repairs, dry_run=dry_run, as_json=json)
+    if any(repair.unknown for repair in repairs):
+        raise typer.Exit(UNDECIDED)
 
 
 @gallery.command()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nobackfill.gallery.guard import Standing
     from nobackfill.gallery.indexing import Indexing
     from nobackfill.gallery.planning.plan_file import BackfillPlan
+    from nobackfill.gallery.repair import Repair
     from nobackfill.gallery.routing import Route
     from nobackfill.gallery.shadow import Shadow
     from nobackfill.gallery.status import Status
@@ -250,6 +251,20 @@ def print_removed(key: str, collection: str, number: int, *, dry_run: bool, as_j
     text = f"{number:,} {kind} vectors of `{collection}` {would} removed{end}."
     facts = {"collection": collection, key: number, "dry_run": dry_run}
     print_object(facts, as_json=as_json, text=text)
+
+
+def print_repairs(repairs: Sequence["Repair"], *, dry_run: bool, as_json: bool) -> None:
+    """Prints each damaged note, what was done about it, and what nobody knows."""
+    if as_json:
+        emit({"repairs": [asdict(repair) for repair in repairs], "dry_run": dry_run})
+        return
+    if not repairs:
+        print_line("Every note can be read: there is nothing to repair.")
+    elif dry_run:
+        print_line("Nothing was written. A repair would do this:")
+    for repair in repairs:
+        print_line(f"{repair.note}: {repair.problem}. Remedy: {repair.remedy}.")
+    print_notes([f"unknown: {repair.unknown}" for repair in repairs if repair.unknown])
 
 
 def print_log(entries: Sequence[dict[str, Any]], *, as_json: bool) -> None:

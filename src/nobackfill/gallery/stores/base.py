@@ -18,6 +18,7 @@ from nobackfill.vectors.space import Space
 
 MARK = "__nobackfill_"  # in the name of every collection that nobackfill writes
 NOTES = "notes"  # after MARK: the collection of notes
+REPAIR = "Run `nobackfill gallery repair`."  # remedy in errors of damaged notes
 PAGE = 10_000  # ids that are looked up at once
 NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
@@ -69,10 +70,12 @@ class Store(Readable, ABC):
         shown: URI without credentials.
         read_only: Whether every write is refused.
         locks: Whether `exclusively` keeps other processes out; servers without locks do not.
+        atomic: Whether what `exclusively` runs is done as a whole or not at all.
     """
 
     exact: bool = True
     locks: bool = True
+    atomic: bool = False
 
     def __init__(self, main: str, shown: str, *, read_only: bool):
         self.main, self.shown, self.read_only = main, shown, read_only

@@ -22,6 +22,7 @@ from nobackfill.vectors.space import Space
 class FileStore(Store):
     """A gallery in a read-only file; new vectors and notes are stored in `FILE.nobackfill`."""
 
+    atomic = True
     ids: list[str]  # of the owner's items, in the order of the file
     main_dim: int  # number of dimensions of the owner's vectors
 

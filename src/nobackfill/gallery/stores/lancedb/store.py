@@ -34,7 +34,6 @@ from nobackfill.gallery.stores.lancedb.index import (
     of_dimensions,
     read_index,
 )
-from nobackfill.gallery.stores.lancedb.retire import drop_vectors
 from nobackfill.gallery.stores.lancedb.rows import (
     Names,
     Order,
@@ -58,8 +57,7 @@ QUERIES = 50  # in one search
 class LanceStore(Store):
     """A LanceDB table, searched with its index if it has one; `scan` is ascending by id.
 
-    New vectors go into separate tables. Items without a vector have a row of NaN; after `retire`
-    the owner's vectors have 0 dimensions.
+    New vectors go into separate tables. Items without a vector have a row of NaN.
 
     Args:
         uri: URI such as `lancedb://FOLDER/TABLE?id=ID_COLUMN&vector=VECTOR_COLUMN`.
@@ -126,7 +124,7 @@ class LanceStore(Store):
         return int(self._tables.read(collection, lambda table: table.count_rows()))
 
     def dim(self, collection: str) -> int:
-        """See `Store`; 0 for the owner's table after `retire`."""
+        """See `Store`; 0 for the owner's table if its column of vectors was removed."""
         schema = self._tables.read(collection, lambda table: table.schema)
         return dim_of(schema, self._names(collection), self.shown)
 
@@ -158,7 +156,8 @@ class LanceStore(Store):
 
     def has_exact_vectors(self) -> bool:
         """See `Store`."""
-        return self.dim(self.main) > 0
+        stored = f"`{self.names.vector}` is not null"
+        return self.dim(self.main) > 0 and self._tables.has_any(self.main, stored)
 
     def get(self, collection: str, ids: Sequence[str]) -> Rows:
         """See `Store`."""
@@ -317,15 +316,14 @@ class LanceStore(Store):
     def retire(self, collection: str) -> None:
         """See `Store`; disk space is freed once the owner removes older versions.
 
-        LanceDB cannot keep the owner from inserting meanwhile; see `drop_vectors`.
+        LanceDB has no locks, so the column stays, without values: rows that the owner inserts
+        meanwhile keep their vectors.
         """
         self.check_may_write()
-        if not self.dim(self.main):
-            return
-        self._make_notes()  # which marks a table that may have no vectors
         self.check_is_covered(collection)
-        new = self._tables.read(collection, lambda table: read_ids(table, NEW.id))
-        self._tables.write(self.main, lambda table: drop_vectors(table, self.names, new))
+        ids = self._tables.read(collection, lambda table: read_ids(table, NEW.id))
+        if self.dim(self.main):  # else an earlier version removed the column
+            self._tables.empty(self.main, self.names.vector, self.names.id, ids)
 
     # Notes.
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from nobackfill.gallery.stores.uri import Uri
 
 TRIES = 8  # of a write that conflicts with another writer
 TIDY_AFTER = 50  # writes, then twice as many: small writes leave small files
+EMPTIED = 100_000  # values removed at once
 KEPT = timedelta(minutes=10)  # earlier versions of new tables are kept for current readers
 # metadata of the key column: without it two concurrent writers can insert the same row twice
 KEY = {"lance-schema:unenforced-primary-key:position": "1"}
@@ -67,6 +69,10 @@ class Tables:
             return work(self._database.open_table(name))
 
         return self._call(read)
+
+    def has_any(self, name: str, filter: str) -> bool:
+        """Whether a row of a table matches a filter."""
+        return bool(self.read(name, lambda table: table.search().where(filter).limit(1).to_list()))
 
     def search(
         self, name: str, info: Callable[[Any], Info], work: Callable[[Any, Info], Answer]
@@ -125,6 +131,21 @@ class Tables:
         if len(columns[0]):
             self.write(name, merge)
             self._tidy(name)
+
+    def empty(self, name: str, column: str, key: str, keys: pa.ChunkedArray) -> None:
+        """Removes the values of a column in rows with these keys; other rows stay as they are."""
+        nullable = {"path": column, "nullable": True}
+        self.write(name, lambda table: table.alter_columns(nullable))
+
+        def empty(table: Any, page: pa.Array) -> None:
+            nothing = pa.nulls(len(page), table.schema.field(column).type)
+            data = pa.table({key: page.cast(table.schema.field(key).type), column: nothing})
+            builder = table.merge_insert(key).when_matched_update_all()
+            builder.execute(data, on_bad_vectors="null")
+
+        for first in range(0, len(keys), EMPTIED):
+            page = keys.slice(first, EMPTIED).combine_chunks()
+            self.write(name, partial(empty, page=page))
 
     def write(self, name: str, change: Callable[[Any], Any]) -> None:
         """Changes the current version of a table; retries after a conflict."""

@@ -45,8 +45,8 @@ TEMPORARY = (  # rolled back by the server, worth a retry
 )
 UNDONE = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 REMEDIES: dict[type[psycopg.Error], str] = {
-    errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user: reading "
-    "requires SELECT on the table, writing CREATE on its schema.",
+    errors.InsufficientPrivilege: "Ask the owner of the table to grant it to this user: which "
+    "grants each command needs is listed in docs/gallery.md (Least privilege).",
     errors.ReadOnlySqlTransaction: "The connection or the server is read only: connect to the "
     "primary server, and open it for writing.",
     errors.UndefinedTable: "Somebody removed it: check which tables exist.",

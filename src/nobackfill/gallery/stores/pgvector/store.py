@@ -60,6 +60,8 @@ class PgvectorStore(Store):
         read_only: Whether every write is refused, by the server as well.
     """
 
+    atomic = True
+
     def __init__(self, uri: Uri, *, read_only: bool):
         check_options(uri, "id", "vector", *LIBPQ)
         name, schema, table = read_place(uri)
@@ -305,7 +307,7 @@ class PgvectorStore(Store):
     # Notes.
 
     def notes(self) -> dict[str, str]:
-        """See `Store`; empty where the user may not read them."""
+        """See `Store`."""
         return self._read_notes(SQL("select key, text from {}"))
 
     def read_note(self, key: str) -> str | None:
@@ -317,7 +319,7 @@ class PgvectorStore(Store):
             try:
                 with link.transaction():  # within another one, an error does not end that
                     return dict(link.execute(query.format(self._notes), values).fetchall())
-            except (errors.UndefinedTable, errors.InsufficientPrivilege):
+            except errors.UndefinedTable:
                 return {}
 
         return self._catalog.run("read the notes", read)

@@ -18,6 +18,7 @@ from nobackfill.gallery.stores.uri import Uri
 
 LENGTH = "length"  # payload key of the length of a new vector: Qdrant stores directions only
 LARGEST = 2**64 - 1
+TRIES = 5  # of opening a folder that others write
 
 
 def open_client(uri: Uri) -> Any:
@@ -45,14 +46,34 @@ def _open_folder(folder: Path, shown: str) -> Any:
     if not (folder / "meta.json").is_file():
         problem = "Qdrant did not write it" if folder.exists() else "no such folder"
         raise DataError(f"No Qdrant gallery at {folder}: {problem}.")
-    check_free(folder / ".lock", shown)
-    try:
-        with without_size_warning():
-            return QdrantClient(path=str(folder))
-    except RuntimeError as error:
-        if "already accessed" not in str(error):
-            raise
-        raise is_open(shown) from None  # it was opened just now
+    for _ in range(TRIES):
+        check_free(folder / ".lock", shown)
+        before = stamps_of(folder)
+        try:
+            with without_size_warning():
+                client = QdrantClient(path=str(folder))
+        except RuntimeError as error:
+            if "already accessed" not in str(error):
+                raise
+            raise is_open(shown) from None  # it was opened just now
+        # It reads everything before it locks the folder: read again what was written meanwhile.
+        if stamps_of(folder) == before:
+            return client
+        client.close()
+    raise is_open(shown)
+
+
+def stamps_of(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Returns numbers by file that change when the file is written, without the lock."""
+    status_of = {
+        str(path): path.stat()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock" and not path.name.endswith("-journal")
+    }
+    return {
+        name: (status.st_ino, status.st_size, status.st_mtime_ns)
+        for name, status in status_of.items()
+    }
 
 
 @contextmanager
