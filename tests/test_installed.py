@@ -84,11 +84,7 @@ def test_a_bill_of_materials_names_every_package_once():
         ([{"name": "a", "version": "1", "vulns": []}], 0, ""),
         ([{"name": "a", "version": "1", "vulns": [{"id": "X", "fix_versions": []}]},
           {"name": "b", "skip_reason": "none"}], 1, "a 1: X, mended in no release yet"),
-        (
-            [{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": ""}],
-            3,
-            "1 of 2",
-        ),
+        ([{"name": "a", "vulns": []}, {"name": "b", "skip_reason": ""}], 3, "1 of 2"),
         ([], 3, ""),
     ],
 )  # fmt: skip
