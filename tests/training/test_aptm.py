@@ -221,19 +221,24 @@ def independent_run(tokenizer, old_run):
     )
 
 
-@pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not method.same_kind])
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_upgrades_it(tokenizer, old_run, independent_run, tmp_path, name):
-    needs = METHODS[name].needs
+    """CoReS has an old model of its own, with one dimension less than there are classes."""
+    method, old, image = METHODS[name], old_run, {}
+    if method.same_kind:
+        image = {"embedding_dim": 7}
+        first = recipe(tokenizer, train={"step": 0, "epochs": 1}, **image)
+        old = trained(tmp_path / "old", replace(first, method=Choice(name)))
+    independent = str(independent_run) if "independent" in method.needs else None
     told = replace(
-        recipe(tokenizer, train={"epochs": 1, "seed": 5}),
+        recipe(tokenizer, train={"epochs": 1, "seed": 5}, **image),
         method=Choice(name),
-        old=OldConfig(
-            run=str(old_run), independent=str(independent_run) if "independent" in needs else None
-        ),
+        old=OldConfig(run=str(old), independent=independent),
     )
     folder = trained(tmp_path / name, told)
     line = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
     assert line["terms"].keys() >= {"itc", "itm", "mlm"}
+    assert all(math.isfinite(term) for term in line["terms"].values())
     result = json.loads((folder / "evaluation.json").read_text())
     assert 0 < result["new_old"] <= 1
 
