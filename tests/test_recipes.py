@@ -320,10 +320,12 @@ def test_recipes_of_rstpreid_say_the_numbers_of_their_row_and_no_others(path):
     recipe = read_sequence(path)[0]
     expected = dict(recipe.expected)
     assert expected.pop("source").startswith("the paper, table ")
-    images = expected.pop("train_images")
+    images, texts = expected.pop("train_images"), expected.pop("train_texts")
     assert images == 5 * expected.pop("train_classes")  # photos of each person
+    assert texts == 2 * images  # each is shown once an epoch
+    assert recipe.pairs.texts == "each"
     assert expected == RSTPREID.get(path.stem.removesuffix("_printed"), {})
-    steps = count_steps(images, recipe.train)["in_all"]
+    steps = count_steps(texts, recipe.train)["in_all"]
     assert recipe.train.warmup_steps == steps // 10
 
 

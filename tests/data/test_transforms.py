@@ -141,10 +141,16 @@ def test_without_a_crop_all_is_seen():
     assert torch.equal(cut(PLACES, WHOLE, seed(0)), PLACES)
 
 
-def test_images_as_imagenet_has_them():
+@pytest.mark.parametrize(
+    ("name", "mean", "deviation"),
+    [
+        ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("rstpreid", (0.27722597, 0.26065794, 0.3036557), (0.2609547, 0.2508087, 0.25293276)),
+    ],
+)
+def test_images_are_standardised_by_channel(name, mean, deviation):
     pixels = torch.randint(256, (2, 3, 4, 5), generator=seed(0)).byte()
-    seen = normalize(pixels, WHOLE)
-    mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    seen = normalize(pixels, replace(WHOLE, normalize=name))
     for image in range(2):
         for channel in range(3):
             value = pixels[image, channel].double() / 255

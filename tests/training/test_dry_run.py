@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nobackfill.core.config import Choice, ImagesConfig, OldConfig, Recipe, TrainConfig
+from nobackfill.core.config import Choice, ImagesConfig, OldConfig, PairsConfig, Recipe, TrainConfig
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError
 from nobackfill.methods import METHODS
@@ -45,6 +45,17 @@ def test_what_is_trained_on_and_searched_is_counted():
     assert counted == {"train_images": 60, "train_classes": 10, **searched}
     old = plan(RECIPE, step=0).counts
     assert (old["train_images"], old["train_classes"]) == (3 * 6, 3)
+
+
+@pytest.mark.parametrize(("texts", "shown"), [("one", 60), ("each", 180)])
+def test_an_epoch_with_each_text_has_as_many_steps(texts, shown):
+    told = replace(
+        RECIPE,
+        data=Choice("glyphs", {**DATA.options, "captions": 3}),
+        text=Choice("words", {"buckets": 64, "width": 8}),
+        pairs=PairsConfig(texts=texts),
+    )
+    assert plan(told).steps["each_epoch"] == -(-shown // told.train.batch_size)
 
 
 def steps_made(config):

@@ -141,6 +141,47 @@ def test_a_method_is_shown_the_images_of_the_batch_then_one_text_of_each(collect
 
 
 @each_side
+def test_an_epoch_shows_each_image_once_or_once_with_each_of_its_texts(collection, compatible):
+    model = dual().eval()
+    one, each = (both(collection, compatible, model, texts=texts) for texts in ("one", "each"))
+    assert torch.equal(one.shown, ROWS)
+    texts = collection.ids_of(ROWS, "text")
+    assert [collection.ids[row] for row in each.shown.tolist()] == [
+        text.partition("#")[0] for text in texts
+    ]
+
+    places = torch.tensor([4, 0, 9, 3])  # among the texts
+    rows = each.shown[places]
+    batch = Batch(collection.view(rows), collection.labels[rows], places)
+    seen, ids = each.run(model, batch, chance()), all_ids(collection, compatible)
+    wanted = [texts[place] for place in places.tolist()]
+    images = [text.partition("#")[0] for text in wanted]
+    items = {"image": images, "text": wanted, "both": images + wanted}[compatible]
+    assert [ids[item] for item in seen.items.tolist()] == items
+    for new, label, item in zip(seen.new, seen.labels.tolist(), items, strict=True):
+        torch.testing.assert_close(new, embedded_by_hand(model, collection, item))
+        assert label == label_of(collection, item)
+
+
+@pytest.mark.parametrize("texts", ["one", "each"])
+def test_the_loop_shows_what_the_forward_pass_names(collection, texts, monkeypatch):
+    model, shown = dual(), []
+    forward_pass = both(collection, "image", model, texts=texts)
+    run = ImageTextForwardPass.run
+
+    def remember(self, model, batch, generator):
+        shown.extend(batch.items.tolist())
+        return run(self, model, batch, generator)
+
+    monkeypatch.setattr(ImageTextForwardPass, "run", remember)
+    method = METHODS["independent"](OldSpace(), 8, dim=8)
+    config = TrainConfig(epochs=2, batch_size=4, learning_rate=0.01)
+    list(train(model, method, collection, ROWS, config, forward_pass=forward_pass))
+    items = len(ROWS) if texts == "one" else len(collection.captions_of(ROWS).texts)
+    assert sorted(shown) == sorted([*range(items), *range(items)])
+
+
+@each_side
 def test_the_contrast_is_of_images_and_texts_whatever_the_method_is_shown(collection, compatible):
     model = dual().eval()
     settings = {"temperature": 0.3, "weight": 2.5}

@@ -13,6 +13,10 @@ RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.
 NORMALIZATION = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "rstpreid": (  # as in the public code of APTM
+        (0.27722597, 0.26065794, 0.3036557),
+        (0.2609547, 0.2508087, 0.25293276),
+    ),
 }
 
 

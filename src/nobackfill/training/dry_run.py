@@ -74,7 +74,7 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
     expected = {
         key: value
         for key, value in recipe.expected.items()
-        if key in ("train_images", "train_classes") and isinstance(value, int)
+        if key in ("train_images", "train_classes", "train_texts") and isinstance(value, int)
     }
     shape: tuple[int, ...] = (recipe.images.channels, *recipe.images.shape)
     problem, counts = "", dict[str, int]()
@@ -104,12 +104,15 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
     weights = classes * dim + sum(parameter.numel() for parameter in model.parameters())
     items = images
     if recipe.text is not None:
-        text_model = make_dual(recipe.model, recipe.text, seed=0, bare=True).text
-        weights += sum(parameter.numel() for parameter in text_model.parameters())
-        by_modality = {"image": images, "text": counts.get("train_texts", 0)}
+        dual = make_dual(recipe.model, recipe.text, seed=0, bare=True)
+        weights = classes * dim + sum(parameter.numel() for parameter in dual.parameters())
+        by_modality = {"image": images, "text": sizes.get("train_texts", 0)}
         items = sum(by_modality[modality] for modality in recipe.pairs.modalities)
 
-    steps = count_steps(images, config) if images else {}
+    shown = images
+    if recipe.text is not None and recipe.pairs.texts == "each":
+        shown = sizes.get("train_texts", 0)
+    steps = count_steps(shown, config) if shown else {}
 
     # Estimate the memory.
     vectors_per_item = len({"embeddings", "independent"} & method.needs)

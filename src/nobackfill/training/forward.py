@@ -44,6 +44,11 @@ class ForwardPass:
     collection: Collection
     rows: Int[Tensor, " items"]
 
+    @property
+    def shown(self) -> Int[Tensor, " shown"]:
+        """Row of each image that an epoch shows; `Batch.items` are positions in it."""
+        return self.rows
+
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
         """Class of each item, in the order of `OldSpace`."""
         return self.collection.labels[select_part(self.rows, part)]
@@ -62,8 +67,9 @@ class ForwardPass:
 
 @dataclass(frozen=True, eq=False)
 class ImageTextForwardPass(ForwardPass):
-    """Forward pass of a model of images and texts: each image with one random text of its own.
+    """Forward pass of a model of images and texts: each image with one text of its own.
 
+    An epoch shows each image with a random one of its texts, or once with each (`config.texts`).
     The method gets image embeddings, text embeddings or both, as `config.modalities` selects.
     Items are the training images, then all their texts, restricted to these modalities.
 
@@ -90,6 +96,13 @@ class ImageTextForwardPass(ForwardPass):
         prepared = model.prepare(captions.texts, captions.ids).to(device)
         return cls(collection, rows, captions.to(device), prepared, config)
 
+    @property
+    def shown(self) -> Int[Tensor, " shown"]:
+        """See `ForwardPass`."""
+        if self.config.texts == "one":
+            return self.rows
+        return self.rows[self.captions.images.to(self.rows.device)]
+
     def labels(self, part: Part = WHOLE) -> Int[Tensor, " items"]:
         """See `ForwardPass`."""
         by_modality = [self.collection.rows_of(self.rows, name) for name in self.config.modalities]
@@ -97,14 +110,18 @@ class ImageTextForwardPass(ForwardPass):
 
     def run(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> MethodInputs:
         """See `ForwardPass`."""
-        # Draw one text for each image and embed both.
-        uniform = torch.rand(len(batch.items), generator=generator).to(batch.items.device)
-        drawn = self.captions.drawn(batch.items, uniform)
+        # Draw one text for each image, or take the one that is due, and embed both.
+        images = drawn = batch.items
+        if self.config.texts == "one":
+            uniform = torch.rand(len(images), generator=generator).to(images.device)
+            drawn = self.captions.drawn(images, uniform)
+        else:
+            images = self.captions.images[drawn]
         image, text, terms = self.match(model, batch, drawn, generator)
 
         # Hand the selected modalities to the method; text items are numbered after image items.
         first_text = len(self.rows) if "image" in self.config.modalities else 0
-        by_modality = {"image": (image, batch.items), "text": (text, first_text + drawn)}
+        by_modality = {"image": (image, images), "text": (text, first_text + drawn)}
         new, items = zip(*(by_modality[name] for name in self.config.modalities), strict=True)
         return MethodInputs(
             torch.cat(new),

@@ -111,7 +111,7 @@ def train(
         text_generator = torch.Generator().manual_seed(seed ^ TEXT_SEED)
         batches = Batches(
             collection,
-            rows,
+            forward_pass.shown,
             config.batch_size,
             torch.Generator().manual_seed(seed),
             items_per_class=config.items_per_class,

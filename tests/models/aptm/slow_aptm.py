@@ -1,4 +1,4 @@
-"""APTM read slowly: one window, head and token at a time, from the published names of its weights."""
+"""APTM read slowly: one window, head and token at a time, by the published names."""
 
 import math
 
@@ -118,7 +118,9 @@ def bert_layers(w, x, seen, layers, heads, image=None):
         if image is not None:
             x = bert_attention(w, f"{name}.crossattention", x, image, [1] * len(image), heads)
         hidden = gelu(linear(w, f"{name}.intermediate.dense", x))
-        x = norm(w, f"{name}.output.LayerNorm", linear(w, f"{name}.output.dense", hidden) + x, 1e-12)
+        x = norm(
+            w, f"{name}.output.LayerNorm", linear(w, f"{name}.output.dense", hidden) + x, 1e-12
+        )
     return x
 
 

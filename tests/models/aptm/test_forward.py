@@ -137,6 +137,29 @@ def test_what_training_judges_is_that_of_the_slow_reading(aptm, batch, by_hand, 
             near(judged.words[row, column], slow.word_scores(weights, fused[place]))
 
 
+def test_negatives_are_similar_to_the_text_and_to_the_image(aptm, batch, monkeypatch):
+    """With the most similar of another person in place of a draw."""
+    images, prepared = batch
+    labels = torch.tensor([0, 1, 1, 2])
+    unit = torch.nn.functional.normalize
+
+    def most_similar(query, keys, labels, *, temperature):
+        assert float(temperature) == pytest.approx(0.07)
+        cosines = unit(query, dim=1) @ unit(keys, dim=1).T
+        return cosines.masked_fill(labels[:, None] == labels, -2).argmax(dim=1)
+
+    monkeypatch.setattr("nobackfill.models.aptm.model.draw_negatives", most_similar)
+    with torch.no_grad():
+        judged = aptm.judge(images, prepared, prepared, prepared, prepared[:, 0, :1] * 0, labels)
+        image_of = most_similar(judged.text, judged.image, labels, temperature=0.07)
+        text_of = most_similar(judged.image, judged.text, labels, temperature=0.07)
+        assert not torch.equal(image_of, text_of)
+        read, tokens, own = aptm.bert.read(prepared), aptm.swin.tokens(images), torch.arange(4)
+        for column, (text, image) in enumerate([(own, own), (own, image_of), (text_of, own)]):
+            fused = aptm.bert.fuse(read[text], prepared[text, 1], tokens[image])
+            near(judged.match[:, column], aptm.itm_head(fused[:, 0]))
+
+
 def test_the_windows_of_384_by_128_are_square_and_smaller_in_the_last_stages():
     def windows(window):
         small = {"width": 8, "depths": (2, 2, 2, 2), "heads": (1, 1, 1, 1)}
@@ -183,9 +206,9 @@ def test_images_of_another_size_are_an_error(aptm):
 
 def test_both_parts_belong_together(tokenizer):
     model, text = choices(tokenizer)
-    with pytest.raises(ConfigError, match="Set `name = \"aptm\"` in .text. too"):
+    with pytest.raises(ConfigError, match='Set `name = "aptm"` in .text. too'):
         make_dual(model, Choice("words"), seed=0)
-    with pytest.raises(ConfigError, match="Set `name = \"aptm\"` in .model. too"):
+    with pytest.raises(ConfigError, match='Set `name = "aptm"` in .model. too'):
         make_dual(Choice("small"), text, seed=0)
     with pytest.raises(ConfigError, match="`head` in .model. must be 'affine'"):
         make_dual(Choice("aptm", IMAGE | {"head": "linear"}), text, seed=0)

@@ -147,7 +147,9 @@ def masked_often(prepared, times=400):
     return mask_words(prepared[None].repeat(times, 1, 1), VOCABULARY, generator)
 
 
-@pytest.mark.parametrize(("words", "expected"), [(1, 1), (5, 1), (10, 2), (22, 6), (40, 10), (54, 10)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "expected"), [(1, 1), (5, 1), (10, 2), (22, 6), (40, 10), (54, 10)]
+)
 def test_a_quarter_of_the_tokens_is_masked_and_at_most_ten(words, expected):
     prepared = text(*[5 + n % 15 for n in range(words)], length=60)
     found = masked_often(prepared, 50)

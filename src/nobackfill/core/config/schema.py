@@ -75,7 +75,7 @@ class ImagesConfig:
         channels: 3 for colour, 1 for grey.
         interpolation: "bicubic" or "bilinear", with antialiasing.
         normalize: "imagenet" standardises each channel by ImageNet's mean and standard deviation;
-            "half" maps to -1 .. 1.
+            "half" maps to -1 .. 1; "rstpreid" standardises by RSTPReid's.
         flip: Share of the training images that are mirrored.
         pad: Maximal shift of a training image in pixels; the border is filled with black.
         erase: Share of the training images in which a random rectangle is erased.
@@ -85,7 +85,7 @@ class ImagesConfig:
     crop: tuple[int, ...] = (224, 224)
     channels: int = 3
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    normalize: Literal["imagenet", "half"] = "imagenet"
+    normalize: Literal["imagenet", "half", "rstpreid"] = "imagenet"
     flip: float = 0.5
     pad: int = 0
     erase: float = 0.0
@@ -222,6 +222,7 @@ class PairsConfig:
         towards: Old vectors that the method receives: those of the "own" modality; those of the
             "image" for texts too, so that text queries learn to search old images directly; or
             those of the "other" modality (a text's image, the mean of an image's texts).
+        texts: Texts that an epoch shows each image with: "one" of them at random, or "each".
         temperature: Temperature of the contrastive loss between images and texts.
         weight: Weight of the contrastive loss, which replaces the classification loss.
         classification: Whether to train the method's classifier too. Set it for an old model whose
@@ -230,6 +231,7 @@ class PairsConfig:
 
     compatible: Literal["image", "text", "both"] = "image"
     towards: Literal["own", "image", "other"] = "own"
+    texts: Literal["one", "each"] = "one"
     temperature: float = DEFAULT_TEMPERATURE
     weight: float = 1.0
     classification: bool = False

@@ -104,13 +104,11 @@ def _resized(table: Tensor, own: Tensor) -> Tensor:
     side, wanted = (int(len(each) ** 0.5) for each in (table, own))
     if side**2 != len(table) or table.shape[1:] != own.shape[1:]:
         return table
-    optional_package("timm", extra="vision")
-    from timm.layers import resize_rel_pos_bias_table
-
+    timm = optional_package("timm", extra="vision")
     window = (wanted + 1) // 2
     with warnings.catch_warnings():  # of timm's interpolation
         warnings.simplefilter("ignore")
-        resized: Tensor = resize_rel_pos_bias_table(
+        resized: Tensor = timm.layers.resize_rel_pos_bias_table(
             table.float(), new_window_size=(window, window), new_bias_shape=tuple(own.shape)
         )
     return resized

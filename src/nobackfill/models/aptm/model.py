@@ -62,7 +62,7 @@ class Aptm(DualEncoder):
         assert isinstance(self.text.backbone, FusionBert)
         return self.text.backbone
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         images: Float[Tensor, "images channels height width"] | None,
         texts: Shaped[Tensor, "texts ..."] | None,
@@ -74,12 +74,14 @@ class Aptm(DualEncoder):
         """
         if not training:
             return super().forward(images, texts)
+        assert images is not None
+        assert texts is not None
         return self.judge(images, texts, *training)
 
     def judge(
         self,
         images: Float[Tensor, "batch channels height width"],
-        texts: Int64[Tensor, "batch 2 length"],
+        texts: Shaped[Tensor, "batch 2 length"],
         changed: Int64[Tensor, "batch 2 other_length"],
         masked: Int64[Tensor, "batch 2 length"],
         places: Int64[Tensor, "batch places"],
@@ -135,7 +137,7 @@ class Aptm(DualEncoder):
         of_texts = torch.cat([own, own, other_text])
         fused = self.bert.fuse(read[of_texts], seen[of_texts], tokens[of_images])
         logits: Tensor = self.itm_head(fused[:, 0])
-        return logits.unflatten(0, (3, -1)).transpose(0, 1)
+        return torch.stack(logits.split(len(own)), dim=1)
 
     def rate_factor(self, name: str) -> float:
         """Returns the factor of the learning rate of a parameter, by its name.

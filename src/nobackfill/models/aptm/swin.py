@@ -1,6 +1,7 @@
 """APTM's image encoder: timm's Swin on images that are higher than wide, with square windows."""
 
 import warnings
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, cat, nn
@@ -74,10 +75,8 @@ def aptm_image(
         swin_weights: File of a Swin, to start the image encoder alone with.
     """
     _check_sizes(size, window=window, depths=depths, heads=heads, width=width)
-    optional_package("timm", extra="vision")
-    from timm.models.swin_transformer import SwinTransformer
-
-    swin = SwinTransformer(
+    timm = optional_package("timm", extra="vision")
+    swin = timm.models.swin_transformer.SwinTransformer(
         img_size=size,
         patch_size=PATCH,
         in_chans=channels,
@@ -95,7 +94,7 @@ def aptm_image(
     return Backbone(SwinTokens(swin, size), width * 2 ** (len(depths) - 1))
 
 
-def _set_window(block: nn.Module, window: int) -> None:
+def _set_window(block: Any, window: int) -> None:
     """Gives a block square windows: timm would make them higher than wide on a narrow map."""
     resolution = block.input_resolution
     if min(resolution) <= window:
@@ -103,7 +102,7 @@ def _set_window(block: nn.Module, window: int) -> None:
     side = min(window, *resolution)
     with warnings.catch_warnings():  # of timm's interpolation
         warnings.simplefilter("ignore")
-        block.set_input_size(resolution, (side, side))  # type: ignore[operator]
+        block.set_input_size(resolution, (side, side))
 
 
 def _check_sizes(
