@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two processes share the tests by file; each works in one thread.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all test-vision check clean
+.PHONY: demo test test-all test-vision check audit constraints sbom clean
 
 demo: .venv/installed
 	$(BIN)/nobackfill demo -o demo
@@ -36,5 +36,20 @@ check: .venv/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test,dev]'
 	touch $@
 
+# Known advisories about the releases of constraints-all.txt; exits with 3 in tools/advisories.py if
+# their database cannot be reached.
+audit:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	.venv-audit/bin/python tools/advisories.py
+
+# The releases of the test environment, and a bill of materials of it for a release.
+constraints: .venv/installed
+	$(BIN)/python tools/installed.py constraints > constraints-all.txt.part
+	mv constraints-all.txt.part constraints-all.txt
+
+sbom: .venv/installed
+	$(BIN)/python tools/installed.py sbom > sbom.json
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv .venv-audit demo sbom.json

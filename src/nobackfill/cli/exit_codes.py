@@ -84,6 +84,10 @@ def _explain(error: Exception) -> None:
             f"Cannot write the output: {error.strerror}. Free some space, or write to another "
             f"place."
         )
+    elif isinstance(error, OSError) and error.filename is not None:
+        _print_error(f"{error.filename}: {error.strerror}. Check the path and its permissions.")
+    elif isinstance(error, MemoryError):
+        _print_error("There is not enough memory. Use a larger machine, or less data.")
     else:
         import traceback
 
@@ -103,8 +107,18 @@ def _print_error(message: str) -> None:
     with suppress(OSError, SystemExit):  # rich raises SystemExit on a broken pipe
         console = PlainConsole(stderr=True)
         text = Text("nobackfill: ", style="bold red")
-        text.append(visible(message), style="default not bold")
+        text.append(visible(shortened(message)), style="default not bold")
         console.print(text, soft_wrap=not console.is_terminal)  # a terminal wraps it at words
+
+
+def shortened(message: str) -> str:
+    """A message without its middle, if that repeats a long text of a file.
+
+    Example:
+        >>> len(shortened("x" * 10_000)), shortened("Short.")
+        (1503, 'Short.')
+    """
+    return message if len(message) <= 1500 else f"{message[:1000]} … {message[-500:]}"
 
 
 def _flush(code: int) -> int:

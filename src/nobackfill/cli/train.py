@@ -1,7 +1,6 @@
 """`nobackfill train` and its output."""
 
 from collections.abc import Iterator, Sequence
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,11 +89,12 @@ def train(
 
 def print_run(folder: Path, *, as_json: bool) -> None:
     """Prints the result of a training run."""
+    from nobackfill.evaluation.summary_file import read_summary
     from nobackfill.evaluation.verdict import over_directions, run_sentence
     from nobackfill.report.pages.expected import expected_table
 
     path = folder / "evaluation.json"
-    result = over_directions(loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    result = over_directions(read_summary(path)) if path.exists() else None
     text = f"The model is in {folder}."
     if result and "verdict" in result:
         text += f" {run_sentence(result)}"

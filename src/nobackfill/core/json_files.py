@@ -6,7 +6,16 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from nobackfill.errors import DataError
 
@@ -65,6 +74,8 @@ def parse_object(text: str | bytes, where: str, remedy: str = "Write it again.")
 def as_kind(kind: type[Kind], value: Any, where: str, remedy: str = "Write it again.") -> Kind:
     """Makes a dataclass of a JSON object, or checks another value, by its annotations.
 
+    A TypedDict names some fields of an object, which may have others.
+
     Missing fields get their defaults. A missing field without one, an unknown field and a value
     of another type are errors that name the field.
 
@@ -104,13 +115,15 @@ def _convert(kind: Any, value: Any, field: str) -> Any:
     if kind is Any:
         return value
     if origin is Literal:
-        if value not in arguments:
+        if not isinstance(value, str | int) or value not in arguments:
             raise _wrong(field, " or ".join(map(repr, arguments)), value)
         return value
     if origin in (Union, types.UnionType):
         return _first_that_fits(arguments, value, field)
     if is_dataclass(kind):
         return _make(kind, value, field)
+    if is_typeddict(kind):
+        return _check_fields(kind, value, field)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         items = _checked(dict, value, field).items()
         return {key: _convert(arguments[1], item, _inner(field, key)) for key, item in items}
@@ -163,6 +176,17 @@ def _make(kind: Any, value: Any, field: str) -> Any:
     return kind(**{
         name: _convert(hints[name], item, _inner(field, name)) for name, item in given.items()
     })  # fmt: skip
+
+
+def _check_fields(kind: Any, value: Any, field: str) -> Any:
+    """Checks the known fields of an object; others remain as they are."""
+    given = _checked(dict, value, field)
+    if missing := sorted(kind.__required_keys__ - given.keys()):
+        raise _Wrong(f"`{_inner(field, missing[0])}` is missing")
+    hints = get_type_hints(kind)
+    known = {name: item for name, item in given.items() if name in hints}
+    made = {name: _convert(hints[name], item, _inner(field, name)) for name, item in known.items()}
+    return {**given, **made}
 
 
 def _checked(kind: Any, value: Any, field: str) -> Any:

@@ -12,6 +12,7 @@ from pyarrow import csv
 
 from nobackfill.data.listing import invalid
 from nobackfill.errors import DataError
+from nobackfill.vectors.columns import as_column
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*SEPARATORS, ".parquet")
@@ -43,6 +44,7 @@ def read_columns(
             parse = csv.ParseOptions(delimiter=separator)
             types = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
             table = csv.read_csv(path, parse_options=parse, convert_options=types)
+        table.validate(full=True)
     except FileNotFoundError:
         raise DataError(
             f"No table of {what} at {path}: the file does not exist. Correct the path."
@@ -78,7 +80,11 @@ def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
         raise DataError(
             f"Column `{name}` must be text or whole numbers, not {column.type}. Convert it."
         )
-    return np.array(column.cast(pa.large_string()).fill_null("").to_pylist(), dtype=np.str_)
+    try:
+        texts = column.cast(pa.large_string()).fill_null("").to_pylist()
+    except pa.ArrowException as error:
+        raise DataError(f"Column `{name}` must be text: {error}. Convert it.") from None
+    return as_column(texts, name)
 
 
 def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:

@@ -1,12 +1,12 @@
 """The guard against mixing spaces: whether a model's queries may search a collection."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.evaluation.summary_file import read_summary
 from nobackfill.evaluation.verdict import over_directions, run_sentence
 from nobackfill.gallery.provenance import fingerprint_of
 from nobackfill.gallery.routing import Route
@@ -171,15 +171,9 @@ def measured_in_training(model: Path) -> Standing | None:
     path = model / "evaluation.json"
     if not path.is_file():
         return None
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        if "new_new" in summary and "old_old" not in summary:
-            return None  # a model without an old one, measured on its own gallery
-        sentence = run_sentence(summary).removesuffix(".")
-        verdict = over_directions(summary)["verdict"]
-        return Standing(verdict, f"it was measured when it was trained: {sentence}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} cannot be read: {error!r}. Remove it, and measure with `nobackfill evaluate "
-            f"--declare`."
-        ) from error
+    summary = read_summary(path)
+    if "old_old" not in summary:
+        return None  # a model without an old one, measured on its own gallery
+    sentence = run_sentence(summary).removesuffix(".")
+    verdict = over_directions(summary)["verdict"]
+    return Standing(verdict, f"it was measured when it was trained: {sentence}")

@@ -8,11 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.core.memory import check_memory
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.head.examples import Examples
 
 ROUNDING = 1e-12  # largest variance that rounding alone explains
 BLOCK = 16_384  # rows per block
+COPIES = 4  # of the products that exist at a time
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # of the ridge regressions that a head tries
 
 
@@ -68,6 +70,7 @@ def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
         unit = [_unit(side) for side in (new, old)]
         # The means of the first block are the origin of all sums.
         if not centres:
+            _check_size(new.shape[1], old.shape[1])
             centres = [part.mean(dim=0).double() for part in unit]
             sums = [torch.zeros_like(centre) for centre in centres]
             squares = torch.zeros_like(centres[1][0])
@@ -165,6 +168,15 @@ def closed_forms(
     yield "procrustes", procrustes_of(statistics).to(torch.float32)
     for strength in STRENGTHS:
         yield f"ridge {strength:g}", ridge_of(statistics, strength=strength).to(torch.float32)
+
+
+def _check_size(new_dim: int, old_dim: int) -> None:
+    """Raises if there is no memory for the products of dimensions."""
+    check_memory(
+        COPIES * 8 * new_dim * (new_dim + old_dim),
+        f"A map of {new_dim:,} dimensions to {old_dim:,}",
+        "Reduce the dimensions, e.g. to 1,024 by a principal component analysis.",
+    )
 
 
 def _precision(vectors: Tensor) -> torch.dtype:

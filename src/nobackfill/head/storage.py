@@ -251,7 +251,7 @@ def _read_marks(folder: Path, digest: str | None) -> NDArray[np.uint64] | None:
     try:
         with path.open("rb") as file:
             marks = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy's errors about a header are of many kinds
         raise DataError(
             f"{_unreadable('marks of the fitted items', path, error)} {OR_REMOVE}"
         ) from None

@@ -1,6 +1,5 @@
 """Reports on finished runs: one upgrade, several upgrades compared, or a sequence."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.findings import findings_of
+from nobackfill.evaluation.summary_file import read_summary
 from nobackfill.evaluation.verdict import directions_of, over_directions
 from nobackfill.report.build import ANALYSING, DRAWING, Report
 from nobackfill.report.class_spaces import ClassSpaces, Place, class_spaces
@@ -208,7 +208,7 @@ def expected_of_old(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     comparisons = {}
     for folder in sorted({str(run.recipe.old.run) for run in runs}):
         path = Path(folder) / "evaluation.json"
-        summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        summary = read_summary(path) if path.exists() else {}
         if "expected" in summary and "verdict" not in summary:
             comparisons[Path(folder).name] = summary["expected"]
     return comparisons
@@ -316,7 +316,7 @@ def _summary(run: Run, decoding: Decoding, *, device: torch.device) -> dict[str,
     """The `evaluation.json` of a run; evaluates the run if the file is missing or too old."""
     path = run.folder / "evaluation.json"
     if path.exists():
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        summary = read_summary(path)
         if "searched" in summary:
             return summary
     summary = evaluate_tests(run, _tests(run, decoding), device=device)

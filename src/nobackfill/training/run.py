@@ -15,7 +15,8 @@ complete state of the last finished epoch.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256 as sha256_of
 from pathlib import Path
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import sha256
 from nobackfill.core.config import Choice, Recipe, read_recipe, to_toml
+from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.core.suggest import suggest_path
 from nobackfill.data.captions import Captions
 from nobackfill.data.collection import Collection
@@ -121,7 +123,11 @@ class Run:
     def lineage(self) -> Lineage:
         """Reads the facts that later runs need."""
         path = self.folder / "lineage.json"
-        return Lineage(**json.loads(path.read_text())) if path.exists() else Lineage()
+        if not path.exists():
+            return Lineage()
+        remedy = "Train the run again."
+        facts = parse_object(read_json_text(path), str(path), remedy)
+        return as_kind(Lineage, facts, str(path), remedy)
 
     def test_data(self, test: str = "") -> Choice | None:
         """Returns the collection of a test of the recipe; its own data for the empty name."""
@@ -146,13 +152,27 @@ class Run:
     def model(self, device: torch.device) -> Embedder | DualEncoder:
         """Loads the finished model."""
         model = self.make_model(seed=0, bare=True)
-        model.load_state_dict(self._tensors("model."))
+        with self._fitting():
+            model.load_state_dict(self._tensors("model."))
         return model.to(device).eval()
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Raises a DataError if the weights are not those of the recipe."""
+        try:
+            yield
+        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise DataError(
+                f"The weights in {self.weights} do not fit the recipe next to them ({reason}). "
+                f"Restore both, or remove the weights and train again with --resume."
+            ) from error
 
     def sides(self) -> Sides:
         """Loads what the finished method applies to embeddings before a search."""
         method = self.recipe.method
-        return METHODS[method.name].sides(self._tensors("method."), method.options)
+        with self._fitting():
+            return METHODS[method.name].sides(self._tensors("method."), method.options)
 
     def encoder(
         self, device: torch.device, side: str = "gallery", *, modality: str = "image"

@@ -4,17 +4,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never, TypedDict
 
 import torch
 
 from nobackfill.core.atomic_files import write_text
+from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.data.collection import Collection
 from nobackfill.errors import DataError
 from nobackfill.evaluation.matrix import mean_average_precision
 from nobackfill.evaluation.protocols import protocol_named
 from nobackfill.evaluation.scores import compatibility, p_scores
 from nobackfill.evaluation.search_plan import plan_search
+from nobackfill.evaluation.summary_file import ExpectedRecord
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.embed import validation_vectors
 from nobackfill.training.expected import compare_sequence
@@ -31,6 +33,32 @@ class SequenceModel:
     method: str
     step: int
     parent: str | None
+
+
+class AfterRecord(TypedDict):
+    """AC and AM after an upgrade."""
+
+    upgrades: int
+    ac: float
+    am: float
+
+
+class ScoresRecord(TypedDict):
+    """The P-scores of an upgrade."""
+
+    new: int
+    old: int
+    p_up: float
+    p_comp: float
+    p_1: float
+
+
+class SequenceRecord(TypedDict, total=False):
+    """What a page uses of `sequence.json`, beyond the types of `SequenceSummary`."""
+
+    after: list[AfterRecord]
+    p_scores: list[ScoresRecord]
+    expected: ExpectedRecord | dict[str, Never]
 
 
 @dataclass(frozen=True)
@@ -57,8 +85,18 @@ class SequenceSummary:
     @classmethod
     def from_json(cls, path: Path) -> "SequenceSummary":
         """Reads `sequence.json`."""
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**facts, "models": [SequenceModel(**model) for model in facts["models"]]})
+        remedy = "Train the sequence again with --resume: it is then evaluated."
+        facts = parse_object(read_json_text(path), str(path), remedy)
+        summary = as_kind(cls, facts, str(path), remedy)
+        as_kind(SequenceRecord, facts, str(path), remedy)
+        number = len(summary.models)
+        for matrix in (summary.matrix, *summary.tests.values()):
+            if [len(row) for row in matrix] != list(range(1, number + 1)):
+                raise DataError(
+                    f"{path}: a matrix must have a row for each of {number} models, and in it a "
+                    f"value for each model up to that one. {remedy}"
+                )
+        return summary
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `sequence.json`."""

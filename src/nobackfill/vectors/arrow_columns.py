@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.columns import as_column
+from nobackfill.vectors.columns import as_column, check_texts, nul_at_end
 from nobackfill.vectors.contents import MEANINGFUL
 from nobackfill.vectors.shards import is_text
 
@@ -46,8 +46,12 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
             f"{len(column)} are missing, the first in row {column.is_null().index(True).as_py()}. "
             f"Fill them in, or drop {'these rows' if name in KEYS else 'the column'}."
         )
-    if is_text(column.type) and pc.all(pc.string_is_ascii(column)).as_py():
-        return _ascii_text(column)
+    if is_text(column.type):
+        check_texts(int(pc.max(pc.utf8_length(column)).as_py() or 0), len(column), name)
+        if (ends := pc.index(pc.ends_with(column, "\0"), True).as_py()) >= 0:
+            raise nul_at_end(name, ends)
+        if pc.all(pc.string_is_ascii(column)).as_py():
+            return _ascii_text(column)
     return as_column(column.to_numpy(), name)
 
 

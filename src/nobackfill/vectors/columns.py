@@ -12,6 +12,9 @@ from nobackfill.errors import DataError
 
 Values = NDArray[Any] | Tensor | Iterable[Any]
 
+WIDEST = 2**28  # bytes that texts may be padded to
+LONG = 1000  # characters of a text that is to blame for that
+
 FLAGS = ("is_query", "is_gallery")
 
 KINDS: tuple[tuple[tuple[type, ...], type], ...] = (  # the first that fits all values is used
@@ -77,6 +80,9 @@ def _convert_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     types = set(map(type, values))
     for accepted, dtype in KINDS:
         if all(issubclass(kind, accepted) for kind in types):
+            if dtype is np.str_ and values:
+                check_texts(max(map(len, values)), len(values), name)
+                _check_ends(values, name)
             try:
                 return np.array(values, dtype=dtype)
             except OverflowError as error:
@@ -85,6 +91,29 @@ def _convert_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     raise DataError(
         f"`{name}` must be text, whole numbers, floats or booleans, the same in all rows, but row "
         f"{row} contains {values[row]!r}. Convert the column, or drop it."
+    )
+
+
+def check_texts(longest: int, rows: int, name: str) -> None:
+    """Raises if one long text makes a column too large: NumPy pads all texts to the longest."""
+    if longest > LONG and 4 * longest * rows > WIDEST:
+        raise DataError(
+            f"`{name}` has a text of {longest:,} characters. With {rows:,} rows, texts may have "
+            f"{max(LONG, WIDEST // (4 * rows)):,}: shorten it, or leave out the column."
+        )
+
+
+def _check_ends(values: list[str], name: str) -> None:
+    """Raises if a text ends with a NUL, which NumPy drops."""
+    if row := next((row + 1 for row, text in enumerate(values) if text[-1:] == "\0"), 0):
+        raise nul_at_end(name, row - 1)
+
+
+def nul_at_end(name: str, row: int) -> DataError:
+    """Returns the error for a text that ends with a NUL."""
+    return DataError(
+        f"The text of `{name}` in row {row} ends with the character NUL, which would be lost. "
+        f"Remove it."
     )
 
 

@@ -29,10 +29,10 @@ def open_shard(path: Path) -> Shard:
         """Yields the rows."""
         with open_reader() as reader:
             if not is_file:
-                yield from reader
+                yield from map(_whole, reader)
                 return
             for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
+                yield _whole(reader.get_batch(number))
 
     with open_reader() as reader:
         schema = reader.schema
@@ -45,6 +45,12 @@ def open_shard(path: Path) -> Shard:
         return [Part(rows, batches)]
 
     return Shard(path.name, schema, parts, own_notes(schema.metadata))
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch whose offsets and texts are valid; Arrow ends the process at others."""
+    batch.validate(full=True)
+    return batch
 
 
 def read_notes(path: Path) -> dict[str, str]:

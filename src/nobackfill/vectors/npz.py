@@ -1,20 +1,27 @@
 """The format `.npz`: vectors and columns as arrays in a zip archive."""
 
 import zipfile
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from nobackfill.core.memory import check_memory
+from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.contents import NOTES, Contents
 from nobackfill.vectors.named_arrays import choose_arrays
+
+LARGE = 2**28  # bytes that any archive may unpack to
+MOST_RATIO = 100  # times the archive that more may be
 
 
 def read(path: Path, columns: Columns = ANY) -> Contents:
     """Loads every array of the archive; arrays that require a pickle are refused."""
     with path.open("rb") as file:
+        check_sizes(file, path.stat().st_size)
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("it is a single array, as in .npy")
@@ -25,9 +32,47 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
     return choose_arrays(arrays, columns, notes)
 
 
+def check_sizes(file: Any, size: int) -> None:
+    """Raises if an array is not as large as its header says, or all need too much memory.
+
+    NumPy allocates what a header says. Archives of compressed vectors are less than half as large
+    as the vectors, but not a thousandth.
+    """
+    total = 0
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            total += member.file_size
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as array:
+                    check_array(array, member.file_size, member.filename)
+    if total > max(LARGE, MOST_RATIO * size):
+        raise DataError(
+            f"The archive has {size:,} bytes and would unpack to {total:,}. It is no archive of "
+            f"vectors: write it again."
+        )
+    check_memory(total, "The archive", "Write it as .npy or .safetensors, which are mapped.")
+    file.seek(0)
+
+
+def check_array(file: Any, size: int, name: str) -> None:
+    """Raises if a header says another size than that of the file."""
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+        version, np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(file)
+    if not dtype.hasobject and prod(shape) * dtype.itemsize != size - file.tell():
+        raise DataError(
+            f"The header of {name} says {prod(shape) * dtype.itemsize:,} bytes, but there are "
+            f"{size - file.tell():,}. The file is damaged: write it again."
+        )
+
+
 def read_notes(path: Path) -> dict[str, str]:
     """Reads the texts about the whole file."""
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file:
+        check_sizes(file, path.stat().st_size)
+        archive = np.load(file, allow_pickle=False)
         names = [name for name in archive.files if name.startswith(NOTES)]
         return {name: str(_array(archive, name)) for name in names}
 

@@ -1,13 +1,14 @@
 """Which files a path names: a file, a folder of shards, or a pattern such as `shards/*.parquet`."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
+from typing import TypedDict, TypeVar
 from urllib.parse import unquote
 
+from nobackfill.core.json_files import as_kind, parse_json, read_json_text
 from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError
 
@@ -43,6 +44,27 @@ INSTEAD = {  # what to do about other files
         [".db", ".sqlite", ".sqlite3", ".duckdb"], "Export the table as .parquet or .csv."
     ),
 }
+
+
+Kind = TypeVar("Kind")
+
+
+class FileRecord(TypedDict):
+    """A file of a dataset of Hugging Face."""
+
+    filename: str
+
+
+class StateRecord(TypedDict):
+    """What `state.json` says of the files of such a dataset."""
+
+    _data_files: list[FileRecord]
+
+
+class SplitsRecord(TypedDict):
+    """The names of the splits in `dataset_dict.json`."""
+
+    splits: list[str]
 
 
 @dataclass(frozen=True)
@@ -101,8 +123,8 @@ def _in_folder(folder: Path) -> list[Place]:
     if (folder / "dataset_dict.json").is_file():
         return _splits(folder)
     if (folder / "state.json").is_file():
-        files = json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]
-        return [Place(folder / file["filename"], "ipc") for file in files]
+        state = _read_json(StateRecord, folder / "state.json")
+        return [Place(folder / _name(file["filename"]), "ipc") for file in state["_data_files"]]
     # Shards, in folders such as `label=cat` if they are partitioned.
     shards = []
     for name in _sorted(folder.rglob("*")):
@@ -126,7 +148,7 @@ def _in_folder(folder: Path) -> list[Place]:
 
 def _splits(folder: Path) -> list[Place]:
     """Returns the files of all splits of a dataset of Hugging Face, with the column `split`."""
-    names = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+    names = _read_json(SplitsRecord, folder / "dataset_dict.json")["splits"]
     if len(names) > 1 and (unknown := set(names) - TRAIN - SEARCHED):
         raise DataError(
             f"The dataset has the splits {', '.join(names)}, and {sorted(unknown)[0]!r} is not "
@@ -135,8 +157,25 @@ def _splits(folder: Path) -> list[Place]:
     return [
         Place(place.path, place.format, {"split": name})
         for name in names
-        for place in _in_folder(folder / name)
+        for place in _in_folder(folder / _name(name))
     ]
+
+
+def _read_json(kind: type[Kind], path: Path) -> Kind:
+    """Reads a file of Hugging Face's datasets."""
+    remedy = "Save the dataset again."
+    facts = parse_json(read_json_text(path), str(path), remedy)
+    return as_kind(kind, facts, str(path), remedy)
+
+
+def _name(text: str) -> str:
+    """Returns the name of a file or a folder within the same folder."""
+    if text in ("", ".", "..") or "/" in text or "\\" in text or "\0" in text:
+        raise DataError(
+            f"The dataset names {text[:80]!r}, which is not within its folder. Save the dataset "
+            f"again."
+        )
+    return text
 
 
 def _alike(places: Iterable[Place]) -> list[Place]:

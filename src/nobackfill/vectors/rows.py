@@ -16,7 +16,6 @@ from nobackfill.errors import DataError
 from nobackfill.vectors import shards as table
 from nobackfill.vectors.column_names import ColumnChoice
 from nobackfill.vectors.shards import Leaf, Part, Shard, pick
-from nobackfill.vectors.vector_text import parse_lists
 
 THREADS = 8  # for reading, at most
 GROWTH = 1.25  # of the array, if the number of rows is unknown
@@ -143,7 +142,7 @@ def _vectors_of(batch: pa.RecordBatch, selection: Selection, start: int, dim: in
     columns = [pick(batch, selection.leaves[name]) for name in choice.vector]
     if choice.is_wide:
         return np.stack([_floats(column) for column in columns], axis=1)
-    lists = parse_lists(columns[0], choice.vector[0]) if _is_text(columns[0]) else columns[0]
+    lists = _lists_in(columns[0], choice.vector[0])
     _check_lengths(lists, dim, batch, selection, start)
     if lists.null_count:
         return _filled(lists, dim)
@@ -240,12 +239,16 @@ def _dim_of(batch: pa.RecordBatch, selection: Selection) -> int:
     name = selection.choice.vector[0]
     for row in range(batch.num_rows if selection.keep_missing else 1):
         values = pick(batch.slice(row, 1), selection.leaves[name])
-        lists = parse_lists(values, name) if _is_text(values) else values
+        lists = _lists_in(values, name)
         if lists[0].is_valid:
             return len(lists[0])
     return 0
 
 
-def _is_text(values: pa.Array) -> bool:
-    """Whether a column is text."""
-    return table.is_text(values.type)
+def _lists_in(values: pa.Array, name: str) -> pa.Array:
+    """Returns a column of lists; texts such as "[0.1, 0.2]" are parsed."""
+    if not table.is_text(values.type):
+        return values
+    from nobackfill.vectors.vector_text import parse_lists
+
+    return parse_lists(values, name)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ANY, Columns
+from nobackfill.vectors.columns import as_column
 from nobackfill.vectors.contents import Contents
 from nobackfill.vectors.named_arrays import choose_arrays
 
@@ -82,4 +83,4 @@ def unpack_text(texts: Tensor, offsets: Tensor, name: str) -> NDArray[Any]:
             f"`{name}{OFFSETS}` must rise from 0 to {len(joined)}, the length of "
             f"`{name}{BYTES}`, but does not. Write the file again."
         )
-    return np.array([joined[start:end].decode() for start, end in pairwise(ends)], dtype=np.str_)
+    return as_column([joined[start:end].decode() for start, end in pairwise(ends)], name)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.arrow_columns import padded_bytes, to_numpy, typed_text
+from nobackfill.vectors.arrow_columns import KEYS, padded_bytes, to_numpy, typed_text
 from nobackfill.vectors.column_names import ColumnChoice, Columns, choose_by
 from nobackfill.vectors.contents import MEANINGFUL, Contents
 from nobackfill.vectors.rows import Selection, read_rows
@@ -123,7 +123,8 @@ def _convert(
         if infer:
             column = typed_text(column, role)
         size = padded_bytes(column)
-        if role == name and name not in MEANINGFUL and size > max(SMALL, room):
+        is_other = role == name and name not in (*KEYS, *MEANINGFUL)
+        if is_other and size > max(SMALL, room):
             left_out.append(name)
             continue
         try:
@@ -131,7 +132,7 @@ def _convert(
         except DataError as error:
             if role != name:
                 raise DataError(str(error).replace(f"`{role}`", f"`{name}`", 1)) from None
-            if name in ("id", "label", *MEANINGFUL):
+            if name in (*KEYS, *MEANINGFUL):
                 raise
             continue
         if role == "label" and name != role:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nobackfill.vectors.column_names import ANY, Columns
+from nobackfill.vectors.columns import as_column
 from nobackfill.vectors.contents import Contents
 from nobackfill.vectors.named_arrays import choose_arrays
 
@@ -40,8 +41,7 @@ def _array(value: Any) -> Any:
     if isinstance(value, Tensor):
         return _floats(value)
     if isinstance(value, list | tuple) and value and isinstance(value[0], str | int | float):
-        array = np.array(value)
-        return array if array.ndim == 1 else None
+        return as_column(value, "list")
     return None
 
 

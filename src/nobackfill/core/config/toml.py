@@ -55,7 +55,7 @@ def read_tables(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any
         ) from None
     except OSError as error:
         raise ConfigError(f"Cannot read the recipe {path}: {error.strerror or error}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The recipe {path} is not valid TOML: {error}.") from None
     # Paths of other recipes are relative to this file.
     steps = tables.get("sequence", [])
@@ -109,7 +109,7 @@ def change_tables(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str
             raise ConfigError(f"The change `{change}` has no table. Write it as `train.epochs=3`.")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = text.strip()
         # Copy the tables on the way to the key, so that `tables` stays unchanged.
         table: Any = changed

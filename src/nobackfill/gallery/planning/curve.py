@@ -2,17 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, expanded_tail, paired_interval
+from nobackfill.evaluation.summary_file import IntervalRecord
 
 GOAL = 0.9  # share of the gain of a full backfill
 WORTH = 0.1  # share of the gain that must still be missing to continue
 SAMPLES = 2000
+
+
+class CurveRecord(TypedDict):
+    """A curve in the file of a plan."""
+
+    shares: list[float]
+    values: list[float]
+    gains: list[IntervalRecord]
+    over_random: list[IntervalRecord]
+    ahead: IntervalRecord | None
+    reached: float | None
+    fewer: IntervalRecord | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class Curve:
         }
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any]) -> "Curve":
+    def from_summary(cls, summary: CurveRecord) -> "Curve":
         """Reads what `summary` returned."""
         ahead, fewer = summary["ahead"], summary["fewer"]
         return cls(
@@ -202,6 +215,10 @@ def crossed(
     return precision, best(np.ones_like(is_first)), by_first == by_second
 
 
-def _interval(summary: Mapping[str, Any]) -> Interval:
-    low, high = (float("nan") if summary[end] is None else summary[end] for end in ("low", "high"))
-    return Interval(summary["mean"], low, high, summary["confidence"], summary["groups"])
+def _interval(summary: IntervalRecord) -> Interval:
+    nan = float("nan")
+    mean, low, high = (
+        nan if value is None else value
+        for value in (summary["mean"], summary["low"], summary["high"])
+    )
+    return Interval(mean, low, high, summary["confidence"], summary["groups"])

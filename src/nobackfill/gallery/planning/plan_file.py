@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +15,39 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nobackfill.core.atomic_files import replacing
+from nobackfill.core.json_files import as_kind, parse_object
 from nobackfill.core.short import Short
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.score_scale import Scale
-from nobackfill.gallery.planning.curve import Curve
-from nobackfill.gallery.sketch import Sketch
+from nobackfill.gallery.planning.curve import Curve, CurveRecord
+from nobackfill.gallery.sketch import BITS, Sketch
+from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.columns import as_key
+from nobackfill.vectors.formats import told_in_a_sentence
 
+DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 KEY, SCHEMA = b"nobackfill.backfill", 1
 COLUMNS = ("id", "rank", "score")
+REMEDY = "Make the plan with `nobackfill gallery plan`."
+
+
+class PlanRecord(TypedDict):
+    """What the metadata of the file contain."""
+
+    schema: int
+    order: str
+    direction: str
+    stop: float | None
+    advice: str
+    curves: dict[str, CurveRecord]
+    scales: tuple[Scale, Scale] | None
+    counts: dict[str, int]
+    seconds_per_item: float | None
+    cost_per_item: float | None
+    fingerprint: str
+    notes: list[str]
+    old_sketch: NotRequired[Sketch | None]
+    new_sketch: NotRequired[Sketch | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,55 +127,61 @@ class BackfillPlan(Short):
 
 def load_plan(path: Path | str) -> BackfillPlan:
     """Reads what `BackfillPlan.save` wrote."""
-    # Read the table, and check that it is a plan.
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(
-            f"The backfill plan at {path} cannot be read: {error}. Make it with `nobackfill "
-            f"gallery plan`."
-        ) from error
-    text = (table.schema.metadata or {}).get(KEY)
-    if text is None or not set(COLUMNS) <= set(table.column_names):
-        raise DataError(
-            f"{path} is not a backfill plan but another kind of table. Make a plan with "
-            f"`nobackfill gallery plan`."
-        )
-    summary = json.loads(text)
-    if summary["schema"] != SCHEMA:
-        raise DataError(
-            f"The backfill plan at {path} is not of version {SCHEMA} but {summary['schema']}. Make "
-            f"it again."
-        )
+        with told_in_a_sentence(Path(path), "a backfill plan"):
+            return _read_plan(Path(path))
+    except DataError as error:
+        raise DataError(f"{path}: {error} {REMEDY}") from error
 
-    # Build the plan, and check its items.
-    table = table.sort_by("rank")
-    scales = summary["scales"]
+
+def _read_plan(path: Path) -> BackfillPlan:
+    """Reads and checks the table and the record in its metadata."""
+    schema = pq.read_schema(path)
+    text = (schema.metadata or {}).get(KEY)
+    if text is None or not set(COLUMNS) <= set(schema.names):
+        raise DataError("It is not a backfill plan but another kind of table.")
+    facts = as_kind(PlanRecord, parse_object(text, "its record", ""), "its record", "")
+    if facts["schema"] != SCHEMA:
+        raise DataError(f"It is not of version {SCHEMA} but {facts['schema']}.")
+    _check_curves(facts["curves"])
+    for sketch in filter(None, (facts.get("old_sketch"), facts.get("new_sketch"))):
+        if not all(DIGEST.fullmatch(digest) for digest in sketch.digests.values()):
+            raise DataError(f"A digest of a vector is not of {BITS // 4} hexadecimal digits.")
+    table = pq.read_table(path, columns=list(COLUMNS)).sort_by("rank")
+    table.validate(full=True)
+    scores = to_numpy(table.column("score"), "score")
+    if scores.dtype.kind != "f":
+        raise DataError("The scores must be numbers.")
+    scales = facts["scales"]
     plan = BackfillPlan(
-        as_key(table.column("id").to_numpy(), "id"),
-        table.column("score").to_numpy().astype(np.float64),
-        summary["order"],
-        summary["direction"],
-        {name: Curve.from_summary(curve) for name, curve in summary["curves"].items()},
-        summary["stop"],
-        summary["advice"],
-        (Scale(**scales[0]), Scale(**scales[1])) if scales else None,
-        summary["counts"],
-        summary["seconds_per_item"],
-        summary["cost_per_item"],
-        tuple(summary["notes"]),
-        *(_sketch_of(summary.get(name)) for name in ("old_sketch", "new_sketch")),
+        as_key(to_numpy(table.column("id"), "id"), "id"),
+        scores.astype(np.float64),
+        facts["order"],
+        facts["direction"],
+        {name: Curve.from_summary(curve) for name, curve in facts["curves"].items()},
+        facts["stop"],
+        facts["advice"],
+        (scales[0], scales[1]) if scales else None,
+        facts["counts"],
+        facts["seconds_per_item"],
+        facts["cost_per_item"],
+        tuple(facts["notes"]),
+        facts.get("old_sketch"),
+        facts.get("new_sketch"),
     )
-    if plan.fingerprint != summary["fingerprint"]:
-        raise DataError(
-            f"The ids in the plan at {path} have been changed since it was made. Make it again."
-        )
+    if plan.fingerprint != facts["fingerprint"]:
+        raise DataError("Its ids have been changed since it was made.")
     return plan
 
 
-def _sketch_of(values: Mapping[str, Any] | None) -> Sketch | None:
-    """Converts what `asdict` returned."""
-    return None if values is None else Sketch(**values)
+def _check_curves(curves: Mapping[str, CurveRecord]) -> None:
+    """Raises if there is no curve, or one lacks a value at some share."""
+    if not curves:
+        raise DataError("It has no curves.")
+    for name, curve in curves.items():
+        shares, chance = len(curve["shares"]), len(curve["over_random"])
+        if {len(curve["values"]), len(curve["gains"]), chance or shares} != {shares} or not shares:
+            raise DataError(f"Its curve `{name}` must have a value and a gain at each share.")
 
 
 def fingerprint_of(ids: Iterable[Any]) -> str:

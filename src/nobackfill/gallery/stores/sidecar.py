@@ -109,8 +109,10 @@ class SideFile:
 
     def scan(self, collection: str, *, after: str | None, limit: int) -> Rows:
         """See `Store`."""
-        query = "select id, vector from vectors where collection = ? and id > ? order by id limit ?"
-        return self._rows(collection, self._read(query, collection, after or "", limit))
+        values = (collection, limit) if after is None else (collection, after, limit)
+        rest = "" if after is None else "and id > ? "  # the id "" comes first
+        query = f"select id, vector from vectors where collection = ? {rest}order by id limit ?"
+        return self._rows(collection, self._read(query, *values))
 
     def ids(self, collection: str) -> list[str]:
         """Returns all ids."""

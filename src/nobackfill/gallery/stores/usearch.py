@@ -11,6 +11,7 @@ from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix, as_matrix
 from nobackfill.gallery.stores.client import cosines_from
 from nobackfill.gallery.stores.index_file import IndexFile
+from nobackfill.gallery.stores.trial import DAMAGED, try_first
 from nobackfill.gallery.stores.uri import Uri
 
 PRECISE = (ScalarKind.F64, ScalarKind.F32, ScalarKind.F16, ScalarKind.BF16)
@@ -34,6 +35,7 @@ class UsearchStore(IndexFile):
 
     def __init__(self, uri: Uri, *, read_only: bool):
         super().__init__(uri, read_only=read_only)
+        try_first("usearch", uri.path)
         self._index = open_index(uri.path)
         if self._index.multi:
             raise GalleryError(
@@ -91,4 +93,16 @@ def open_index(path: str) -> Any:
             return index
     except (RuntimeError, ValueError) as error:
         reason = str(error)
-    raise GalleryError(f"Cannot read {path} as an index written by USearch's `save`: {reason}.")
+    raise GalleryError(
+        f"Cannot read {path} as an index written by USearch's `save`: {reason}. {DAMAGED}"
+    )
+
+
+def try_index(path: str) -> None:
+    """Opens and searches an index; see `try_first`."""
+    index = open_index(path)
+    if len(index) and not index.multi:
+        keys = index.keys[0 : len(index)]
+        vectors = index.get(np.asarray(keys))
+        rows = np.linspace(0, len(vectors) - 1, min(100, len(vectors))).astype(np.int64)
+        index.search(np.asarray(vectors[0] if index.ndim == 1 else vectors)[rows], 10)

@@ -1,0 +1,185 @@
+"""What a file asks for is compared with the file and the machine before it is given."""
+
+import io
+import json
+import re
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import nobackfill as nb
+from nobackfill.core import memory
+from nobackfill.errors import DataError
+from nobackfill.head.closed_form import moments, paired_blocks
+from nobackfill.vectors.safetensors import pack_text
+
+ROWS = np.eye(4, dtype=np.float32)
+
+
+def npy(shape, dtype="<f4", data=b""):
+    """An array whose header may lie."""
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+def npz(path, compression=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return path
+
+
+@pytest.mark.parametrize("shape", [(10**9, 512), (4, 10**12), (4, 5), (3, 4)])
+def test_a_header_of_an_archive_is_not_believed(tmp_path, shape):
+    path = npz(tmp_path / "v.npz", vector=npy(shape, data=ROWS.tobytes()))
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"v\.npz: The header of vector\.npy says .* bytes"):
+        nb.load_vectors(path)
+    assert tracemalloc.get_traced_memory()[1] < 10**8
+    tracemalloc.stop()
+
+
+def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path):
+    rows = 2**22
+    path = npz(
+        tmp_path / "v.npz", zipfile.ZIP_DEFLATED, vector=npy((rows, 17), data=bytes(68 * rows))
+    )
+    assert path.stat().st_size < 10**6
+    with pytest.raises(DataError, match=r"would unpack to 285,212,\d\d\d"):
+        nb.load_vectors(path)
+
+
+def test_compressed_archives_of_vectors_are_read(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(2000, 8)).astype(np.float32)
+    np.savez_compressed(tmp_path / "v.npz", vector=rows, label=np.zeros(2000, np.int64))
+    assert np.array_equal(nb.load_vectors(tmp_path / "v.npz").vectors.numpy(), rows)
+
+
+def test_no_more_memory_than_there_is(tmp_path, monkeypatch):
+    np.savez(tmp_path / "v.npz", vector=ROWS)
+    monkeypatch.setattr("nobackfill.core.memory.available_memory", lambda: 10)
+    with pytest.raises(DataError, match=r"The archive needs .* GB of memory, and 0\.0 GB are left"):
+        nb.load_vectors(tmp_path / "v.npz")
+    with pytest.raises(DataError, match="A map of 4 dimensions to 4 needs"):
+        moments(paired_blocks(torch.eye(4), torch.eye(4)))
+
+
+def test_the_memory_that_is_left_is_the_least_of_all_limits(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:  7 kB\n")
+    monkeypatch.setattr(memory, "MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "LIMITS", ())
+    assert memory.available_memory() == 7 * 1024
+    (tmp_path / "max").write_text("5000\n")
+    (tmp_path / "now").write_text("3000\n")
+    monkeypatch.setattr(memory, "LIMITS", [(tmp_path / "max", tmp_path / "now")])
+    assert memory.available_memory() == 2000
+    (tmp_path / "max").write_text("max\n")
+    assert memory.available_memory() == 7 * 1024
+    meminfo.unlink()
+    assert memory.available_memory() is None
+    memory.check_memory(10**18, "Something", "")
+
+
+def parquet(path, **columns):
+    pq.write_table(pa.table(columns), path)
+
+
+def in_parquet(path, texts):
+    parquet(path, id=texts, vector=[[1.0, 2.0]] * len(texts))
+
+
+def in_jsonl(path, texts):
+    path.write_text("\n".join(json.dumps({"id": t, "vector": [1.0, 2.0]}) for t in texts))
+
+
+def in_safetensors(path, texts):
+    data, offsets = pack_text(np.array(texts, dtype=object))
+    save_file({"vector": torch.ones(len(texts), 2), "id.bytes": data, "id.offsets": offsets}, path)
+
+
+def in_pt(path, texts):
+    torch.save({"vector": torch.ones(len(texts), 2), "id": list(texts)}, path)
+
+
+WAYS = {"parquet": in_parquet, "jsonl": in_jsonl, "safetensors": in_safetensors, "pt": in_pt}
+EVERY = pytest.mark.parametrize("suffix", WAYS)
+
+
+@EVERY
+def test_one_long_id_does_not_size_all_rows(tmp_path, suffix):
+    """10,000 ids, one of 100,000 characters: 4 GB if NumPy padded all to it."""
+    WAYS[suffix](tmp_path / f"v.{suffix}", [*(f"{n}x" for n in range(9999)), "y" * 100_000])
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"`(id|list)` has a text of 100,000 characters.*shorten"):
+        nb.load_vectors(tmp_path / f"v.{suffix}")
+    assert tracemalloc.get_traced_memory()[1] < 2 * 10**8
+    tracemalloc.stop()
+
+
+def test_a_long_text_that_nobody_needs_is_left_out(tmp_path):
+    rows, long = 10_000, ["z" * 100_000] + ["z"] * 9999
+    parquet(tmp_path / "v.parquet", id=range(rows), vector=[[1.0, 2.0]] * rows, text=long)
+    assert nb.load_vectors(tmp_path / "v.parquet").columns == {}
+
+
+@EVERY
+def test_long_ids_of_a_few_rows_are_read(tmp_path, suffix):
+    WAYS[suffix](tmp_path / f"v.{suffix}", ["a" * 5000, "b"])
+    assert len(nb.load_vectors(tmp_path / f"v.{suffix}").ids[0]) == 5000
+
+
+@EVERY
+def test_ids_that_end_with_a_nul_are_refused(tmp_path, suffix):
+    WAYS[suffix](tmp_path / f"v.{suffix}", ["a", "b\0"])
+    with pytest.raises(DataError, match="row 1 ends with the character NUL"):
+        nb.load_vectors(tmp_path / f"v.{suffix}")
+
+
+def test_so_are_those_in_python():
+    with pytest.raises(DataError, match="row 0 ends with the character NUL"):
+        nb.Vectors(["a\0", "b"], np.ones((2, 2), np.float32))
+
+
+def test_damaged_offsets_of_arrow_are_a_sentence(tmp_path):
+    """Arrow itself ends the process at some of them."""
+    table = pa.table({"id": ["a", "b"] * 20, "vector": [[1.0, 2.0]] * 40})
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = bytearray(sink.getvalue())
+    offsets = np.arange(0, 82, 2, dtype=np.int32).tobytes()
+    place = data.find(offsets)
+    assert place > 0
+    data[place + 8 : place + 12] = (2**30).to_bytes(4, "little")
+    (tmp_path / "v.arrow").write_bytes(data)
+    with pytest.raises(DataError, match="cannot be read as"):
+        nb.load_vectors(tmp_path / "v.arrow")
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "problem"),
+    [
+        ("state.json", None, "no JSON"),
+        ("state.json", [], "it must be an object"),
+        ("state.json", {}, "`_data_files` is missing"),
+        ("state.json", {"_data_files": [{"filename": None}]}, r"`_data_files\[0\].filename` must"),
+        ("state.json", {"_data_files": [{"filename": "../../x.arrow"}]}, "not within its folder"),
+        ("dataset_dict.json", {"splits": ["../x"]}, "not within its folder"),
+        ("dataset_dict.json", {"splits": [7]}, r"`splits\[0\]` must be text"),
+    ],
+)
+def test_a_dataset_names_files_of_its_own(tmp_path, name, state, problem):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / name).write_text("" if state is None else json.dumps(state))
+    with pytest.raises(DataError, match=problem) as told:
+        nb.load_vectors(folder)
+    assert re.search("Save the dataset again", str(told.value))
