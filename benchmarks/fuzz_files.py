@@ -80,7 +80,8 @@ def main() -> None:
         seeds = [seed for seed in whole_seeds(Path(folder)) if options.only in seed.name]
         if options.again:
             seed, number = map(int, options.again.split(":"))
-            case, name, outcome = fuzz_one(seeds, seed, number, Path(folder))
+            case, name = damaged(seeds, seed, number, Path(folder) / "alone")
+            outcome = read_in_a_fork([case], Path(folder))[0]
             print(
                 f"{case.name}, {name}: {outcome.fault or 'fine'}, {outcome.code}\n{outcome.printed}"
             )
@@ -164,7 +165,7 @@ def fuzz_one(seeds: list[Seed], seed: int, number: int, folder: Path) -> Outcome
 def damaged(seeds: list[Seed], seed: int, number: int, folder: Path) -> tuple[Seed, str]:
     """Copies files of a seed, and damages one of them; returns its name, too."""
     random = Random(f"{seed} {number}")
-    chosen = random.choices(seeds, [case.weight for case in seeds])[0]
+    chosen = random.choices(seeds, [case.share for case in seeds])[0]
     name = random.choice(chosen.damaged)
     case = copied(chosen, folder)
     path = case.folder / name

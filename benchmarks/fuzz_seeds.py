@@ -50,7 +50,12 @@ class Seed:
     damaged: tuple[str, ...]
     read: Reader
     writes: tuple[str, ...] = ()
-    weight: int = 20
+    weight: int = 0
+
+    @property
+    def share(self) -> int:
+        """The weight, by default less for commands, which take ten times as long."""
+        return self.weight or (5 if isinstance(self.read, list) else 20)
 
 
 def make_seeds(below: Path) -> list[Seed]:
