@@ -3,6 +3,7 @@
 SQLite writes are atomic: a kill, a full disk or a second writer leaves earlier data intact.
 """
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nobackfill.core.atomic_files import take_permissions
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Found, Matrix, Rows, as_matrix, unit
 from nobackfill.gallery.stores.client import split
@@ -29,10 +31,15 @@ MOST = 500  # ids in one query; SQLite has a limit
 
 
 class SideFile:
-    """Collections and notes in a SQLite file, which is created by the first write."""
+    """Collections and notes in a SQLite file, which is created by the first write.
 
-    def __init__(self, path: Path):
-        self.path = path
+    Args:
+        path: Path of that file.
+        like: File whose permissions it gets.
+    """
+
+    def __init__(self, path: Path, like: Path | None = None):
+        self.path, self.like = path, like
         self._cached: dict[str, tuple[int, list[str], torch.Tensor]] = {}
         self._held = threading.local()  # connection of the transaction of a thread
 
@@ -63,6 +70,8 @@ class SideFile:
             yield self._connection
             return
         path = self.path if write or self.path.exists() else ":memory:"
+        if write and self.like is not None:
+            create_like(self.path, self.like)
         try:
             with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection, connection:
                 connection.execute("pragma synchronous = full")
@@ -208,6 +217,16 @@ class SideFile:
             connection.execute("delete from notes where key = ?", (key,))
             if text is not None:
                 connection.execute("insert into notes values (?, ?)", (key, text))
+
+
+def create_like(path: Path, like: Path) -> None:
+    """Creates an empty file that those may read who may read another, unless it exists."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:  # it exists, or SQLite says why it cannot be written
+        return
+    take_permissions(path, like)
+    path.chmod(0o600 | (path.stat().st_mode & 0o666))
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
