@@ -179,13 +179,15 @@ def pull_into(uri, folder):
 
 def read(uri, folder):
     """Reads the new vectors again and again, as one model's if nothing says otherwise."""
-    told, mixed, good = [], 0, 0
+    told, mixed, good, seen = [], 0, 0, []
     for _ in range(12):
         try:
             with open_store(uri, read_only=True) as store:
                 new = ours(store.main, "v2")
                 with reading(store, new):
                     space = declared(store, new)
+                    if space is None:  # which `check_model` refuses
+                        raise NobackfillError(f"Nothing declares which model made {new}.")
                     rows = [
                         (id, row)
                         for page in store.pages(new, limit=PAGE)
@@ -193,11 +195,13 @@ def read(uri, folder):
                     ]
                 good += 1
                 model = next((name for name in MODELS if MODELS[name] == space), None)
-                mixed += any(maker_of(id, row) != model for id, row in rows)
+                makers = {maker_of(id, row) for id, row in rows}
+                mixed += not makers <= {model}
+                seen = seen if makers <= {model} else [str(model), *map(str, makers)]
         except NobackfillError as error:
             told.append(str(error))
         time.sleep(0.005)
-    (folder / "read.json").write_text(json.dumps({"mixed": mixed, "good": good}))
+    (folder / "read.json").write_text(json.dumps({"mixed": mixed, "good": good, "seen": seen}))
     if told:
         raise NobackfillError(told[0])
 
@@ -221,7 +225,7 @@ def look(uri, folder):
     """Facts about a gallery after a race."""
     with open_store(uri, read_only=True) as store:
         new = ours(store.main, "v2")
-        exists, route = store.exists(new), current(store)
+        exists, route, old = store.exists(new), current(store), store.exists(store.main)
         space = declared(store, new) if exists else None
         rows = store.get(new, [*IDS]) if exists else None
         makers = (
@@ -234,10 +238,11 @@ def look(uri, folder):
             "makers": sorted(map(str, makers)),
             "declared": next((name for name in MODELS if MODELS[name] == space), None),
             "items": len(rows.ids) if rows else 0,
+            "read": read_json(folder / "read.json", {}),
             "served": route.collection == new,
             "exists": exists,
             "neither": neither(store, new, [*IDS, *taken]),
-            "gone": len({*taken} - store.contained(store.main, taken)),
+            "gone": len({*taken} - store.contained(store.main, taken)) if old else 0,
         }
 
 

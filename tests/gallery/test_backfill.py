@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nobackfill.core.config import build_recipe
-from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.backfill import FromFile, backfill, foresee, sweep
 from nobackfill.gallery.backfill_from_model import FromModel
 from nobackfill.gallery.provenance import declared, token_of
@@ -110,6 +110,17 @@ def test_a_rate_is_kept(store, items, fresh):
     start = time.monotonic()
     backfill(store, ours(store.main, "v2"), items[0][:20], FromFile(fresh), rate=50.0, batch=5)
     assert time.monotonic() - start >= 0.4
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_is_none_writes_nothing(fill_with, items, fresh, rate):
+    with open_store(fill_with("flat")) as store:
+        new = ours(store.main, "v2")
+        with pytest.raises(ConfigError, match="positive number of items per second"):
+            backfill(store, new, items[0], FromFile(fresh), rate=rate)
+        with pytest.raises(ConfigError, match="positive number"):
+            foresee(store, new, items[0], 5, rate=rate)
+        assert not store.exists(new)
 
 
 def test_another_model_or_none_is_refused(store, items, fresh):

@@ -191,7 +191,7 @@ def test_the_number_of_a_column_counts_nothing(tmp_path, number):
     """A range up to it would fill the memory."""
     (tmp_path / "v.csv").write_text(f"id,v0,v1,v{number}\na,1,2,3\nb,2,1,3\n")
     tracemalloc.start()
-    with suppress(DataError):  # it lacks number 2
+    with suppress(DataError):
         nb.load_vectors(tmp_path / "v.csv")
     assert tracemalloc.get_traced_memory()[1] < 10**8
     tracemalloc.stop()

@@ -4,6 +4,7 @@ Progress is not recorded: each batch looks up which of its items have a new vect
 which the owner has removed. A kill, a second process or another start cost nothing but time.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from nobackfill.errors import DataError, GalleryError, SpaceMismatch
+from nobackfill.errors import ConfigError, DataError, GalleryError, SpaceMismatch
 from nobackfill.gallery.planning.plan_file import BackfillPlan
 from nobackfill.gallery.provenance import (
     check_same,
@@ -92,6 +93,7 @@ def foresee(
 
     Raises if the owner has none of the items.
     """
+    check_rate(rate)
     done = gone = 0
     exists = store.exists(collection)
     for ids in split(order, PAGE):
@@ -130,6 +132,7 @@ def backfill(
         progress: Callback that receives the number of items of the plan that are done.
         plan: Plan that `order` is of.
     """
+    check_rate(rate)
     notes = check_plan(store, order, source, plan)
     token = begin(store, collection, source, None if plan is None else plan.old_sketch)
     with writing(store, collection, token):
@@ -176,6 +179,15 @@ def _write_all(
     while_declared(store, collection, token, "end the backfill", finish)
     numbers = written * source.dim
     return Work(collection, len(order), there + written, gone, 0, numbers, seconds)
+
+
+def check_rate(rate: float | None) -> None:
+    """Raises if a number of items per second is not positive."""
+    if rate is not None and not 0 < rate < math.inf:
+        raise ConfigError(
+            f"The rate must be a positive number of items per second, but is {rate:g}. Leave it "
+            f"out to write as fast as possible."
+        )
 
 
 def check_plan(

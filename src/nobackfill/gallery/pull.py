@@ -156,7 +156,7 @@ def _last_id(path: Path) -> str:
     return str(pq.read_table(path, columns=["id"]).column("id")[-1].as_py())
 
 
-def _join(parts: Sequence[Path], output: Path, space: Space | None) -> None:
+def _join(parts: Sequence[Path], output: Path, space: Space | None = None) -> None:
     """Joins files page by page, with the space; a column that a file lacks is empty there."""
     schema = pa.unify_schemas(
         [pq.read_schema(part).remove_metadata() for part in parts], promote_options="permissive"

@@ -7,12 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nobackfill.core import distributed
+from nobackfill.core.atomic_files import find_path
 from nobackfill.core.config import PairsConfig
-from nobackfill.data.changed_captions import change_caption
+from nobackfill.data.changed_captions import Synonyms, change_caption, read_synonyms
 from nobackfill.data.collection import Collection
 from nobackfill.data.loader import Batch
 from nobackfill.methods.losses import pair_contrast
 from nobackfill.models import DualEncoder
+from nobackfill.models.aptm.fusion import plain_words
 from nobackfill.models.aptm.losses import masked_word_loss, matching_loss
 from nobackfill.models.aptm.masking import Vocabulary, mask_words
 from nobackfill.models.aptm.model import Aptm, Judged
@@ -32,10 +34,12 @@ class AptmForwardPass(ImageTextForwardPass):
     Attributes:
         encoder: Model that prepares changed texts.
         vocabulary: Vocabulary of the tokenizer.
+        synonyms: Synonyms for changed texts; None for changes without them.
     """
 
     encoder: DualEncoder
     vocabulary: Vocabulary
+    synonyms: Synonyms | None
 
     @classmethod
     def of(
@@ -50,7 +54,10 @@ class AptmForwardPass(ImageTextForwardPass):
         plain = ImageTextForwardPass.of(collection, rows, model, config)
         size = model.bert.model.config.vocab_size  # type: ignore[union-attr]
         vocabulary = Vocabulary.of(open_tokenizer(model.bert.tokenizer), int(size))  # type: ignore[arg-type]
-        return cls(collection, rows, plain.captions, plain.prepared, config, model, vocabulary)
+        path = model.bert.synonyms
+        synonyms = None if path is None else read_synonyms(find_path(path, "synonyms"))
+        texts, prepared = plain.captions, plain.prepared
+        return cls(collection, rows, texts, prepared, config, model, vocabulary, synonyms)
 
     def match(
         self,
@@ -66,9 +73,11 @@ class AptmForwardPass(ImageTextForwardPass):
         seed = int(torch.randint(2**40, (), generator=generator))
         chance = torch.Generator().manual_seed(seed * world + rank)
         texts = self.prepared[own]
-        named = [(self.captions.texts[row], self.captions.ids[row]) for row in own.tolist()]
+        rows = own.tolist()
+        plain = [plain_words(self.captions.texts[row]) for row in rows]
         changed = self.encoder.prepare(
-            [change_caption(text, chance) for text, _ in named], [item for _, item in named]
+            [change_caption(text, chance, self.synonyms) for text in plain],
+            [self.captions.ids[row] for row in rows],
         )
         masked = mask_words(texts.cpu(), self.vocabulary, chance)
 

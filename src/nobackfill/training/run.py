@@ -41,7 +41,8 @@ from nobackfill.training.resolve import resolve
 from nobackfill.vectors.records import measured_in
 from nobackfill.vectors.space import Space
 
-PATH_OPTIONS = ("path", "tokenizer", "frozen")  # options that do not change how texts are read
+# Options that do not change how texts are read.
+PATH_OPTIONS = ("path", "tokenizer", "frozen", "synonyms")
 
 
 @dataclass(frozen=True)

@@ -53,3 +53,12 @@ def test_a_scan_cannot_go_on_after_an_item_that_is_gone(path, items):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         open_store(f"flat://{tmp_path}/nothing.npy")
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [(0o600, 0o600), (0o640, 0o640), (0o444, 0o644)])
+def test_new_vectors_are_read_by_those_who_may_read_the_gallery(path, mode, wanted):
+    path.chmod(mode)
+    with open_store(f"flat://{path}") as store:
+        store.note("a", "b")
+        store.note("a", "c")
+    assert path.with_name(f"{path.name}.nobackfill").stat().st_mode & 0o777 == wanted

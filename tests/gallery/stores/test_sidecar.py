@@ -171,3 +171,11 @@ def test_nothing_is_made_by_reading(side):
         with pytest.raises(GalleryError, match="No collection `v2`"):
             read()
     assert not side.path.exists()
+
+
+def test_an_empty_id_is_an_id(side):
+    side.create("v2", 2)
+    side.upsert("v2", ["", "a"], np.eye(2, dtype=np.float32))
+    assert side.scan("v2", after=None, limit=5).ids == ["", "a"]
+    assert side.scan("v2", after="", limit=5).ids == ["a"]
+    assert side.search("v2", np.eye(2, dtype=np.float32)[:1], 1).ids == [[""]]

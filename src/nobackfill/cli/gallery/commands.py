@@ -140,10 +140,12 @@ def plan(
 ) -> None:
     """Plan which items to embed again first, and measure the gain of each share."""
     from nobackfill.core.device import choose_device
+    from nobackfill.gallery.backfill import check_rate
     from nobackfill.gallery.planning.plan import plan_backfill
     from nobackfill.gallery.planning.shared_space import stored_notes
     from nobackfill.gallery.status import check_items
 
+    check_rate(rate)
     inputs = (old, new, query_for_old, *files_of_gallery(uri))
     claim(output, inputs=inputs, pages=(report,))  # before anything is done
     with doing() as watch:

@@ -33,7 +33,7 @@ class FileStore(Store):
         if not path.exists():
             raise DataError(f"No gallery at {path}: no such file. {suggest_path(path)}")
         self._path, self._stamp = path, stamp_of(path)
-        self.side = SideFile(path.with_name(f"{path.name}.nobackfill"))
+        self.side = SideFile(path.with_name(f"{path.name}.nobackfill"), like=path)
 
     @abstractmethod
     def main_rows(self, places: Sequence[int]) -> Rows:

@@ -3,6 +3,7 @@
 SQLite writes are atomic: a kill, a full disk or a second writer leaves earlier data intact.
 """
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nobackfill.core.atomic_files import take_permissions
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Found, Matrix, Rows, as_matrix, unit
 from nobackfill.gallery.stores.client import split
@@ -29,11 +31,16 @@ MOST = 500  # ids in one query; SQLite has a limit
 
 
 class SideFile:
-    """Collections and notes in a SQLite file, which is created by the first write."""
+    """Collections and notes in a SQLite file, which is created by the first write.
 
-    def __init__(self, path: Path):
-        self.path = path
-        self._cached: dict[str, tuple[int, list[str], torch.Tensor]] = {}
+    Args:
+        path: Path of that file.
+        like: File whose permissions it gets.
+    """
+
+    def __init__(self, path: Path, like: Path | None = None):
+        self.path, self.like = path, like
+        self._cached: dict[str, tuple[str, list[str], torch.Tensor]] = {}
         self._held = threading.local()  # connection of the transaction of a thread
 
     @contextmanager
@@ -63,6 +70,8 @@ class SideFile:
             yield self._connection
             return
         path = self.path if write or self.path.exists() else ":memory:"
+        if write and self.like is not None:
+            create_like(self.path, self.like)
         try:
             with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection, connection:
                 connection.execute("pragma synchronous = full")
@@ -109,8 +118,10 @@ class SideFile:
 
     def scan(self, collection: str, *, after: str | None, limit: int) -> Rows:
         """See `Store`."""
-        query = "select id, vector from vectors where collection = ? and id > ? order by id limit ?"
-        return self._rows(collection, self._read(query, collection, after or "", limit))
+        values = (collection, limit) if after is None else (collection, after, limit)
+        rest = "" if after is None else "and id > ? "  # the id "" comes first
+        query = f"select id, vector from vectors where collection = ? {rest}order by id limit ?"
+        return self._rows(collection, self._read(query, *values))
 
     def ids(self, collection: str) -> list[str]:
         """Returns all ids."""
@@ -147,10 +158,10 @@ class SideFile:
             self._cached[collection] = cached
         return cached[1], cached[2]
 
-    def _changes(self) -> int:
-        """Number of writes so far."""
+    def _changes(self) -> str:
+        """Number of writes so far, as text: only whether it is another one counts."""
         rows = self._read("select text from notes where key = 'changes'")
-        return int(rows[0][0]) if rows else 0
+        return str(rows[0][0]) if rows else ""
 
     def create(self, collection: str, dim: int) -> None:
         """See `Store`."""
@@ -206,6 +217,16 @@ class SideFile:
             connection.execute("delete from notes where key = ?", (key,))
             if text is not None:
                 connection.execute("insert into notes values (?, ?)", (key, text))
+
+
+def create_like(path: Path, like: Path) -> None:
+    """Creates an empty file that those may read who may read another, unless it exists."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:  # it exists, or SQLite says why it cannot be written
+        return
+    take_permissions(path, like)
+    path.chmod(0o600 | (path.stat().st_mode & 0o666))
 
 
 def make_tables(connection: sqlite3.Connection) -> None:

@@ -75,6 +75,7 @@ class FusionBert(PooledText):
         tokenizer: Folder of the tokenizer, which is first read by `prepare`.
         vocabulary: Fingerprint of the model's tokenizer.
         limit: Maximal number of tokens of a text; the rest is dropped.
+        synonyms: File of synonyms for the texts that training changes, see `read_synonyms`.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class FusionBert(PooledText):
         tokenizer: str,
         vocabulary: str,
         limit: int,
+        synonyms: str | None = None,
     ):
         config: Any = model.config
         if not 0 < fusion_from < config.num_hidden_layers:
@@ -96,11 +98,13 @@ class FusionBert(PooledText):
             )
         for layer in model.bert.encoder.layer[fusion_from:]:  # type: ignore[union-attr,index]
             layer.crossattention = CrossAttention(config, image_width)
+        self.synonyms = synonyms
         self.fusion_from = fusion_from  # before `PooledText` runs the model once
         super().__init__(
             model, pool="first", tokenizer=tokenizer, vocabulary=vocabulary, limit=limit,
             too_long="cut", frozen=False,
         )  # fmt: skip
+        self.says = f"letters and digits in lower case, {self.says}"
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Int64[Tensor, "texts 2 length"]:
         """Returns the tokens of each text, in lower case and without signs, and their mask."""
@@ -166,6 +170,7 @@ def aptm_text(
     vocabulary: str | None = None,
     longest: int = 56,
     fusion_from: int = 6,
+    synonyms: str | None = None,
 ) -> TextEncoder:
     """Makes APTM's text encoder, by default from BERT-base.
 
@@ -179,6 +184,8 @@ def aptm_text(
         vocabulary: Fingerprint of the tokenizer, which is read from its folder.
         longest: Maximal number of tokens of a text; the rest is dropped.
         fusion_from: Number of layers that read texts alone.
+        synonyms: JSON file of synonyms, such as those of WordNet, for the texts that training
+            changes; without it, they only lose and swap words.
     """
     options = resolve_aptm_text(
         {
@@ -204,6 +211,7 @@ def aptm_text(
         tokenizer=options["tokenizer"],
         vocabulary=options["vocabulary"],
         limit=longest,
+        synonyms=synonyms,
     )
 
 
