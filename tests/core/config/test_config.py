@@ -44,6 +44,9 @@ def recipe_file(folder, text):
         ("[old]\nrun = 'a'\nvectors = 'b'", "both `run` and `vectors`"),
         ("train = 3", "must be a table .train."),
         ("[train\nepochs = 1", "is not valid TOML"),
+        ("[train]\nseed = " + "9" * 5000, "is not valid TOML"),
+        ("[train]\nseed = " + "[" * 9000, "is not valid TOML"),
+        ("[train]\nlearning_rate = 1" + "0" * 400, "`learning_rate` in .train. is too large"),
     ],
 )
 def test_says_what_is_wrong(tmp_path, text, says):

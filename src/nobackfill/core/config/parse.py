@@ -113,7 +113,10 @@ def _typed(value: Any, hint: Any, *, key: str, where: str) -> Any:
     if is_list and isinstance(value, list | tuple):
         return tuple(_typed(v, get_args(hint)[0], key=key, where=where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"`{key}` in [{where}] is too large for a number.") from None
     kind = list if is_list else hint
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(
