@@ -183,3 +183,16 @@ def test_a_dataset_names_files_of_its_own(tmp_path, name, state, problem):
     with pytest.raises(DataError, match=problem) as told:
         nb.load_vectors(folder)
     assert re.search("Save the dataset again", str(told.value))
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, "9" * 5000, 10**8])
+def test_the_number_of_a_column_counts_nothing(tmp_path, number):
+    """A range up to it would fill the memory."""
+    (tmp_path / "v.csv").write_text(f"id,v0,v1,v{number}\na,1,2,3\nb,2,1,3\n")
+    tracemalloc.start()
+    try:
+        nb.load_vectors(tmp_path / "v.csv")
+    except DataError as error:
+        assert "lack number 2" in str(error)
+    assert tracemalloc.get_traced_memory()[1] < 10**8
+    tracemalloc.stop()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from nobackfill.errors import DataError
 
+MOST_DIGITS = 9  # of the number of a dimension
 NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 USUAL_STEMS = re.compile(r"(d|dim|v|vec|vector|embs?|embeddings?|f|feat|feature|x|e)?")
 
@@ -18,18 +19,19 @@ def families_of(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """
     by_stem: dict[str, dict[int, str]] = {}
     for name in names:
-        if match := NUMBERED.fullmatch(name):
+        if (match := NUMBERED.fullmatch(name)) and len(match[2]) <= MOST_DIGITS:
             by_stem.setdefault(match[1], {})[int(match[2])] = name
     families = {}
     for stem, numbered in by_stem.items():
         first, last = min(numbered), max(numbered)
         if first > 1 or len(numbered) < 2:
             continue
-        if missing := [n for n in range(first, last + 1) if n not in numbered]:
+        missing = next((n for n in range(first, last + 1) if n not in numbered), None)
+        if missing is not None:
             if not is_usual_stem(stem):
                 continue
             raise DataError(
-                f"The columns `{numbered[first]}` … `{numbered[last]}` lack number {missing[0]}. "
+                f"The columns `{numbered[first]}` … `{numbered[last]}` lack number {missing}. "
                 f"Write one column for each dimension."
             )
         families[stem] = tuple(numbered[n] for n in sorted(numbered))

@@ -21,13 +21,16 @@ LINES = "quality"  # folder of the results, next to the page
 HOW_TO_READ = """\
 mAP in percent: means over seeds ± half the width of a 95 % interval (Student's t over the seeds;
 for differences, over pairs with the same seed). Every seed has its own split of the classes and its
-own old model, which starts from other weights than the new ones. In `cub-vectors`,
+own old model, which starts from other weights than the new ones; in `cub-finetune` and
+`landmarks-roxford`, run earlier, one seed initialised both. In `cub-vectors`,
 `landmarks-vectors` and `captions` only the seed of the head changes, so ± does not cover other
 data. *P* scores divide by the gain of the independent model: if that gain is small or absent,
 they mean nothing. *Gain* is new/old − old/old. *Recovered* is the gain as a share of the gain of a
 full backfill with the independent model. *Lost* is the percentage of queries whose first result was
 right with the old model and is wrong now. *Compatible* counts the seeds on which the bootstrap
-interval of the gain, over queries or classes, is above 0. *s/epoch* was measured on machines that
+interval of the gain, over queries or classes, is above 0; runs since 19 November 2026 (glyphs, Han
+characters, heads of `auto` and of both models) also require that Recall@1 and nDCG@10 do not fall.
+*s/epoch* was measured on machines that
 trained several models at once and shows only orders of magnitude.
 
 `cores` has an old model of its own kind, `bt2` has 32 more dimensions, and `mimic` and `sspl` use

@@ -35,7 +35,7 @@ def recipe_file(folder, text):
         ("[train]\nepochs = 'ten'", "`epochs` in .train. must be int, not 'ten'"),
         ("[train]\nepochs = true", "must be int, not True"),
         ("[train]\nepochs = 0", "`epochs` in .train. must be from 1 to 1000000, not 0"),
-        ("[train]\nschedule = 'linear'", "one of cosine, steps, not 'linear'"),
+        ("[train]\nschedule = 'linear'", "one of cosine, steps, linear_steps, not 'linear'"),
         ("[train]\nmilestones = [1, 'two']", "must be int, not 'two'"),
         ("[train]\nbatch_size = 1", "`batch_size` in .train. must be from 2"),
         ("[train]\nlearning_rate = nan", "`learning_rate` in .train. must be from 0.0"),
@@ -371,7 +371,7 @@ def test_one_model_is_not_taken_out_of_a_sequence(tmp_path):
         ("erase = -0.1", "`erase` in .images. must be a share"),
         ("pad = -1", "`pad` in .images. must be 0 or more, not -1"),
         ("interpolation = 'nearest'", "one of bicubic, bilinear, not 'nearest'"),
-        ("normalize = 'none'", "one of imagenet, half, not 'none'"),
+        ("normalize = 'none'", "one of imagenet, half, rstpreid, not 'none'"),
         ("size = 256", "`size` in .images. must be list, not 256"),
         ("siz = [256]", "unknown key `siz` in .images.. Did you mean `size`"),
     ],
@@ -643,7 +643,10 @@ def test_a_recipe_of_images_alone_says_nothing_of_texts():
     [
         ("name = 'word'", "unknown text encoder `word` in .text.. Did you mean `words`"),
         ("name = 'words'\nbucket = 8", "unknown key `bucket` in .text."),
-        ("name = 'words'\nhead = 'mlp'", "`head` in .text. must be one of linear, no_norm, none"),
+        (
+            "name = 'words'\nhead = 'mlp'",
+            "`head` in .text. must be one of linear, affine, no_norm, none",
+        ),
     ],
 )
 def test_a_text_encoder_is_checked_before_any_work(tmp_path, text, says):

@@ -221,6 +221,14 @@ def test_the_layers_that_attend_to_images_must_be_some(tokenizer):
             make_dual(model, Choice("aptm", {**text.options, "fusion_from": wrong}), seed=0)
 
 
+def test_a_timm_that_is_too_old_is_named(monkeypatch):
+    from timm.models.swin_transformer import SwinTransformerBlock
+
+    monkeypatch.delattr(SwinTransformerBlock, "set_input_size")
+    with pytest.raises(ConfigError, match="Install a later release"):
+        aptm_image()
+
+
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ConfigError, match=r"pip install 'nobackfill\[vision\]'"):

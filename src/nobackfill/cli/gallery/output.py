@@ -294,7 +294,7 @@ def _log_lines(entry: Mapping[str, Any], width: int) -> list[str]:
         if name not in ("time", "by", "action", "collection") and value is not None
     )
     wrapped = textwrap.wrap(
-        ": ".join(part for part in (entry.get("collection"), details) if part),
+        ": ".join(str(part) for part in (entry.get("collection"), details) if part),
         width,
         initial_indent=INDENT,
         subsequent_indent=INDENT,

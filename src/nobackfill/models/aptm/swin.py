@@ -76,6 +76,11 @@ def aptm_image(
     """
     _check_sizes(size, window=window, depths=depths, heads=heads, width=width)
     timm = optional_package("timm", extra="vision")
+    if not hasattr(timm.models.swin_transformer.SwinTransformerBlock, "set_input_size"):
+        raise ConfigError(
+            f"`aptm` requires a timm whose Swin takes any image size, but {timm.__version__} does "
+            f"not. Install a later release."
+        )
     swin = timm.models.swin_transformer.SwinTransformer(
         img_size=size,
         patch_size=PATCH,
