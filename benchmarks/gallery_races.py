@@ -456,7 +456,8 @@ def race(galleries, name, draw):
             if work is not KILL
         ]
         if workers[1] is KILL and name in galleries.seconds:
-            time.sleep(start - time.monotonic() + draw.uniform(0, galleries.seconds[name]))
+            moment = start + draw.uniform(0, galleries.seconds[name])
+            time.sleep(max(0.0, moment - time.monotonic()))
             os.kill(waiting[0].child, signal.SIGKILL)
         outcomes = [wait() for wait in waiting]
         if outcomes[0][0] != "killed":
