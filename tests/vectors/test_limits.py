@@ -195,3 +195,12 @@ def test_the_number_of_a_column_counts_nothing(tmp_path, number):
         nb.load_vectors(tmp_path / "v.csv")
     assert tracemalloc.get_traced_memory()[1] < 10**8
     tracemalloc.stop()
+
+
+def test_long_texts_of_many_rows_do_not_stop_a_table(tmp_path):
+    """Arrow splits a column of more than 16 MB per batch into chunks."""
+    rows = 9000
+    texts = [f"{row} " + "t" * 4000 for row in range(rows)]
+    ids = [f"i{row}" for row in range(rows)]
+    parquet(tmp_path / "v.parquet", id=ids, vector=[[1.0, 2.0]] * rows, text=texts)
+    assert nb.load_vectors(tmp_path / "v.parquet").ids.tolist() == ids

@@ -20,6 +20,17 @@ def maybe(value: float | None, *, digits: int = 1, unit: str = "") -> str:
     return "–" if value is None else f"{100 * value:.{digits}f}{unit}"
 
 
+def magnitude(digits: str) -> tuple[int, str]:
+    """A key that sorts digits by the number they write, however many they are.
+
+    Example:
+        >>> sorted(["10", "9", "007"], key=magnitude)
+        ['007', '9', '10']
+    """
+    digits = digits.lstrip("0")
+    return len(digits), digits
+
+
 def count(number: int, singular: str, plural: str) -> str:
     """A number with its noun.
 

@@ -13,6 +13,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from nobackfill.core.config import ImagesConfig
+from nobackfill.core.numbers import magnitude
 from nobackfill.data.captions import collect_captions
 from nobackfill.data.collection import Collection, Pixels, Rows
 from nobackfill.data.decode import open_image
@@ -159,5 +160,5 @@ class PixelFiles:
 def _ascending(names: set[str]) -> list[str]:
     """Sorts names: by number if all are numbers, else as text."""
     if all(name.isdecimal() for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
+        return sorted(names, key=lambda name: (magnitude(name), name))
     return sorted(names)

@@ -84,7 +84,7 @@ def _counts(cells: list[str]) -> bool:
         >>> _counts(["0", "1", "2"]), _counts(["0.5", "1.5"])
         (True, False)
     """
-    return all(cell.strip().isdigit() and int(cell) == n for n, cell in enumerate(cells))
+    return all(cell.strip() == str(n) for n, cell in enumerate(cells))
 
 
 def _open(

@@ -9,6 +9,7 @@ from typing import TypedDict, TypeVar
 from urllib.parse import unquote
 
 from nobackfill.core.json_files import as_kind, parse_json, read_json_text
+from nobackfill.core.numbers import magnitude
 from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError
 
@@ -204,6 +205,6 @@ def _sorted(paths: Iterable[Path]) -> list[Path]:
         ['s-2', 's-10']
     """
     return sorted(paths, key=lambda path: [
-        (int(part), "") if part.isdigit() else (-1, part)
+        magnitude(part) if part.isdigit() else (-1, part)
         for part in re.split(r"(\d+)", str(path))
     ])  # fmt: skip

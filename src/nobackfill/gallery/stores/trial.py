@@ -54,8 +54,7 @@ def main() -> None:
     try:
         module.try_index(path)
     except NobackfillError as error:
-        print(error)
-        sys.stdout.flush()
+        os.write(1, str(error).encode(errors="backslashreplace"))
         os._exit(REFUSED)
     except BaseException:
         os._exit(1)
