@@ -3,11 +3,12 @@
     python benchmarks/gallery_races.py --races 50
 
 Both are forked from a process that has imported everything and has begun nothing, and start
-together, up to a few milliseconds apart. Afterwards a third process reads what is there. Counted
-are races with vectors of two models in one collection or file (`mixed`), with items that have
-neither an old nor a new vector, or served collections that are gone (`lost`), and processes that
-ended by anything but a sentence of ours (`crashed`). Who loses must be told why (`told`). Appends
-one JSON line for each engine and each race to gallery_races.jsonl.
+together, up to a few milliseconds apart. Or one is killed at a random moment, and runs once more.
+Afterwards a third process reads what is there. Counted are races with vectors of two models in one
+collection or file (`mixed`), with items that have neither an old nor a new vector, or served
+collections that are gone (`lost`), and processes that ended by anything but a sentence of ours
+(`crashed`). Who loses must be told why (`told`). Appends one JSON line for each engine and each
+race to gallery_races.jsonl.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +36,7 @@ from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.cleanup import remove_new, retire_old
 from nobackfill.gallery.provenance import declared, reading
 from nobackfill.gallery.pull import pull
+from nobackfill.gallery.repair import repair
 from nobackfill.gallery.routing import current, switch
 from nobackfill.gallery.serving import serve
 from nobackfill.gallery.stores import STORES, open_store
@@ -215,6 +218,7 @@ def maker_of(id, row):
     return next(names, None)
 
 
+KILL = None  # in place of a second process: the first one is killed
 ALL = {name: vectors_of(name) for name in (*MODELS, OWN, "other")}
 
 
@@ -242,6 +246,7 @@ def look(uri, folder):
             "served": route.collection == new,
             "exists": exists,
             "neither": neither(store, new, [*IDS, *taken]),
+            "damaged": len(repair(store, dry_run=True)),
             "gone": len({*taken} - store.contained(store.main, taken)) if old else 0,
         }
 
@@ -293,6 +298,12 @@ def judge_file(facts, outcomes, folder):
     return len({maker_of(*pair) for pair in pairs}) > 1, len(file.ids) < ITEMS
 
 
+def judge_killed(facts, outcomes, folder):
+    """Nothing is lost by the kill, and the same command ends well afterwards."""
+    ended = outcomes[-1] in ("done", "told")
+    return False, facts["neither"] > 0 or not ended or facts["damaged"] > 0
+
+
 def judge_reader(facts, outcomes, folder):
     mixed, lost = judge_second(facts, outcomes[::-1], folder)
     return mixed or read_json(folder / "read.json", {"mixed": 1})["mixed"] > 0, lost
@@ -312,6 +323,9 @@ RACES = {
     "reader against writer": (
         write("one"), (read, clean_and_write("two")), (0.0, 0.1), judge_reader,
     ),
+    "retire, killed": (prepare_served, (retire, KILL), (0.0, 0.0), judge_killed),
+    "clean, killed": (write("one"), (clean, KILL), (0.0, 0.0), judge_killed),
+    "switch, killed": (write("one"), (go_live, KILL), (0.0, 0.0), judge_killed),
 }  # fmt: skip
 
 
@@ -319,7 +333,7 @@ RACES = {
 
 
 def forked(work, *arguments):
-    """Starts `work` in a forked process; returns its id and a function that waits for its answer.
+    """Starts `work` in a forked process; returns a function that waits for its answer.
 
     The answer is what `work` returns, or the error that it ended by.
     """
@@ -327,7 +341,6 @@ def forked(work, *arguments):
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        code = 0
         try:
             os.close(answer)
             result = ("done", work(*arguments))
@@ -337,15 +350,16 @@ def forked(work, *arguments):
             result = ("crashed", traceback.format_exc())
         with os.fdopen(writing, "wb") as file:
             pickle.dump(result, file)
-        os._exit(code)
+        os._exit(0)
     os.close(writing)
 
     def wait():
         with os.fdopen(answer, "rb") as file:
             data = file.read()
         os.waitpid(child, 0)
-        return pickle.loads(data) if data else ("crashed", "no answer")
+        return pickle.loads(data) if data else ("killed", "")
 
+    wait.child = child
     return wait
 
 
@@ -370,6 +384,7 @@ class Galleries:
 
     def __init__(self, engine, folder):
         self.engine, self.folder = engine, folder
+        self.seconds = {}  # of the last run that was not killed, by the name of its race
         for name in (OWN, "other"):
             (folder / "made" / name).mkdir(parents=True)
             self.make(name, folder / "made" / name)
@@ -434,11 +449,21 @@ def race(galleries, name, draw):
         if before is not None:
             must(forked(before, uris[0], folder)())
         start = time.monotonic() + 0.06
+        moments = [start + draw.uniform(0, span) for span in spans]
         waiting = [
-            forked(after(start + draw.uniform(0, span), work), uri, folder)
-            for work, span, uri in zip(workers, spans, uris, strict=True)
+            forked(after(moment, work), uri, folder)
+            for work, moment, uri in zip(workers, moments, uris, strict=True)
+            if work is not KILL
         ]
+        if workers[1] is KILL and name in galleries.seconds:
+            moment = start + draw.uniform(0, galleries.seconds[name])
+            time.sleep(max(0.0, moment - time.monotonic()))
+            os.kill(waiting[0].child, signal.SIGKILL)
         outcomes = [wait() for wait in waiting]
+        if outcomes[0][0] != "killed":
+            galleries.seconds[name] = time.monotonic() - start
+        if workers[1] is KILL:
+            outcomes.append(forked(workers[0], uris[0], folder)())
         facts = must(forked(look, uris[0], folder)())
         mixed, lost = judge(facts, [kind for kind, _ in outcomes], folder)
         places = {str(uris[0]): "GALLERY", str(uris[1]): "GALLERY", scratch: "FOLDER"}
@@ -457,7 +482,7 @@ def race_often(galleries, name, races, seed):
         counts["lost"] += lost
         for kind, text in outcomes:
             counts[kind] += 1
-            if kind != "done":
+            if kind in ("told", "crashed"):
                 sentences[text[:160] if kind == "told" else text[-400:]] += 1
         if mixed or lost:
             bad.append({"race": number, "outcomes": outcomes, **facts})
@@ -467,7 +492,7 @@ def race_often(galleries, name, races, seed):
         "version": f"{PACKAGES[galleries.engine]} {version(PACKAGES[galleries.engine])}",
         "race": name,
         "races": races,
-        **{key: counts[key] for key in ("mixed", "lost", "crashed", "told", "done")},
+        **{key: counts[key] for key in ("mixed", "lost", "crashed", "told", "done", "killed")},
         "seconds_each": round((time.monotonic() - started) / races, 2),
         "sentences": [text for text, _ in sentences.most_common(3)],
         "bad": bad[:3],

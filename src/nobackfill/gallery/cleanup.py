@@ -52,6 +52,10 @@ def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: b
                 f"`{collection}` first."
             )
         check_served(store, served)
+        if not store.exists(store.main):
+            raise GalleryError(
+                f"Nothing to remove: the old vectors of `{store.main}` were removed before."
+            )
         store.check_is_covered(collection)
         number = store.count(store.main)
         if dry_run:

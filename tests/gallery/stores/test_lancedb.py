@@ -360,3 +360,41 @@ def test_a_write_is_tried_again_where_another_was_faster(make, vectors, monkeypa
         with pytest.raises(GalleryError, match="Could not write at .*No space left"):
             store._tables.write("items", broken)
         assert len(tried) == 4
+
+
+def test_a_table_is_removed_in_one_step(make, vectors, monkeypatch, tmp_path):
+    _, line = make(as_table([1, 2], vectors[:2]))
+
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with open_store(line) as store:
+        new = ours(store.main, "v2")
+        for kill in (True, False):
+            store.create(new, DIM)
+            store.upsert(new, ["1"], vectors[:1])
+            with monkeypatch.context() as patch:
+                if kill:
+                    patch.setattr(
+                        lance_tables.os,
+                        "rename",
+                        lambda a, b, rename=lance_tables.os.rename: (rename(a, b), killed()),
+                    )
+                    with pytest.raises(KeyboardInterrupt):
+                        store.drop(new)
+                else:
+                    store.drop(new)
+            assert not store.exists(new)
+            assert store.new_collections() == []
+        assert [path.name for path in tmp_path.glob(".*removed")] == []
+
+
+def test_what_is_left_of_a_removed_table_is_no_table(make, vectors, tmp_path):
+    _, line = make(as_table([1, 2], vectors[:2]))
+    with open_store(line) as store:
+        new = ours(store.main, "v2")
+        (tmp_path / f"{new}.lance" / "data").mkdir(parents=True)
+        assert store.new_collections() == []
+        store.create(new, DIM)
+        store.upsert(new, ["1"], vectors[:1])
+        assert store.scan(new).ids == ["1"]

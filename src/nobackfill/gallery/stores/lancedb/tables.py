@@ -1,6 +1,7 @@
 """A LanceDB database in a folder: opens current tables, and retries writes that conflict."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,7 +51,7 @@ class Tables:
     def names(self, start: str) -> list[str]:
         """Returns the names of the tables that begin with `start`."""
         names = (path.name.removesuffix(".lance") for path in self.folder.glob("*.lance"))
-        return [name for name in names if name.startswith(start)]
+        return [name for name in names if name.startswith(start) and self.exists(name)]
 
     def exists(self, name: str) -> bool:
         """Whether the table exists."""
@@ -176,8 +177,22 @@ class Tables:
                 self._database.open_table(name).optimize(cleanup_older_than=KEPT)
 
     def drop(self, name: str) -> None:
-        """Removes a table; does nothing if it does not exist."""
-        self._call(self._database.drop_table, name, ignore_missing=True)
+        """Removes a table in one step; does nothing if it does not exist.
+
+        LanceDB removes file by file: a kill would leave a table that can be neither read nor made.
+        """
+        removed = self.folder / f".{name}.removed"
+        shutil.rmtree(removed, ignore_errors=True)  # of a killed process
+        try:
+            os.rename(self.folder / f"{name}.lance", removed)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise GalleryError(
+                f"Could not remove {self.folder / name}.lance: {error.strerror or error}. Nothing "
+                f"was removed: run the command again."
+            ) from None
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def folder_of(uri: Uri) -> Path:
