@@ -204,3 +204,10 @@ def test_long_texts_of_many_rows_do_not_stop_a_table(tmp_path):
     ids = [f"i{row}" for row in range(rows)]
     parquet(tmp_path / "v.parquet", id=ids, vector=[[1.0, 2.0]] * rows, text=texts)
     assert nb.load_vectors(tmp_path / "v.parquet").ids.tolist() == ids
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compressions_may_ask_for_any_memory_and_are_refused(tmp_path, compression):
+    path = npz(tmp_path / "v.npz", compression, vector=npy((4, 4), data=ROWS.tobytes()))
+    with pytest.raises(DataError, match=r"vector\.npy is compressed in a way that NumPy does not"):
+        nb.load_vectors(path)

@@ -42,6 +42,11 @@ def check_sizes(file: Any, size: int) -> None:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             total += member.file_size
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError(
+                    f"{member.filename} is compressed in a way that NumPy does not write. Write "
+                    f"the archive again, by `np.savez` or `np.savez_compressed`."
+                )
             if member.filename.endswith(".npy"):
                 with archive.open(member) as array:
                     check_array(array, member.file_size, member.filename)
