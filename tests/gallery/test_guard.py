@@ -198,10 +198,13 @@ def test_a_run_keeps_what_it_was_measured_at(tmp_path):
         "it was measured when it was trained: mAP old/old 20.00, new/old 30.00, new/new 40.00: "
         "undecided"
     )
-    for broken in ("{", "{}", "[]", '{"verdict": "compatible"}'):
+    for broken in ("{", "[]", '{"old_old": 0.2, "verdict": "compatible"}'):
         (tmp_path / "evaluation.json").write_text(broken)
-        with pytest.raises(DataError, match="evaluation.json cannot be read.*evaluate --declare"):
+        with pytest.raises(DataError, match="evaluation.json.*Remove it: the run is then"):
             measured_in_training(tmp_path)
+    for unmeasured in ("{}", '{"verdict": "compatible"}'):  # of a model without an old one
+        (tmp_path / "evaluation.json").write_text(unmeasured)
+        assert measured_in_training(tmp_path) is None
 
 
 def test_texts_and_images_are_compatible_in_all_directions_or_not_at_all(tmp_path):

@@ -106,8 +106,8 @@ def fit(
     from nobackfill.head.source import swap_notes_of_head
     from nobackfill.head.storage import check_place
 
-    check_place(output, overwrite=overwrite)  # before the fit
     claim(onnx, folder=output, inputs=(old, new, pairs))
+    check_place(output, overwrite=overwrite)  # before the fit
     if onnx is not None:
         optional_packages()
     head = CompatibleHead(

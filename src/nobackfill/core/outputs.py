@@ -20,6 +20,8 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     read = [file for path in inputs for file in _named_by(path)]
     seen: set[Path] = set()
     for output in outputs:
+        if (folder := output.parent).is_file():
+            raise ConfigError(f"{folder} is a file. Choose another folder for {output.name}.")
         check_is_file(output)
         resolved = Path(os.path.realpath(output))
         if resolved in seen:

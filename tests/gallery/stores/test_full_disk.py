@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nobackfill.evaluation.bootstrap import Interval
 from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.planning.curve import Curve
 from nobackfill.gallery.planning.plan_file import BackfillPlan
@@ -68,12 +69,15 @@ def many():
     return [str(one) for one in draw.permutation(NUMBER) + 1], old, {"colour": ["red"] * NUMBER}
 
 
+NOTHING = Interval(0.0, 0.0, 0.0, 0.95, 1)
+
+
 @pytest.fixture
 def fresh(tmp_path, many):
     """A plan and a file of new vectors, both on another disk."""
     rows = np.random.default_rng(9).normal(size=(NUMBER, DIM)).astype(np.float32)
     Vectors(many[0], rows, space=SPACE).save(tmp_path / "fresh.safetensors")
-    curves = {"random": Curve(shares=(), values=(), gains=())}
+    curves = {"random": Curve(shares=(1.0,), values=(0.5,), gains=(NOTHING,))}
     plan = BackfillPlan(
         np.array(many[0]), np.zeros(NUMBER), "random", "", curves, None, "", None, {}
     )
