@@ -43,9 +43,8 @@ def test_its_numbers_are_those_of_the_benchmark():
     old, free = re.search(r"Old/old ([\d.]+), independent new/new ([\d.]+)\.", glyphs).groups()
 
     def row(way):
-        cells = re.search(rf"\| (?:\*\*)?`{way}`(?:\*\*)?(?: \(maps queries\))? \|(.*)", glyphs)[
-            1
-        ].split("|")
+        name = rf"\| (?:\*\*)?`{way}`(?:\*\*)?(?: \(maps queries\))? \|"
+        cells = re.search(rf"{name}(.*)", glyphs)[1].split("|")
         return [f"{float(cells[place].split()[0]):.1f}" for place in (1, 4)]
 
     cross, own = row("janus")
