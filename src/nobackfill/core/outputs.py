@@ -21,7 +21,7 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     seen: set[Path] = set()
     for output in outputs:
         if (folder := output.parent).is_file():
-            raise ConfigError(f"{folder} is a file. Choose another folder for {output.name}.")
+            raise ConfigError(f"Cannot write {output}: {folder} is a file. Choose another folder.")
         check_is_file(output)
         resolved = Path(os.path.realpath(output))
         if resolved in seen:
