@@ -211,3 +211,12 @@ def test_other_compressions_may_ask_for_any_memory_and_are_refused(tmp_path, com
     path = npz(tmp_path / "v.npz", compression, vector=npy((4, 4), data=ROWS.tobytes()))
     with pytest.raises(DataError, match=r"vector\.npy is compressed in a way that NumPy does not"):
         nb.load_vectors(path)
+
+
+@pytest.mark.parametrize("name", ["v.json", "v.jsonl"])
+@pytest.mark.parametrize("text", ["null", ' null\n{"id": "a", "vector": [1, 2]}\n'])
+def test_a_file_that_begins_with_null_is_refused(tmp_path, name, text):
+    """The reader of pyarrow ends the process."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match="begins with `null`"):
+        nb.load_vectors(tmp_path / name)

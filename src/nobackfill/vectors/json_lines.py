@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as pajson
 
+from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ColumnChoice
 from nobackfill.vectors.shards import (
     SAMPLE,
@@ -29,7 +30,9 @@ def open_shard(path: Path) -> Shard:
     In the output of a batch API, `id` names the request; the item is named by `custom_id`.
     """
     with pa.input_stream(str(path), compression="detect") as file:
-        block = block_size(file.read(SAMPLE), BLOCK)
+        start = file.read(SAMPLE)
+    check_first(start)
+    block = block_size(start, BLOCK)
     with _open(path, block, None) as reader:
         sample = reader.schema
     if all(name in sample.names for name in OUTPUT_OF_BATCH) and "id" in sample.names:
@@ -42,6 +45,16 @@ def open_shard(path: Path) -> Shard:
         return [Part(None, lambda: _batches(path, block, wanted))]
 
     return Shard(path.name, schema, parts)
+
+
+def check_first(data: bytes) -> None:
+    """Raises if a file begins with `null`, which pyarrow does not survive.
+
+    Example:
+        >>> check_first(b'{"id": "a", "vector": null}')
+    """
+    if data.lstrip()[:4] == b"null":
+        raise DataError("It begins with `null`, which is no record. Remove it.")
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
