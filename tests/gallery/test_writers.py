@@ -5,6 +5,7 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -267,6 +268,25 @@ def test_pages_of_which_nobody_knows_the_source_are_not_taken(tmp_path, items):
         (tmp_path / ".out.parquet.pages" / "source.json").unlink()
         with pytest.raises(DataError, match=r"Remove the folder .*out\.parquet\.pages"):
             pull(store, store.main, output)
+
+
+def test_a_pull_removes_its_last_page_first_and_what_they_are_of_at_the_end(
+    tmp_path, items, monkeypatch
+):
+    """What a kill leaves in between can be continued."""
+    Vectors(items[0], items[1]).save(tmp_path / "a.npz")
+    removed = []
+    unlink = os.unlink
+    monkeypatch.setattr(
+        os, "unlink", lambda path, **how: (removed.append(Path(path).name), unlink(path, **how))
+    )
+    with open_store(f"flat://{tmp_path}/a.npz") as store:
+        pull(store, store.main, tmp_path / "out.parquet", page=33)
+    pages = [f"{number:08d}.parquet" for number in range(7)]
+    assert [name for name in removed if name in (*pages, "source.json")] == [
+        *reversed(pages), "source.json",
+    ]  # fmt: skip
+    assert not (tmp_path / ".out.parquet.pages").exists()
 
 
 def test_of_two_pulls_into_one_file_the_second_is_refused(tmp_path, items):

@@ -61,15 +61,25 @@ def pull(
                 total = _pull_pages(store, collection, folder, parts, page, progress)
         except GalleryError:
             if token_of(store, collection) != source["token"]:
-                shutil.rmtree(folder)  # perhaps of two models
+                _remove_pages(folder)  # perhaps of two models
             raise
         if not parts:
-            shutil.rmtree(folder)
+            _remove_pages(folder)
             raise DataError(f"`{collection}` of {store.shown} is empty: there is nothing to pull.")
         with replacing(output) as unfinished:
             _join(parts, unfinished, declared(store, collection))
-        shutil.rmtree(folder)
+        _remove_pages(folder)
     return total
+
+
+def _remove_pages(folder: Path) -> None:
+    """Removes pages from the last to the first, then what they are of.
+
+    Whatever a kill leaves, a second start can continue.
+    """
+    for part in sorted(folder.glob("*.parquet"), reverse=True):
+        part.unlink()
+    shutil.rmtree(folder)
 
 
 def _pull_pages(
