@@ -43,10 +43,12 @@ OLD = Recipe(
 )
 
 
-@pytest.fixture(autouse=True)
-def by_pca(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def by_pca():
     """Which of the two ways a map is laid out by is not asked here, and this is the quicker one."""
-    monkeypatch.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nobackfill.evaluation.tsne._open_tsne", lambda: None)
+        yield
 
 
 @pytest.fixture(scope="module")
