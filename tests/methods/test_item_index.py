@@ -125,6 +125,17 @@ def test_told_classes_are_sorted_once_and_learned_ones_again():
     assert other.index is not index
 
 
+def test_members_are_one_item_of_each_class_drawn_evenly():
+    torch.manual_seed(0)
+    draws = [complete().members(EMBEDDINGS) for _ in range(300)]
+    for c in range(5):
+        items = {tuple(row) for row in EMBEDDINGS[c == LABELS].tolist()} or {(0.0, 0.0)}
+        assert {tuple(members[c].tolist()) for members in draws} == items
+    share = sum(members[2].tolist() == EMBEDDINGS[0].tolist() for members in draws) / len(draws)
+    assert 0.25 < share < 0.42  # a third
+    assert not ItemClasses(LABELS, EMBEDDINGS, 5).members(EMBEDDINGS).any()  # before it was sorted
+
+
 def test_partners_come_below_the_batch_once_for_each():
     classes, items = complete(), torch.tensor([1, 3, 0])
     stored = -EMBEDDINGS[items]

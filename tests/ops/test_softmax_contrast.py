@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from nobackfill.methods import losses
-from nobackfill.methods.losses import prototype_loss
+from nobackfill.methods.losses import class_contrast, prototype_loss
 from nobackfill.ops.softmax_contrast import SHARPEST, before_normalizing, class_sums
 
 
@@ -45,6 +45,27 @@ def test_blocks_equal_the_formula(monkeypatch, batch, classes, dim, temperature)
     found = prototype_loss(new, labels, moved, old, temperature=temperature)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(3 * found, new)[0], 3 * gradient)
+
+
+@pytest.mark.parametrize("positives", [1, 2, 3])
+@pytest.mark.parametrize("many", [1, 2**20])
+def test_several_positives_take_turns(monkeypatch, positives, many):
+    """In blocks and at once; equal to one loss for each positive, and not to one for their sum."""
+    new, labels, _, old = case(5, 20, 4)
+    new.requires_grad_()
+    own = torch.randn(positives, 5, 4, dtype=new.dtype)
+    targets = [old.clone().repeat(5, 1, 1) for _ in own]  # (item, class, dim)
+    expected = 0.0
+    for target, positive in zip(targets, own, strict=True):
+        for i, label in enumerate(labels.tolist()):
+            target[i, label] = positive[i]
+            single = by_loops(new[i : i + 1], labels[i : i + 1], target[i], old, 0.1)
+            expected = expected + single / (5 * positives)
+    (gradient,) = torch.autograd.grad(expected, new)
+    monkeypatch.setattr(losses, "MANY", many)
+    measured = class_contrast(new, labels, own, old, temperature=0.1)
+    torch.testing.assert_close(measured, expected)
+    torch.testing.assert_close(torch.autograd.grad(measured, new)[0], gradient)
 
 
 @pytest.mark.parametrize("block", [1, 7, 126, 127, 500])

@@ -18,6 +18,7 @@ from nobackfill.methods.mapped_alignment import (
     ODPPMapped,
     PrototypeAlignmentMapped,
 )
+from nobackfill.methods.member_contrast import MemberContrast
 from nobackfill.methods.mimic import Mimic
 from nobackfill.methods.ndpp import NDPP, NDPPOld
 from nobackfill.methods.odpp import ODPP, ODPPOld
@@ -68,7 +69,8 @@ METHODS = MethodTable(
         "prototype_mimic": PrototypeMimic,
         "cross_supcon": CrossSupCon,
         "janus": Janus,
-        # controls of janus: its map on queries, with the losses of Zhou et al.
+        "member_contrast": MemberContrast,
+        # controls: the same map on queries, with the losses of Zhou et al.
         "prototype_alignment_mapped": PrototypeAlignmentMapped,
         "ndpp_mapped": NDPPMapped,
         "odpp_mapped": ODPPMapped,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nobackfill.errors import DataError, OldSpaceError, SpaceMismatch
 from nobackfill.methods.checks import check_dim, check_items, require_items
+from nobackfill.methods.losses import cosine_logits
 from nobackfill.methods.old_space import MEANING, Need, OldSpace
 from nobackfill.methods.prototypes import check_labels
 
@@ -72,6 +73,8 @@ class Method(nn.Module):
         num_classes: Number of training classes of the new model.
         weight: Weight of the term added to the classification loss, :math:`\lambda`.
         temperature: Temperature of the contrast, :math:`\tau`.
+        cosine: Whether the new classifier compares cosines: :math:`s \cos(W_c, e)` with :math:`s =
+            \sqrt{2} \ln C` for :math:`C` classes, in place of :math:`W_c e`.
         dim: Dimension of the new embedding; taken from the first batch by default.
         unit_items: Whether embeddings are scaled to unit length before they are averaged to
             prototypes, old and new.
@@ -170,10 +173,12 @@ class ClassifyingMethod(Method):
     Attributes:
         smoothing: Label smoothing.
         classifies: Whether the new classifier learns; if not, its term is 0.
+        cosine: Whether the classifier compares cosines (`cosine_logits`), not inner products.
     """
 
     smoothing: float = 0.0
     classifies: bool = True
+    cosine: bool = False
 
     def __init__(self, old: OldSpace, num_classes: int, *, dim: int | None = None):
         super().__init__(old, num_classes)
@@ -184,14 +189,17 @@ class ClassifyingMethod(Method):
         )
 
     def classification(self, new: New, labels: Labels) -> Float[Tensor, ""]:
-        """Cross entropy of the new classifier on the raw embedding."""
+        """Cross entropy of the new classifier on the embedding."""
         if not self.classifies:
             return new.new_zeros(())
         if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
             check_labels(labels, self.num_classes)
         if self.classifier.in_features:  # 0 before the first batch
             check_dim(new, self.classifier.in_features)
-        return F.cross_entropy(self.classifier(new), labels, label_smoothing=self.smoothing)
+        elif self.cosine:
+            self.classifier(new)  # makes the weights
+        logits = cosine_logits(new, self.classifier.weight) if self.cosine else self.classifier(new)
+        return F.cross_entropy(logits, labels, label_smoothing=self.smoothing)
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:

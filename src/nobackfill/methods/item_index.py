@@ -71,6 +71,16 @@ class ItemClasses(nn.Module):
         ]  # clamps empty classes
         return torch.where((count > 1) & (classes >= 0), others, items)
 
+    def members(self, embeddings: Float[Tensor, "items dim"]) -> Float[Tensor, "classes dim"]:
+        """Draws the old vector of one item of each class; zeros if no item of a class is known."""
+        if self.index is None or not len(embeddings):
+            return embeddings.new_zeros(self.num_classes, embeddings.shape[1])
+        count, first = self.index.count, self.index.first
+        chance = torch.rand(self.num_classes, device=embeddings.device)
+        place = first + (chance * count).long()
+        drawn = embeddings[self.index.order[place.clamp(max=len(embeddings) - 1)]]
+        return drawn * (count > 0)[:, None]
+
     def with_partners(
         self,
         stored: Float[Tensor, "batch dim"],

@@ -1,5 +1,7 @@
 """Loss formulas that several methods share: pure functions from tensors to a scalar."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -28,6 +30,26 @@ def known_class_loss(
     return total / known.sum().clamp(min=1)
 
 
+def cosine_logits(
+    new: Float[Tensor, "batch dim"], classes: Float[Tensor, "classes dim"]
+) -> Float[Tensor, "batch classes"]:
+    r"""Logits of a cosine classifier, at a scale that grows with the number of classes.
+
+    .. math::
+        s \cos(e_i, W_c), \qquad s = \sqrt{2} \ln C
+
+    With more classes, the sum of the softmax over the others grows, and a cosine of the own class
+    near 1 must still outweigh it. The scale is about that of the fixed AdaCos (Zhang et al., CVPR
+    2019), which has :math:`C - 1` in place of :math:`C`.
+
+    Example:
+        >>> cosine_logits(torch.tensor([[3.0, 0.0]]), torch.eye(2)).round(decimals=4)
+        tensor([[0.9803, 0.0000]])
+    """
+    scale = 2**0.5 * math.log(len(classes))
+    return F.normalize(new, dim=-1) @ (scale * F.normalize(classes.to(new.dtype), dim=-1)).T
+
+
 def prototype_loss(
     new: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
@@ -42,8 +64,8 @@ def prototype_loss(
         -\frac{1}{B} \sum_i \log \frac{\exp(\cos(e_i, \tilde p_{y_i}) / \tau)}
         {\exp(\cos(e_i, \tilde p_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(\cos(e_i, p_c) / \tau)}
 
-    This is the paper's Eq. 6, and its Eq. 2 if `moved` equals `old`. Many classes are compared in
-    blocks, see `ContrastWithAll`. All vectors may have any length.
+    This is the paper's Eq. 6, and its Eq. 2 if `moved` equals `old`: `class_contrast` with the
+    moved prototype as the only positive. All vectors may have any length.
 
     Args:
         new: New embeddings, :math:`e`.
@@ -59,14 +81,48 @@ def prototype_loss(
     """
     if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
         check_labels(labels, len(old))
-    learned = torch.is_grad_enabled() and (old.requires_grad or moved.requires_grad)
-    if len(new) * len(old) >= MANY and temperature >= SHARPEST and not learned:
-        return contrast_with_all(new, labels, moved, old, temperature)
+    return class_contrast(new, labels, moved[labels][None], old, temperature=temperature)
+
+
+def class_contrast(
+    new: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, " batch"],
+    positives: Float[Tensor, "positives batch dim"],
+    classes: Float[Tensor, "classes dim"],
+    *,
+    temperature: float = DEFAULT_TEMPERATURE,
+) -> Float[Tensor, ""]:
+    r"""Pulls each embedding to its positives, one at a time, and away from all other classes.
+
+    .. math::
+        -\frac{1}{B K} \sum_i \sum_k \log \frac{\exp(\cos(e_i, m_{ik}) / \tau)}
+        {\exp(\cos(e_i, m_{ik}) / \tau) + \sum_{c \ne y_i} \exp(\cos(e_i, p_c) / \tau)}
+
+    Many classes are compared in blocks, see `ContrastWithAll`. All vectors may have any length.
+
+    Args:
+        new: New embeddings, :math:`e`.
+        labels: Class of each embedding, :math:`y`.
+        positives: Targets of each embedding, :math:`m`.
+        classes: A vector of each class, :math:`p`; that of the own class does not count.
+        temperature: Temperature :math:`\tau`.
+
+    Example:
+        >>> classes = torch.eye(2)
+        >>> class_contrast(classes, torch.tensor([0, 1]), torch.zeros(1, 2, 2), classes)
+        tensor(0.6931)
+    """
+    learned = torch.is_grad_enabled() and (classes.requires_grad or positives.requires_grad)
+    if len(new) * len(classes) >= MANY and temperature >= SHARPEST and not learned:
+        return contrast_with_all(new, labels, positives, classes, temperature)
     e = F.normalize(new, dim=-1)
-    own = F.normalize(moved[labels].to(e.dtype), dim=-1)
-    cosines = e @ F.normalize(old.to(e.dtype), dim=-1).T
-    to_own = (e * own).sum(dim=-1, keepdim=True)
-    return F.cross_entropy(cosines.scatter(1, labels[:, None], to_own) / temperature, labels)
+    cosines = e @ F.normalize(classes.to(e.dtype), dim=-1).T
+    losses = []
+    for own in F.normalize(positives.to(e.dtype), dim=-1):
+        to_own = (e * own).sum(dim=-1, keepdim=True)
+        logits = cosines.scatter(1, labels[:, None], to_own) / temperature
+        losses.append(F.cross_entropy(logits, labels))
+    return torch.stack(losses).mean()
 
 
 def mimic_loss(

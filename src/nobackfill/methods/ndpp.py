@@ -80,12 +80,18 @@ class NDPP(PrototypeAlignment):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
+        cosine: bool = False,
         unit_items: bool = True,
         warmup_epochs: int = 0,
         **perturbation: Any,
     ):
         super().__init__(
-            old, num_classes, weight=weight, temperature=temperature, unit_items=unit_items
+            old,
+            num_classes,
+            weight=weight,
+            temperature=temperature,
+            cosine=cosine,
+            unit_items=unit_items,
         )
         self.averaging = averaging({"unit_items": unit_items, **perturbation})
         self.warmup_epochs = warmup_epochs

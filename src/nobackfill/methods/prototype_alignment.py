@@ -48,11 +48,12 @@ class PrototypeAlignment(ClassifyingMethod):
         *,
         weight: float = 1.0,
         temperature: float = DEFAULT_TEMPERATURE,
+        cosine: bool = False,
         unit_items: bool = True,
     ):
         super().__init__(old, num_classes, dim=old.dim)
         self.register_buffer("old", check_class_prototypes(old, num_classes))
-        self.weight, self.temperature = weight, temperature
+        self.weight, self.temperature, self.cosine = weight, temperature, cosine
         self.perturb, self.averaging = None, {"unit_items": unit_items}
 
     @property

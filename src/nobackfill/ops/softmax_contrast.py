@@ -20,39 +20,40 @@ SHORTEST = 1e-12  # shortest length that a vector is divided by
 def contrast_with_all(
     new: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
-    moved: Float[Tensor, "classes dim"],
-    old: Float[Tensor, "classes dim"],
+    positives: Float[Tensor, "positives batch dim"],
+    classes: Float[Tensor, "classes dim"],
     temperature: float,
 ) -> Float[Tensor, ""]:
-    r"""Pulls embeddings to the moved prototype of their class and away from all other classes.
+    r"""Pulls each embedding to its positives and away from all classes but its own.
 
-    The formula is that of `prototype_loss`, the gradient is in `new` alone. The temperature must be
+    The formula is that of `class_contrast`, the gradient is in `new` alone. The temperature must be
     at least `SHARPEST`; see `ContrastWithAll`.
     """
     if not torch.is_grad_enabled():
-        return loss_and_gradient(new, labels, moved, old, temperature, gradient=False)[0]
-    loss: Tensor = ContrastWithAll.apply(new, labels, moved, old, temperature)  # type: ignore[no-untyped-call]
+        return loss_and_gradient(new, labels, positives, classes, temperature, gradient=False)[0]
+    loss: Tensor = ContrastWithAll.apply(new, labels, positives, classes, temperature)  # type: ignore[no-untyped-call]
     return loss
 
 
 class ContrastWithAll(torch.autograd.Function):
-    r"""The mean of :math:`-\log \frac{o_i}{o_i + z_i}`, with its gradient from the same pass.
+    r"""The mean of :math:`-\log \frac{o_{ik}}{o_{ik} + z_i}`, with its gradient from the same pass.
 
     .. math::
-        o_i = \exp\bigl((e_i^\top m_i - 1) / \tau\bigr), \qquad
+        o_{ik} = \exp\bigl((e_i^\top m_{ik} - 1) / \tau\bigr), \qquad
         z_i = \sum_{c \ne y_i} w_{ic}, \quad
         w_{ic} = \exp\bigl((e_i^\top p_c - 1) / \tau\bigr)
 
-    with embeddings :math:`e`, moved prototypes :math:`m_i` of their own classes, and old ones
-    :math:`p`, all made unit. In the unit embeddings the gradient is
+    with :math:`B` embeddings :math:`e`, :math:`K` positives :math:`m_{ik}` of each, and the vectors
+    :math:`p` of all classes, all made unit. In the unit embeddings the gradient is
 
     .. math::
-        g_i = \frac{1}{B \tau (o_i + z_i)} \Bigl( \sum_{c \ne y_i} w_{ic}\, p_c - z_i m_i \Bigr)
+        g_i = \frac{1}{B K \tau} \sum_k \frac{1}{o_{ik} + z_i}
+        \Bigl( \sum_{c \ne y_i} w_{ic}\, p_c - z_i m_{ik} \Bigr)
 
     and in embeddings as they are, that of `before_normalizing`.
 
     All vectors have unit length, so exponents lie between :math:`-2 / \tau` and 0. The sums need no
-    maximum first, and one pass over the classes gives loss and gradient.
+    maximum first, and one pass over the classes gives loss and gradient, however many positives.
     """
 
     @staticmethod
@@ -60,13 +61,13 @@ class ContrastWithAll(torch.autograd.Function):
         ctx: Any,
         new: Float[Tensor, "batch dim"],
         labels: Int[Tensor, " batch"],
-        moved: Float[Tensor, "classes dim"],
-        old: Float[Tensor, "classes dim"],
+        positives: Float[Tensor, "positives batch dim"],
+        classes: Float[Tensor, "classes dim"],
         temperature: float,
     ) -> Float[Tensor, ""]:
         """Computes the loss and keeps the gradient in `ctx`."""
         loss, gradient = loss_and_gradient(
-            new, labels, moved, old, temperature, gradient=ctx.needs_input_grad[0]
+            new, labels, positives, classes, temperature, gradient=ctx.needs_input_grad[0]
         )
         ctx.save_for_backward(gradient)
         return loss
@@ -82,20 +83,20 @@ class ContrastWithAll(torch.autograd.Function):
 def loss_and_gradient(
     new: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
-    moved: Float[Tensor, "classes dim"],
-    old: Float[Tensor, "classes dim"],
+    positives: Float[Tensor, "positives batch dim"],
+    classes: Float[Tensor, "classes dim"],
     temperature: float,
     *,
     gradient: bool,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "batch dim"] | None]:
     """The loss of `ContrastWithAll` and, if `gradient`, its gradient in `new`."""
     e = F.normalize(new, dim=-1)
-    own = F.normalize(moved[labels].to(e.dtype), dim=-1)
-    z, pull = class_sums(e, labels, old, temperature, gradient=gradient)
-    o = (((e * own).sum(dim=1) - 1) / temperature).exp()
+    m = F.normalize(positives.to(e.dtype), dim=-1)
+    z, pull = class_sums(e, labels, classes, temperature, gradient=gradient)
+    o = (((e * m).sum(dim=-1) - 1) / temperature).exp()  # (positives, batch)
     if pull is not None:
-        pull.addcmul_(z[:, None], own, value=-1)
-        pull.div_(((o + z) * (len(e) * temperature))[:, None])
+        scale = (1 / ((o + z) * (o.numel() * temperature)))[..., None]
+        pull = pull.mul_(scale.sum(dim=0)).sub_((scale * m).sum(dim=0).mul_(z[:, None]))
         pull = before_normalizing(pull, new, e)
     return (z / o).log1p().mean(), pull
 

@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nobackfill_bench.quality.paired import CEILINGS, OURS, Compared, gain
+from nobackfill_bench.quality.paired import (
+    BASELINE,
+    CEILINGS,
+    EARLIER,
+    OURS,
+    Compared,
+    gain,
+    value,
+)
 from nobackfill_bench.quality.suite import read_way
 
-MAY_LOSE = 0.5  # points of new/new below the independent model
+MAY_LOSE = 0.5  # points of new/new below the independent model, and below `PAPER` of either
+NEAR = 0.3  # points of P_1 below the best method
+PAPER = (BASELINE, "ndpp", "odpp")
 FEW = 3  # with fewer seeds, the intervals are too wide for a conclusion
 ROOM = 1.0  # points that the independent model gains; with less, P_1 divides by almost zero
 
@@ -24,6 +34,9 @@ class Verdict:
             None if there is none.
         seeds: Number of seeds.
         room: Difference of the independent model from the old one, in points.
+        near: Whether the mean P_1 is at most `NEAR` below that of every other method.
+        below: Methods of the paper whose new/old or new/new it may miss by more than `MAY_LOSE`:
+            the interval of the difference reaches that far.
     """
 
     suite: str
@@ -32,39 +45,63 @@ class Verdict:
     free: bool | None
     seeds: int
     room: float
+    near: bool | None = None
+    below: tuple[str, ...] = ()
 
 
-def judge(suite: str, compared: Compared, *, ours_too: Sequence[str] = ()) -> Verdict | None:
+def judge(
+    suite: str, compared: Compared, *, default: str = OURS, ours_too: Sequence[str] = ()
+) -> Verdict | None:
     """Checks the three claims in one suite; returns None if our default was not run.
 
     Args:
         suite: Name of the suite.
         compared: Runs of the suite.
+        default: Row of our default.
         ours_too: Other names of our default, which do not count as other methods.
     """
-    if OURS not in compared.runs:
+    if default not in compared.runs:
         return None
-    ours = (OURS, *ours_too, *CEILINGS)
+    ours = (default, *ours_too, *CEILINGS)
     others = [way for way in compared.ways if read_way(way)[0] not in ours]
-    known = compared.mean(OURS, compared.p_1).seeds > 0
+    known = compared.mean(default, compared.p_1).seeds > 0
     not_above = tuple(
-        way for way in others if not compared.difference(OURS, way, compared.p_1).low > 0
+        way for way in others if not compared.difference(default, way, compared.p_1).low > 0
     )
     return Verdict(
         suite,
         not_above if known else None,
-        compared.mean(OURS, gain).low > 0,
-        compared.mean(OURS, compared.free).value >= -MAY_LOSE if compared.ceilings else None,
-        len(compared.runs[OURS]),
-        compared.mean(OURS, compared.room).value,
+        compared.mean(default, gain).low > 0,
+        compared.mean(default, compared.free).value >= -MAY_LOSE if compared.ceilings else None,
+        len(compared.runs[default]),
+        compared.mean(default, compared.room).value,
+        _is_near(compared, default, others) if known else None,
+        tuple(
+            way for way in PAPER if way in compared.runs and _may_be_below(compared, default, way)
+        ),
     )
 
 
-def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
+def _is_near(compared: Compared, default: str, others: Sequence[str]) -> bool:
+    """Whether our mean P_1 is at most `NEAR` below each other one, on the same seeds."""
+    gaps = (compared.difference(default, way, compared.p_1) for way in others)
+    return all(gap.value >= -NEAR for gap in gaps if gap.seeds)
+
+
+def _may_be_below(compared: Compared, default: str, way: str) -> bool:
+    """Whether an interval of ours − `way` reaches below `-MAY_LOSE`, or there is none."""
+    return any(
+        not compared.difference(default, way, value(key)).low >= -MAY_LOSE
+        for key in ("new_old", "new_new")
+    )
+
+
+def first_paragraph(verdicts: Mapping[str, Verdict], *, earlier: Sequence[str] = ()) -> str:
     """Returns the first paragraph of the page: in which suites the claims hold.
 
     Args:
         verdicts: Verdict of each suite.
+        earlier: Suites that were run with the earlier default only.
     """
     narrow = {name: verdict for name, verdict in verdicts.items() if verdict.room < ROOM}
     ahead = [
@@ -75,6 +112,8 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
         f"Its P_1 is above that of every other method, with a paired 95 % interval above 0, "
         f"in {len(ahead)} of them{_listed(ahead)}."
     ]
+    near = [name for name, verdict in verdicts.items() if verdict.near and name not in narrow]
+    lines.append(f"Its mean P_1 is the best or at most {NEAR} below in {len(near)}{_listed(near)}.")
     for name, verdict in verdicts.items():
         if verdict.not_above is None:
             why = "is no better than the old one" if verdict.free is not None else "was not run"
@@ -88,6 +127,15 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     ):
         wrong = [name for name, verdict in verdicts.items() if getattr(verdict, holds) is False]
         lines.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
+    may = [
+        f"`{name}` ({', '.join(f'`{way}`' for way in verdict.below)})"
+        for name, verdict in verdicts.items()
+        if verdict.below
+    ]
+    lines.append(
+        f"Its new/old and new/new are at most {MAY_LOSE} below those of {_names(PAPER)}, by the "
+        f"lower end of the interval, everywhere{' but in ' + ', '.join(may) if may else ''}."
+    )
     for name, verdict in narrow.items():
         if verdict.not_above is not None:
             lines.append(
@@ -99,7 +147,16 @@ def first_paragraph(verdicts: Mapping[str, Verdict]) -> str:
     ]
     if few:
         lines.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
+    if earlier:
+        lines.append(
+            f"It was not run in {_names(earlier)}: their rows are of the earlier default, "
+            f"`{EARLIER}`."
+        )
     return " ".join(lines)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _listed(names: list[str]) -> str:

@@ -19,12 +19,12 @@ from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.frozen_features import epochs_of, known_of
-from nobackfill_bench.quality.paired import OURS
 from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
 from nobackfill_bench.quality.trained import device_name, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 PREPARATION = "old"
+DEFAULT_HEAD = "janus"  # rows of the default head, which decides what is stored
 WITH_OLD = "+old"  # end of a way whose queries both models embed
 OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CompatibleHead().method, AUTO)))
 
@@ -36,7 +36,7 @@ def usable() -> tuple[str, ...]:
         with suppress(ConfigError):
             check_method(name)
             heads.append(name)
-    return (*CLOSED_FORMS, *heads, OURS, *OUR_HEADS)
+    return (*CLOSED_FORMS, *heads, DEFAULT_HEAD, *OUR_HEADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,7 @@ class FittedSuite(Suite):
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()
+    default: str = DEFAULT_HEAD
     ours_too: tuple[str, ...] = (CompatibleHead().method, *OUR_HEADS)
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
@@ -63,7 +64,7 @@ class FittedSuite(Suite):
         """Raises if a method needs more than old vectors; see `Suite`."""
         for way in ways:
             name = read_way(way)[0].removesuffix(WITH_OLD)
-            if name not in (OURS, *CLOSED_FORMS):
+            if name not in (DEFAULT_HEAD, *CLOSED_FORMS):
                 check_method(name)
 
     def run(self, task: Task) -> Found | None:
@@ -117,7 +118,7 @@ class FittedSuite(Suite):
         both, name = name.endswith(WITH_OLD), name.removesuffix(WITH_OLD)
         epochs: dict[str, Any] = {"epochs": epochs_of(task.changes)} if task.changes else {}
         head = CompatibleHead(
-            CompatibleHead().method if name == OURS else name,
+            CompatibleHead().method if name == DEFAULT_HEAD else name,
             options={} if name == AUTO else dict(options_of(name, changes)),
             old_query=both,
             seed=task.seed,
@@ -128,14 +129,14 @@ class FittedSuite(Suite):
         head.fit(new, old, **supervision)
         queries = head.transform(new_searched, old=old_searched if both else None)
         stored = queries
-        if both or name == OURS:
+        if both or name == DEFAULT_HEAD:
             stored = head.transform(new_searched, side="gallery")
         progress = head.progress_
         how = {
             "rounds": len(progress.history),
             "start": progress.start,
             "best_round": progress.best,
-            "stores": head.stores if both or name == OURS else "mapped",
+            "stores": head.stores if both or name == DEFAULT_HEAD else "mapped",
             **({"old_weight": progress.old_weight} if both else {}),
         }
         return plain(queries), plain(stored), how

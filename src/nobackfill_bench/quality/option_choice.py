@@ -33,6 +33,7 @@ TRIALS: dict[str, tuple[str, ...]] = {
     "prototype_mimic": ("weight=0.3", "weight=3", "mimic_weight=3"),
     "cross_supcon": ("weight=0.3", "weight=3", "temperature=0.2"),
     "janus": ("weight=0.7", "weight=6", "share=1"),
+    "member_contrast": ("weight=0.3", "weight=3", "share=1"),
     "prototype_alignment_mapped": ("weight=0.3", "weight=3", "share=1"),
     "ndpp_mapped": ("weight=0.3", "weight=3", "share=1"),
     "odpp_mapped": ("weight=0.3", "weight=3", "share=1"),

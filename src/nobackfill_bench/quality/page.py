@@ -7,10 +7,18 @@ from statistics import fmean
 
 from nobackfill.core.atomic_files import write_text
 from nobackfill_bench.markdown import name_of, number, table, with_interval
-from nobackfill_bench.quality.claims import first_paragraph, judge
+from nobackfill_bench.quality.claims import Verdict, first_paragraph, judge
 from nobackfill_bench.quality.figures import plane
 from nobackfill_bench.quality.option_choice import OptionChoice
-from nobackfill_bench.quality.paired import BASELINE, OURS, Compared, gain, seconds_per_epoch, value
+from nobackfill_bench.quality.paired import (
+    BASELINE,
+    EARLIER,
+    OURS,
+    Compared,
+    gain,
+    seconds_per_epoch,
+    value,
+)
 from nobackfill_bench.quality.runner import lines_path
 from nobackfill_bench.quality.sequences import SequenceSuite
 from nobackfill_bench.quality.studies import STUDIES, render_studies
@@ -66,10 +74,15 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
         name: verdict
         for name, compared in main.items()
         if compared.runs and not isinstance(SUITES[name], SequenceSuite)
-        and (verdict := judge(name, compared, ours_too=SUITES[name].ours_too)) is not None
+        and (verdict := judge_suite(name, compared)) is not None
     }  # fmt: skip
     parts = ["# Results", ""]
-    parts += [first_paragraph(verdicts), ""] if verdicts else []
+    earlier = [
+        name
+        for name, compared in main.items()
+        if EARLIER in compared.runs and SUITES[name].default not in compared.runs
+    ]
+    parts += [first_paragraph(verdicts, earlier=earlier), ""] if verdicts or earlier else []
     parts += [
         "Rendered by `nobackfill bench quality --render` from the JSON lines in "
         "[quality](quality).",
@@ -82,6 +95,12 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
             parts += one_suite(name, compared, figures)
     parts += render_studies(found, figures)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def judge_suite(name: str, compared: Compared) -> Verdict | None:
+    """Returns the verdict on our default in one suite; see `judge`."""
+    suite = SUITES[name]
+    return judge(name, compared, default=suite.default, ours_too=suite.ours_too)
 
 
 def main_runs(name: str, lines: Sequence[Line]) -> Compared:

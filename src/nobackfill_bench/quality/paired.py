@@ -16,6 +16,7 @@ from nobackfill_bench.results_log import Line
 
 BASELINE = "prototype_alignment"
 OURS = DEFAULT_METHOD
+EARLIER = "janus"  # the default until November 2026
 CEILINGS = ("independent", "independent_contrastive")  # not meant to search the old gallery
 
 Measure = Callable[[Line], float | None]  # value of a run; None if it is not defined

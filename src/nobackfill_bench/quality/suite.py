@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nobackfill.core.config import build_recipe, change_tables
+from nobackfill.core.config.defaults import DEFAULT_METHOD
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
@@ -63,6 +64,7 @@ class Suite(ABC):
         ways: Methods that it compares by default.
         seeds: Number of seeds by default.
         was_seen: Whether its numbers were known when our default was chosen.
+        default: Row of our default.
         ours_too: Other names of our default.
         wants: Packages and data that it requires.
         has_section: Whether the page has a section for it; if not, its runs belong to studies.
@@ -73,6 +75,7 @@ class Suite(ABC):
     ways: tuple[str, ...] = tuple(METHODS)
     seeds: int = 5
     was_seen: bool = False
+    default: str = DEFAULT_METHOD
     ours_too: tuple[str, ...] = ()
     wants: tuple[str, ...] = field(default=())
     has_section: bool = True

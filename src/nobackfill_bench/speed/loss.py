@@ -74,11 +74,11 @@ def error_of_gradient(precision: Precision, *, by_torch: bool) -> Finding:
     batch, classes = BATCHES[0], CLASSES[0]
 
     def error(device: torch.device) -> float:
-        arguments = *_inputs(batch, classes, DIM, device), 0.07
+        new, labels, moved, old = _inputs(batch, classes, DIM, device)
+        positives = moved[labels][None]
         with without_kernels() if by_torch else nullcontext():
-            _, measured = loss_and_gradient(*arguments, gradient=True)
-        new, labels, moved, old, temperature = arguments
-        double = new.double(), labels, moved.double(), old.double(), temperature
+            _, measured = loss_and_gradient(new, labels, positives, old, 0.07, gradient=True)
+        double = new.double(), labels, positives.double(), old.double(), 0.07
         _, exact = loss_and_gradient(*double, gradient=True)
         assert measured is not None
         assert exact is not None

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from nobackfill_bench.quality.claims import Verdict, first_paragraph, judge
-from nobackfill_bench.quality.paired import Compared
+from nobackfill_bench.quality.paired import OURS, Compared
 
 SEEDS = range(3)
 JITTER = (0.0, 0.001, 0.002)  # from seed to seed, of all ways alike
@@ -28,7 +28,7 @@ def compare(lines_of):
     """Ours at some new/old and new/new, beside others and the independent model at 0.7."""
 
     def make(new_old=0.5, new_new=0.7, *, others=None, ceiling=0.7, jitter=JITTER):
-        lines = lines_of("janus", numbers(new_old, new_new, jitter=jitter))
+        lines = lines_of(OURS, numbers(new_old, new_new, jitter=jitter))
         for way, (its_old, its_new) in (others or {"ndpp": (0.45, 0.65)}).items():
             lines += lines_of(way, numbers(its_old, its_new))
         if ceiling is not None:
@@ -61,7 +61,7 @@ def test_a_mean_above_that_may_be_chance_is_not_enough(compare):
 
 def test_a_single_seed_is_not_enough(lines_of):
     lines = [
-        *lines_of("janus", {0: (0.4, 0.6, 0.7)}),
+        *lines_of(OURS, {0: (0.4, 0.6, 0.7)}),
         *lines_of("ndpp", {0: (0.4, 0.41, 0.5)}),
         *lines_of("independent", {0: (0.4, 0.1, 0.7)}),
     ]
@@ -117,7 +117,7 @@ def test_the_paragraph_counts_where_it_holds_and_names_where_it_does_not():
             "d": verdict("d", (), False, False),
         }
     )
-    assert "`janus`, was run on 4 upgrades" in said
+    assert f"`{OURS}`, was run on 4 upgrades" in said
     assert "above 0, in 2 of them (`a`, `d`)." in said
     assert "In `b` this does not hold for `bct`, `rbcl`." in said
     assert "In `c` P_1 is not defined" in said

@@ -7,14 +7,14 @@ import pytest
 
 from nobackfill_bench import SUITES
 from nobackfill_bench.quality.page import references, render, render_page, values_table
-from nobackfill_bench.quality.paired import Compared
+from nobackfill_bench.quality.paired import OURS, Compared
 
 OTHERS = {
-    "janus": {0: (0.4, 0.6, 0.8), 1: (0.4, 0.62, 0.8), 2: (0.4, 0.64, 0.8)},
+    OURS: {0: (0.4, 0.6, 0.8), 1: (0.4, 0.62, 0.8), 2: (0.4, 0.64, 0.8)},
     "prototype_alignment": {0: (0.4, 0.5, 0.7), 1: (0.4, 0.51, 0.7), 2: (0.4, 0.52, 0.7)},
     "ndpp": {0: (0.4, 0.39, 0.7), 2: (0.4, 0.41, 0.7)},
 }
-JANUS = "**`janus`** (maps queries)"
+OUR_ROW = f"**`{OURS}`** (maps queries)"
 CEILING = {0: (0.4, 0.1, 0.8), 1: (0.4, 0.1, 0.8), 2: (0.4, 0.1, 0.8)}
 
 
@@ -58,9 +58,9 @@ def tables(lines):
 def test_every_way_has_its_row_the_best_first(page, glyphs, cells):
     table = cells(tables(section(page(glyphs=glyphs), "glyphs"))[0])
     assert list(table) == [
-        "way", JANUS, "`prototype_alignment`", "`ndpp`", "`independent`",
+        "way", OUR_ROW, "`prototype_alignment`", "`ndpp`", "`independent`",
     ]  # fmt: skip
-    shown = dict(zip(table["way"], table[JANUS], strict=True))
+    shown = dict(zip(table["way"], table[OUR_ROW], strict=True))
     assert shown == {
         "seeds": "3",
         "new/old": "62.00 ± 4.97",  # 4.303 * 2 / √3
@@ -79,13 +79,13 @@ def test_every_way_has_its_row_the_best_first(page, glyphs, cells):
 
 def test_differences_are_to_the_baseline_and_to_the_best_other(page, glyphs, cells):
     table = cells(tables(section(page(glyphs=glyphs), "glyphs"))[1])
-    ours, baseline, ndpp = (table[name] for name in (JANUS, "`prototype_alignment`", "`ndpp`"))
+    ours, baseline, ndpp = (table[name] for name in (OUR_ROW, "`prototype_alignment`", "`ndpp`"))
     assert ours[:2] == ["+11.00 ± 2.48", "+10.00 ± 0.00"]  # +10, +11 and +12
     assert ours[3:6] == ["`prototype_alignment`", *ours[:2]]
-    assert baseline[:4] == ["–", "–", "–", "`janus`"]
+    assert baseline[:4] == ["–", "–", "–", f"`{OURS}`"]
     assert baseline[4:6] == ["-11.00 ± 2.48", "-10.00 ± 0.00"]
     assert ndpp[0] == "-11.00 ± 0.00"  # on seeds 0 and 2 alone
-    assert ndpp[3] == "`janus`"
+    assert ndpp[3] == f"`{OURS}`"
 
 
 def test_without_an_independent_model_p_scores_are_dashes(page, lines_of, cells):
@@ -130,7 +130,7 @@ def test_suites_without_lines_are_left_out(page, glyphs):
 
 def test_the_first_paragraph_is_of_ours(page, glyphs, lines_of):
     first = page(glyphs=glyphs)["Results"][2]
-    assert first.startswith("Our default, `janus`, was run on 1 upgrades.")
+    assert first.startswith(f"Our default, `{OURS}`, was run on 1 upgrades.")
     assert "does not hold" not in first
     without = page(glyphs=lines_of("ndpp", {0: (0.4, 0.5, 0.7)}))["Results"]
     assert not [line for line in without if "was run on" in line]
@@ -139,7 +139,7 @@ def test_the_first_paragraph_is_of_ours(page, glyphs, lines_of):
 def test_every_suite_in_view_when_ours_was_chosen_is_named(page):
     said = "\n".join(page(glyphs=[])["Results"])
     named = ", ".join(f"`{name}`" for name, one in SUITES.items() if one.was_seen)
-    assert f"`janus` was chosen when the numbers of {named} were known" in said
+    assert f"`{OURS}` was chosen when the numbers of {named} were known" in said
 
 
 def test_a_section_says_what_was_trained_and_how_to_run_it(page, glyphs):
@@ -169,15 +169,15 @@ def test_a_sequence_has_the_mean_of_its_matrices(page, cells):
     lines = [
         sequence("ndpp", 0, [[0.1], [0.2, 0.3], [0.4, 0.5, 0.6]], 1.0, 0.35),
         sequence("ndpp", 1, [[0.3], [0.2, 0.3], [0.4, 0.5, 0.8]], 0.0, 0.41),
-        sequence("janus", 0, [[0.1], [0.2, 0.3], [0.4, 0.5, 0.9]], 1.0, 0.40),
+        sequence(OURS, 0, [[0.1], [0.2, 0.3], [0.4, 0.5, 0.9]], 1.0, 0.40),
     ]
     table = cells(section(page(omniglot_sequence=lines), "omniglot-sequence"))
     assert table == {
         "way": ["seeds", "1/1", "2/1", "2/2", "3/1", "3/2", "3/3", "AC", "AM"],
-        JANUS: ["1", "10.0", "20.0", "30.0", "40.0", "50.0", "90.0", "1.00", "0.400"],
+        OUR_ROW: ["1", "10.0", "20.0", "30.0", "40.0", "50.0", "90.0", "1.00", "0.400"],
         "`ndpp`": ["2", "20.0", "20.0", "30.0", "40.0", "50.0", "70.0", "0.50", "0.380"],
     }
-    assert list(table)[1] == JANUS  # the higher AM first
+    assert list(table)[1] == OUR_ROW  # the higher AM first
     assert not [one for one in page(omniglot_sequence=lines)["Results"] if "was run on" in one]
 
 
@@ -217,7 +217,7 @@ def test_every_row_of_a_method_that_maps_queries_says_so(page, glyphs, lines_of,
     for table in tables(made):
         names = list(cells(table))[1:]
         marked = {name.split("`")[1] for name in names if name.endswith("(maps queries)")}
-        assert marked == {"janus", *mapped}
+        assert marked == {OURS, *mapped}
 
 
 def test_runs_of_studies_have_no_table_of_their_own(page, glyphs, lines_of):

@@ -260,7 +260,7 @@ class Recipe:
         model: Backbone and its projection.
         text: Text encoder with a projection into the same space; None for models of images alone.
         pairs: Joint training of images and texts.
-        method: Training method; with an old model, `janus` by default.
+        method: Training method; with an old model, `member_contrast` by default.
         old: Old model whose gallery stays in use.
         train: Settings of the training loop.
         expected: Published results, for comparison only.
