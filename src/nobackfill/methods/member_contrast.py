@@ -14,7 +14,7 @@ from nobackfill.methods.query_map import MappedQueries
 
 
 class MemberContrast(MappedQueries):
-    r"""Adds to the new classification loss a contrast of mapped queries with members of all classes.
+    r"""Adds to cosine classification a contrast of mapped queries with old vectors of all classes.
 
     .. math::
         \mathrm{CE}(s \cos(W, e), y) - \frac{\mu}{2} \sum_{k \in \{f,\, m_y\}}

@@ -239,7 +239,7 @@ SUITES: dict[str, Suite] = {
             'of the images (`compatible = "both"` and `towards = "image"` in [pairs]). The texts '
             "learn to search the existing gallery of images.",
         ),
-        ways=("independent", "prototype_alignment", "ndpp", "odpp", "cross_supcon", "janus"),
+        ways=(*CHOSEN[:4], "cross_supcon", "janus", "member_contrast"),
         seeds=3,
         recipe=recipes.from_recipes("flickr8k", "pairs.compatible=both", "pairs.towards=image"),
         embedding_dim=256,
@@ -253,7 +253,7 @@ SUITES: dict[str, Suite] = {
             "(`classification = true` in [pairs]); each photo is a class. `bct` needs these "
             "classifiers.",
         ),
-        ways=("independent", "prototype_alignment", "ndpp", "odpp", "bct", "cross_supcon", "janus"),
+        ways=(*CHOSEN[:5], "cross_supcon", "janus", "member_contrast"),
         seeds=3,
         recipe=recipes.from_recipes("flickr8k", "pairs.classification=true"),
         embedding_dim=256,

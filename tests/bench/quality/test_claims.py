@@ -9,8 +9,8 @@ SEEDS = range(3)
 JITTER = (0.0, 0.001, 0.002)  # from seed to seed, of all ways alike
 
 
-def verdict(suite, not_above, compatible, free, *, seeds=5, room=30.0):
-    return Verdict(suite, not_above, compatible, free, seeds, room)
+def verdict(suite, not_above, compatible, free, *, seeds=5, room=30.0, near=True, below=()):
+    return Verdict(suite, not_above, compatible, free, seeds, room, near, below)
 
 
 def judged(compared):
@@ -65,7 +65,9 @@ def test_a_single_seed_is_not_enough(lines_of):
         *lines_of("ndpp", {0: (0.4, 0.41, 0.5)}),
         *lines_of("independent", {0: (0.4, 0.1, 0.7)}),
     ]
-    assert judged(Compared.of(lines)) == verdict("glyphs", ("ndpp",), False, True, seeds=1)
+    assert judged(Compared.of(lines)) == verdict(
+        "glyphs", ("ndpp",), False, True, seeds=1, below=("ndpp",)
+    )
 
 
 def test_a_way_on_other_seeds_cannot_be_beaten(lines_of, compare):
@@ -127,10 +129,43 @@ def test_the_paragraph_counts_where_it_holds_and_names_where_it_does_not():
 
 def test_the_paragraph_of_what_holds_nowhere_and_of_what_holds_everywhere():
     nowhere = first_paragraph({"a": verdict("a", ("bct",), False, False)})
-    assert "in 0 of them. In `a` this" in nowhere
+    assert "in 0 of them. Its mean P_1 is" in nowhere
+    assert "in 1 (`a`). In `a` this does not hold for `bct`." in nowhere
     everywhere = first_paragraph({"a": verdict("a", (), True, True)})
     assert everywhere.count(" in none.") == 2
     assert "does not hold" not in everywhere
+
+
+@pytest.mark.parametrize(("new_old", "near"), [(0.51, True), (0.499, True), (0.45, False)])
+def test_near_is_at_most_three_tenths_of_p_1_below_the_best(compare, new_old, near):
+    others = {"best": (0.5, 0.7), "worse": (0.45, 0.7)}
+    assert judge("glyphs", compare(new_old, others=others)).near is near
+
+
+@pytest.mark.parametrize(
+    ("new_old", "new_new", "below"),
+    [(0.5, 0.7, ()), (0.4951, 0.6951, ()), (0.4949, 0.7, ("odpp",)), (0.5, 0.6949, ("odpp",))],
+)
+def test_more_than_half_a_point_below_a_method_of_the_paper_is_named(
+    compare, new_old, new_new, below
+):
+    others = {"odpp": (0.5, 0.7), "ndpp": (0.45, 0.65), "bct": (0.6, 0.8)}
+    verdict = judge("glyphs", compare(new_old, new_new, others=others))
+    assert verdict.below == below
+    said = first_paragraph({"glyphs": verdict})
+    assert ("everywhere but in `glyphs` (`odpp`)." if below else "everywhere.") in said
+
+
+def test_an_interval_that_reaches_below_is_not_enough(compare):
+    noisy = compare(0.5, jitter=(-0.08, 0.0, 0.08), others={"ndpp": (0.49, 0.65)})
+    assert judge("glyphs", noisy).below == ("ndpp",)
+
+
+def test_suites_of_the_earlier_default_are_named():
+    said = first_paragraph({"a": verdict("a", (), True, True)}, earlier=["b", "c"])
+    assert said.endswith(
+        "It was not run in `b`, `c`: their rows are of the earlier default, `janus`."
+    )
 
 
 def test_the_paragraph_warns_of_few_seeds():

@@ -549,7 +549,7 @@ def test_blanks_around_a_change_are_no_part_of_it(tmp_path):
 
 @pytest.mark.parametrize("old", [{"run": "runs/old"}, {"vectors": "old.parquet"}])
 def test_a_recipe_with_an_old_model_and_no_method_is_trained_by_our_default(old):
-    assert build_recipe({"old": old}).method == Choice("janus")
+    assert build_recipe({"old": old}).method == Choice("member_contrast")
     assert build_recipe({"old": old, "method": {"name": "bct"}}).method == Choice("bct")
 
 
