@@ -167,6 +167,26 @@ STUDIES: dict[str, Study] = {
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
         {f"crowding {one:g}": (f"data.crowding={one:g}",) for one in (0.0, 0.25, 0.75, 1.0)},
     ),
+    "member-contrast-parts": Study(
+        "glyphs",
+        "Every part of `member_contrast`",
+        "40 of the 200 training classes are held out and searched; the classes of the table above "
+        "take no part. `share` is the share of the contrast that the model learns from (default "
+        "0.25), `cosine=false` has the usual linear classifier. Alignment with class means, mapped "
+        "at the same share and with a cosine classifier, differs by the old vectors alone.",
+        (
+            "independent",
+            BASELINE,
+            f"{BASELINE}:cosine=true",
+            f"{BASELINE}_mapped:cosine=true,share=0.25",
+            "member_contrast",
+            "member_contrast:cosine=false",
+            *grid("member_contrast", "share", (0.5, 1)),
+            *grid("member_contrast", "weight", (0.5, 2)),
+        ),
+        settings={"40 training classes held out": ("data.held_out_classes=40",)},
+        seeds=5,
+    ),
     "janus-parts": Study(
         "glyphs-studies",
         "Every part of `janus`",
