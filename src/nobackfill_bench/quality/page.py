@@ -44,8 +44,8 @@ trained several models at once and shows only orders of magnitude.
 `cores` has an old model of its own kind, `bt2` has 32 more dimensions, and `mimic` and `sspl` use
 no labels. *Maps queries* marks methods whose queries to the old gallery are not the stored vectors:
 `rm`, `janus`, `member_contrast` and their controls `prototype_alignment_mapped`, `ndpp_mapped` and
-`odpp_mapped`, which have the same linear map. In suites of fitted heads every method maps. The methods are
-described in [docs/methods](../docs/methods/README.md)."""
+`odpp_mapped`, which have the same linear map. In suites of fitted heads every method maps. The
+methods are described in [docs/methods](../docs/methods/README.md)."""
 CHOSEN_TOO = (
     "Names alone have the published options (methods of this project: the defaults). Rows with "
     "options have those that one rule chose for every method on classes that this table does not "
