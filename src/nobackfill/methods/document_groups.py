@@ -13,7 +13,7 @@ from nobackfill.methods.checks import check_items
 from nobackfill.methods.perturbation.near_pairs import near_pairs
 from nobackfill.methods.prototypes import class_means
 from nobackfill.ops.cells import near_in_cells
-from nobackfill.ops.components import Edges, components
+from nobackfill.ops.components import Edges, chain, components
 
 NEAR_DUPLICATE = 0.98  # cosine of two old vectors above which they are one document
 EXACT = 20_000  # documents up to which all pairs are compared
@@ -114,18 +114,6 @@ def copies(vectors: Float[Tensor, "rows dim"]) -> Edges:
     rows = np.ascontiguousarray(vectors.detach().cpu().numpy())
     key = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     return chain(np.unique(key, return_inverse=True)[1])
-
-
-def chain(names: Int[np.ndarray, " rows"]) -> Edges:
-    """Joins each row with the next one of the same name.
-
-    Example:
-        >>> [rows.tolist() for rows in chain(np.array([7, 3, 7, 7]))]
-        [[0, 2], [2, 3]]
-    """
-    order = np.argsort(names, kind="stable")
-    same = names[order[:-1]] == names[order[1:]]
-    return order[:-1][same], order[1:][same]
 
 
 def check_documents(

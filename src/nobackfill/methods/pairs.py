@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -59,6 +60,8 @@ class CompatiblePairs(nn.Module):
         exact: Number of documents up to which all pairs of documents, and all groups in each step,
             are compared.
         memory: Number of random groups in :math:`C` beyond that.
+        epoch_items: Number of pairs in an epoch, after which "ndpp" and "odpp" move prototypes; by
+            default the number of documents.
         seed: Seed of the random groups.
         perturbation: Options of `NeighborPerturbation` or `OptimizedPerturbation`.
     """
@@ -78,6 +81,7 @@ class CompatiblePairs(nn.Module):
         near_duplicate: float = NEAR_DUPLICATE,
         exact: int = EXACT,
         memory: int = MEMORY,
+        epoch_items: int | None = None,
         seed: int = 0,
         **perturbation: Any,
     ):
@@ -109,6 +113,9 @@ class CompatiblePairs(nn.Module):
         if method in PERTURBATIONS:
             self.perturb = PERTURBATIONS[method](found.prototypes.float(), **perturbation)
         self.generator = torch.Generator().manual_seed(seed)
+        self.epoch_items = epoch_items or len(old)
+        self.sums: Tensor | None = None  # of the new documents of each group, this epoch
+        self.observed = 0
 
     @property
     def uses_base(self) -> bool:
@@ -120,20 +127,27 @@ class CompatiblePairs(nn.Module):
         """The prototype that attracts the queries of each group, as moved by the method."""
         return self.prototypes if self.perturb is None else self.perturb.moved
 
-    def update(self, new: Float[Tensor, "rows old_dim"], rows: Int[Tensor, " rows"]) -> None:
-        """Moves the prototypes of "ndpp" and "odpp" away from the new documents; once an epoch.
+    @torch.no_grad()
+    def observe(self, new: Float[Tensor, "batch old_dim"], rows: Int[Tensor, " batch"]) -> None:
+        """Remembers the new documents of a batch; as many as `epoch_items` move the prototypes.
+
+        Only "ndpp" and "odpp" do so: once an epoch, their prototypes move away from the mean new
+        vectors of other groups. A group that was not observed has its old prototype there.
 
         Args:
-            new: New vectors of documents. Groups of which none is passed keep their old prototype.
-            rows: Row of each of these documents among the old vectors.
+            new: New vectors of documents, mapped to the old space if it differs.
+            rows: Row of each of them among the old vectors.
         """
         if self.perturb is None:
             return
-        sums = torch.zeros_like(self.prototypes, dtype=torch.float32)
-        unit = nn.functional.normalize(new.detach().float(), dim=1)
-        sums.index_add_(0, self.group_of[rows], unit)
-        unseen = (sums == 0).all(dim=1, keepdim=True)
-        self.perturb.update(torch.where(unseen, self.prototypes.float(), sums))
+        if self.sums is None:
+            self.sums = torch.zeros_like(self.prototypes, dtype=torch.float32)
+        self.sums.index_add_(0, self.group_of[rows], F.normalize(new.float(), dim=1))
+        self.observed += len(rows)
+        if self.observed >= self.epoch_items:
+            is_unseen = (self.sums == 0).all(dim=1, keepdim=True)
+            self.perturb.update(torch.where(is_unseen, self.prototypes.float(), self.sums))
+            self.sums, self.observed = None, 0
 
     def candidates(self, own: Int[Tensor, " batch"]) -> Int[Tensor, " candidates"]:
         """The groups that a batch is contrasted with, ascending: its own, near and random ones."""
@@ -157,7 +171,8 @@ class CompatiblePairs(nn.Module):
         Args:
             query: New vectors of the queries, mapped to the old space if it differs.
             rows: Row of the right document of each query among the old vectors.
-            document: New vectors of these documents. Only "distillation" needs them.
+            document: New vectors of these documents. "distillation" needs them; "ndpp" and "odpp"
+                `observe` them.
         """
         compared = document if self.method == "distillation" else query
         if compared is None:
@@ -169,6 +184,8 @@ class CompatiblePairs(nn.Module):
             )
         if self.method == "distillation":
             return mimic_loss(compared, self.old[rows].to(compared.dtype))
+        if document is not None and torch.is_grad_enabled():
+            self.observe(document.detach(), rows)
         own, prototypes, targets = self.group_of[rows], self.prototypes, self.targets
         if self.near is not None:
             some = self.candidates(own)

@@ -27,3 +27,15 @@ def components(number: int, edges: list[Edges]) -> Rows:
         np.minimum.at(root, high, low)
         while not np.array_equal(root, shorter := root[root]):
             root = shorter
+
+
+def chain(names: Rows) -> Edges:
+    """Joins each row with the next one of the same name.
+
+    Example:
+        >>> [rows.tolist() for rows in chain(np.array([7, 3, 7, 7]))]
+        [[0, 2], [2, 3]]
+    """
+    order = np.argsort(names, kind="stable")
+    same = names[order[:-1]] == names[order[1:]]
+    return order[:-1][same], order[1:][same]
