@@ -24,7 +24,7 @@ def recorded(model: nn.Module) -> Iterator[Calls]:
         calls.append((features, output["sentence_embedding"]))
         return output
 
-    model.forward = record  # type: ignore[method-assign]
+    model.forward = record
     try:
         yield calls
     finally:
