@@ -77,7 +77,7 @@ class CompatiblePairs(nn.Module):
         *,
         method: str = "contrast",
         temperature: float = TEMPERATURE,
-        groups: Int[Tensor, " rows"] | None = None,
+        groups: Int[Tensor, " known"] | None = None,
         near_duplicate: float = NEAR_DUPLICATE,
         exact: int = EXACT,
         memory: int = MEMORY,
