@@ -91,7 +91,7 @@ def test_beyond_exact_near_groups_are_other_groups_of_the_same_cell():
     near = (unit[:, None] * unit[found.near.long()]).sum(dim=-1)  # (groups, near)
     assert near.mean() > 0.7 > (unit @ unit.T).mean()
     own = torch.arange(len(unit))[:, None]
-    assert (found.near == own).sum() < 0.3 * found.near.numel()
+    assert (found.near == own).sum() < 0.5 * found.near.numel()
 
 
 def test_means_are_class_means():
