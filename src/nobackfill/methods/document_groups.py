@@ -49,10 +49,11 @@ class DocumentGroups:
     ) -> "DocumentGroups":
         r"""Joins documents to groups, and computes their prototypes.
 
-        Two documents are joined if the cosine of their old vectors is above `near_duplicate`, or if
-        `groups` joins them; and so are documents that a chain of such pairs connects. Exact copies
-        are always joined. The prototype of a group is the mean of its unit vectors, made unit
-        again.
+        Two documents are joined if the cosine of their old vectors is above `near_duplicate`, as
+        they are and after the mean of all unit vectors was subtracted: some models give all texts
+        high cosines. They are joined too if `groups` joins them, or if they are exact copies; and
+        so are documents that a chain of such pairs connects. The prototype of a group is the mean
+        of its unit vectors, made unit again.
 
         Args:
             vectors: Old vectors of the documents.
@@ -67,18 +68,20 @@ class DocumentGroups:
         if groups is not None:
             edges.append(chain(groups.cpu().numpy()))
 
-        near_rows = None
+        near_rows, pairs = None, None
+        center = centered(units)
         if len(units) <= exact:
-            pairs = near_pairs(units.float(), units.float(), near_duplicate, most=MOST_PAIRS)
+            center = center.float()
+            pairs = near_pairs(center, center, near_duplicate, most=MOST_PAIRS)
         else:
-            near_rows, pairs = near_in_cells(units, MINED, near_duplicate)
+            near_rows, pairs = near_in_cells(center, MINED, near_duplicate)
         if pairs is None:
             raise OldSpaceError(
                 f"More than {MOST_PAIRS:,} pairs of documents have an old cosine above "
                 f"{near_duplicate}: by the old model, most documents are the same. Check the old "
                 f"vectors, or raise `near_duplicate`."
             )
-        edges.append((pairs[0].cpu().numpy(), pairs[1].cpu().numpy()))
+        edges.append(above(units, *pairs, near_duplicate))
 
         root = components(len(units), edges)
         first, of = np.unique(root, return_inverse=True)
@@ -88,6 +91,26 @@ class DocumentGroups:
         if near_rows is not None:
             near = group_of[near_rows[torch.from_numpy(first)].long()].int()
         return cls(group_of, prototypes, near)
+
+
+def centered(units: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    """Unit vectors without their mean, made unit again; zero where nothing is left."""
+    mean = units.float().mean(dim=0)
+    return F.normalize(units.float() - mean, dim=1).to(units.dtype)
+
+
+def above(
+    units: Float[Tensor, "rows dim"],
+    left: Int[Tensor, " pairs"],
+    right: Int[Tensor, " pairs"],
+    threshold: float,
+) -> Edges:
+    """The pairs of rows whose cosine is above a threshold."""
+    kept = [torch.zeros(0, dtype=torch.bool)]
+    for row, other in zip(left.split(2**16), right.split(2**16), strict=True):
+        kept.append((units[row].float() * units[other].float()).sum(dim=1).cpu() > threshold)
+    is_above = torch.cat(kept).numpy()
+    return left.cpu().numpy()[is_above], right.cpu().numpy()[is_above]
 
 
 def means(

@@ -56,7 +56,8 @@ class CompatiblePairs(nn.Module):
         method: Name in `PAIR_METHODS`.
         temperature: Temperature :math:`\tau`.
         groups: Known group of each document, in any numbering: labels, sources of copied texts.
-        near_duplicate: Cosine of old vectors above which documents form one group.
+        near_duplicate: Cosine of old vectors, as they are and without their mean, above which two
+            documents form one group.
         exact: Number of documents up to which all pairs of documents, and all groups in each step,
             are compared.
         memory: Number of random groups in :math:`C` beyond that.
