@@ -1,5 +1,6 @@
 """Documents as classes: near-duplicates by the old model form one group, with one prototype."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from nobackfill.ops.components import Edges, chain, components
 NEAR_DUPLICATE = 0.98  # cosine of two old vectors above which they are one document
 EXACT = 20_000  # documents up to which all pairs are compared
 MINED = 32  # neighbours of each document, where not all documents are contrasted
+PART = 2**16  # rows that are changed at a time
 MOST_PAIRS = 2**26  # near-duplicates that are listed
 
 Groups = Int[Tensor, " rows"]
@@ -63,13 +65,14 @@ class DocumentGroups:
                 of :math:`\sqrt{N}` cells of k-means are.
         """
         check_documents(vectors, groups, near_duplicate)
-        units = F.normalize(vectors.detach().float(), dim=1).to(vectors.dtype)
+        units = in_parts(unit, vectors.detach())
         edges: list[Edges] = [copies(vectors)]
         if groups is not None:
             edges.append(chain(groups.cpu().numpy()))
 
         near_rows, pairs = None, None
-        center = centered(units)
+        mean = torch.stack([part.float().sum(dim=0) for part in units.split(PART)]).sum(dim=0)
+        center = in_parts(lambda rows: unit(rows - mean / len(units)), units)
         if len(units) <= exact:
             center = center.float()
             pairs = near_pairs(center, center, near_duplicate, most=MOST_PAIRS)
@@ -93,10 +96,19 @@ class DocumentGroups:
         return cls(group_of, prototypes, near)
 
 
-def centered(units: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """Unit vectors without their mean, made unit again; zero where nothing is left."""
-    mean = units.float().mean(dim=0)
-    return F.normalize(units.float() - mean, dim=1).to(units.dtype)
+def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    """Rows at unit length; a zero row stays."""
+    return F.normalize(rows, dim=1)
+
+
+def in_parts(
+    function: Callable[[Tensor], Tensor], vectors: Float[Tensor, "rows dim"]
+) -> Float[Tensor, "rows dim"]:
+    """A function of rows in at least float32, in the precision of the vectors, part by part."""
+    result = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+    for part, rows in zip(result.split(PART), vectors.split(PART), strict=True):
+        part.copy_(function(rows.to(torch.promote_types(rows.dtype, torch.float32))))
+    return result
 
 
 def above(
@@ -135,8 +147,12 @@ def means(
 def copies(vectors: Float[Tensor, "rows dim"]) -> Edges:
     """Each row and the row before it that has the same values, if there is one."""
     rows = np.ascontiguousarray(vectors.detach().cpu().numpy())
-    key = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    return chain(np.unique(key, return_inverse=True)[1])
+    words = rows.view(f"i{rows.dtype.itemsize}")
+    # A key of 64 bits per row: the sum of its words times random odd numbers.
+    factors = np.random.default_rng(0).integers(2**63, size=rows.shape[1]) | 1
+    parts = range(0, len(words), PART)
+    keys = [(words[first : first + PART] * factors).sum(axis=1) for first in parts]
+    return chain(np.concatenate(keys))
 
 
 def check_documents(
