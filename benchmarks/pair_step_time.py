@@ -36,7 +36,7 @@ def main():
     parser.add_argument("--methods", nargs="+", default=["contrast"])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5, help="0: only the added term")
     parser.add_argument("--model", help="folder of a SentenceTransformer; MiniLM by default")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -71,7 +71,8 @@ def measured(options, number, method):
     base = MultipleNegativesRankingLoss(model)
     features = [[dict(model.preprocess(column)) for column in batch] for batch in batches]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    timed_step(base, features[0], optimizer)  # allocates the gradients and moments
+    if options.turns:
+        timed_step(base, features[0], optimizer)  # allocates the gradients and moments
 
     before = megabytes()
     old = old_vectors(number)
@@ -79,23 +80,25 @@ def measured(options, number, method):
     start = time.process_time()
     loss = CompatibleLoss(model, (documents, old), base, method=method)
     built = time.process_time() - start
-    timed_step(loss, features[0], optimizer)  # sorts the tokens' keys
+    term_time(loss, features[0])  # sorts the keys of all tokens
 
     times = {base: [], loss: []}
     for turn in range(options.turns):
         for one in (base, loss) if turn % 2 else (loss, base):
             times[one].append(timed_step(one, features[turn % BATCHES], optimizer))
     alone = [term_time(loss, features[turn % BATCHES]) for turn in range(20)]
-    ratios = sorted(b / a for a, b in zip(times[base], times[loss], strict=True))
+    ratios = sorted(b / a for a, b in zip(times[base], times[loss], strict=True)) or [None]
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "documents": number,
         "method": method,
-        "ratio": statistics.median(times[loss]) / statistics.median(times[base]),
+        "ratio": statistics.median(times[loss]) / statistics.median(times[base])
+        if options.turns
+        else None,
         "lowest": ratios[0],
         "highest": ratios[-1],
-        "step_s": statistics.median(times[loss]),
-        "base_step_s": statistics.median(times[base]),
+        "step_s": statistics.median(times[loss]) if options.turns else None,
+        "base_step_s": statistics.median(times[base]) if options.turns else None,
         "term_s": statistics.median(alone),
         "build_s": built,
         "candidates": len(loss.pairs.prototypes) if loss.pairs.near is None else len(

@@ -159,6 +159,6 @@ def test_vectors_without_direction_are_refused():
 
 def test_documents_that_are_all_the_same_are_refused(monkeypatch):
     monkeypatch.setattr("nobackfill.methods.document_groups.MOST_PAIRS", 100)
+    side = torch.tensor([1.0, -1.0]).repeat(30)[:, None]
     with pytest.raises(OldSpaceError, match="most documents are the same"):
-        side = torch.tensor([1.0, -1.0]).repeat(30)[:, None]
         DocumentGroups.find(side + documents(60, 4).float() / 1000)
