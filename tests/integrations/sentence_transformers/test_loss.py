@@ -16,8 +16,7 @@ from tiny_models import pairs, tiny_model
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.integrations.sentence_transformers import CompatibleLoss, OldTexts, add_query_map
-from nobackfill.integrations.sentence_transformers.releases import Dense
-from nobackfill.integrations.sentence_transformers.releases import _losses as losses
+from nobackfill.integrations.sentence_transformers.releases import Dense, losses
 from nobackfill.integrations.sentence_transformers.token_rows import tokenized
 from nobackfill.methods.pairs import CompatiblePairs
 from nobackfill.vectors import Vectors

@@ -28,7 +28,7 @@ from nobackfill.integrations.sentence_transformers import (
     OldTexts,
     add_query_map,
 )
-from nobackfill.integrations.sentence_transformers.releases import _losses as losses
+from nobackfill.integrations.sentence_transformers.releases import losses
 from nobackfill.vectors import Vectors
 
 QUERIES, DOCUMENTS = pairs(160)
