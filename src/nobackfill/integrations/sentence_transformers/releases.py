@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import getsource
 from typing import Any
 
 if find_spec("sentence_transformers") is None:
@@ -30,3 +31,9 @@ Dense, Dropout = modules.Dense, modules.Dropout
 Normalize, Router = modules.Normalize, modules.Router
 MultipleNegativesRankingLoss = losses.MultipleNegativesRankingLoss
 SentenceEvaluator = evaluation.SentenceEvaluator
+
+# Releases before 5.3 log the terms of a loss by a method that transformers 5.2 removed.
+LOGS_TERMS = hasattr(import_module("transformers").Trainer, "_nested_gather") or (
+    "trainer_pt_utils"
+    in getsource(import_module("sentence_transformers").SentenceTransformerTrainer.log)
+)
