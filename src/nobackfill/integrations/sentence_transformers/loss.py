@@ -106,7 +106,7 @@ class CompatibleLoss(nn.Module):
     def forward(
         self, sentence_features: Iterable[Any], labels: Tensor | None = None
     ) -> Terms | Tensor:
-        """Returns the terms, which the trainer adds and logs, or their sum if it cannot log them."""
+        """Returns the terms, which the trainer adds and logs; if it cannot, returns their sum."""
         terms = self.terms(sentence_features, labels)
         return terms if LOGS_TERMS else torch.stack(list(terms.values())).sum()
 
