@@ -1,0 +1,1 @@
+"""Compatible training inside the libraries that people train with. One package or file each."""
