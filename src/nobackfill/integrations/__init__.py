@@ -1,0 +1,1 @@
+"""Our methods in the training loops of other libraries."""
