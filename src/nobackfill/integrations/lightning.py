@@ -45,7 +45,7 @@ class CompatibleEpochs(lightning.Callback):
             `(module(batch[0]), batch[1])`.
         loader: Loader of all training items in the order of `OldSpace`, without augmentation. By
             default the training loader's data set, in its order and with its augmentation.
-        log: Name under which a term is logged; `{}` stands for the term. None logs nothing.
+        log_as: Name under which a term is logged; `{}` stands for the term. None logs nothing.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class CompatibleEpochs(lightning.Callback):
         *,
         embed: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] | None = None,
         loader: Iterable[Any] | None = None,
-        log: str | None = "train/{}",
+        log_as: str | None = "train/{}",
     ):
-        self.embed, self.loader, self.log = embed or _embed, loader, log
+        self.embed, self.loader, self.log_as = embed or _embed, loader, log_as
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Starts an epoch of the method."""
@@ -75,9 +75,9 @@ class CompatibleEpochs(lightning.Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *batch: Any) -> None:
         """Logs the terms of a batch."""
-        if self.log is not None:
+        if self.log_as is not None:
             terms = find_loss(pl_module).terms
-            named = {self.log.format(name): term for name, term in terms.items()}
+            named = {self.log_as.format(name): term for name, term in terms.items()}
             pl_module.log_dict(named, on_step=False, on_epoch=True)
 
 

@@ -50,10 +50,16 @@ class CompatibleLoss(MethodLoss):
     def forward(  # type: ignore[override]  # the arguments of Trainer
         self,
         outputs: Any,
-        labels: Int[Tensor, " batch"],
+        labels: Int[Tensor, " batch"] | None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Float[Tensor, ""]:
         """Returns the loss of a batch; `num_items_in_batch` counts the items of a step."""
+        if labels is None:
+            raise DataError(
+                "Trainer passes no labels to the loss: it drops a column `labels` that the model "
+                'does not take. Set TrainingArguments(label_names=["labels"]), or name the column '
+                "`label`."
+            )
         new = self.embeddings(outputs)
         if self.item_labels is None:
             loss = super().forward(new, labels)
