@@ -1,1 +1,1 @@
-"""Our methods in the training loops of other libraries."""
+"""Compatible training inside the libraries that people train with. One package or file each."""
