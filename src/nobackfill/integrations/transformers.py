@@ -54,23 +54,21 @@ class CompatibleLoss(MethodLoss):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Float[Tensor, ""]:
         """Returns the loss of a batch; `num_items_in_batch` counts the items of a step."""
+        classes = self.classes(labels)
+        items = None if self.item_labels is None else labels
+        loss = super().forward(self.embeddings(outputs), classes, items=items)
+        if num_items_in_batch is None:
+            return loss
+        return loss * len(classes) / torch.as_tensor(num_items_in_batch, device=loss.device)
+
+    def classes(self, labels: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
+        """Returns the classes of a batch from its column `labels`."""
         if labels is None:
             raise DataError(
                 "Trainer passes no labels to the loss: it drops a column `labels` that the model "
                 'does not take. Set TrainingArguments(label_names=["labels"]), or name the column '
                 "`label`."
             )
-        new = self.embeddings(outputs)
-        if self.item_labels is None:
-            loss = super().forward(new, labels)
-        else:
-            loss = super().forward(new, self.item_labels[labels], items=labels)
-        if num_items_in_batch is None:
-            return loss
-        return loss * len(labels) / torch.as_tensor(num_items_in_batch, device=loss.device)
-
-    def classes(self, labels: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Returns the classes of a batch from its column `labels`."""
         return labels if self.item_labels is None else self.item_labels[labels]
 
     def embeddings(self, outputs: Any) -> Float[Tensor, "batch dim"]:
@@ -115,8 +113,8 @@ class StartEpochs(transformers.TrainerCallback):
                 name: value.to(args.device) if isinstance(value, Tensor) else value
                 for name, value in batch.items()
             }
-            labels = inputs.pop("labels")
-            return self.loss.embeddings(model(**inputs)), self.loss.classes(labels)
+            classes = self.loss.classes(inputs.pop("labels", None))
+            return self.loss.embeddings(model(**inputs)), classes
 
         self.loss.start_epoch(
             int(state.epoch or 0),
