@@ -93,7 +93,7 @@ class OldReferences(nn.Module):
         self,
         loss: nn.Module,
         vectors: Float[Tensor, "olds dim"],
-        labels: Int[Tensor, " olds"],
+        labels: Int[Tensor, " labels"],
         *,
         positives: int = 1,
         negatives: int = 1024,

@@ -1,0 +1,85 @@
+"""peft: a LoRA upgrade of a text encoder, whose queries search the vectors of the untouched model.
+
+    python examples/lora_text_encoder.py MODEL
+
+MODEL is the folder of a sentence-transformers model, such as all-MiniLM-L6-v2: it is the old model,
+and stays loaded as the base of the new one. Texts are captions of drawn characters; captions of one
+character belong together. One adapter is trained by the usual loss, one also by `CompatibleLoss`.
+Takes a few minutes.
+"""
+
+import sys
+import tempfile
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+
+import nobackfill as nb
+from nobackfill.core.config import Choice
+from nobackfill.data.registry import make_collection
+from nobackfill.head.old_query import choose_weight
+from nobackfill.integrations.peft import AdapterUpgrade
+from nobackfill.integrations.sentence_transformers import CompatibleLoss
+from nobackfill.integrations.sentence_transformers.loss import default_base
+
+SIZES = {"train_classes": 40, "images_per_class": 4, "test_classes": 30, "gallery_per_class": 2}
+DATA = make_collection(Choice("glyphs", {"captions": 2, **SIZES}))
+SETTINGS = {
+    "per_device_train_batch_size": 16, "learning_rate": 1e-3, "save_strategy": "no",
+    "report_to": "none", "disable_tqdm": True, "use_cpu": True, "dataloader_pin_memory": False,
+}  # fmt: skip
+
+
+def texts_of(rows):
+    captions = DATA.captions_of(rows)
+    return captions.texts, DATA.labels[rows][captions.images]
+
+
+def embed(model, texts):
+    return model.encode(texts, convert_to_tensor=True, show_progress_bar=False)
+
+
+def train(path, steps, *, compatible):
+    """Returns a model with an adapter, trained on pairs of captions of one image."""
+    torch.manual_seed(0)
+    texts, labels = texts_of(DATA.training_rows(-1))
+    queries, documents = texts[::2], texts[1::2]
+    model = SentenceTransformer(path, device="cpu")
+    old_vectors = embed(model, documents)  # of the training documents; a service has them stored
+    model.add_adapter(LoraConfig(r=8, lora_alpha=32, target_modules=["query", "value"]))
+    loss = default_base(model)
+    if compatible:
+        loss = CompatibleLoss(model, (documents, old_vectors), loss, groups=labels[1::2].tolist())
+    pairs = Dataset.from_dict({"anchor": queries, "positive": documents})
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = Arguments(folder, max_steps=steps, **SETTINGS)
+        SentenceTransformerTrainer(model, arguments, train_dataset=pairs, loss=loss).train()
+    return model
+
+
+def main(path, steps=15):
+    """Returns the evaluation of each adapter, and the upgrade with the compatible one."""
+    texts, labels = texts_of(DATA.validation_rows())
+    tuning = labels < labels.median()  # half of the characters choose the weight of the old vector
+    results = {}
+    for name, compatible in {"alone": False, "compatible": True}.items():
+        upgrade = AdapterUpgrade(train(path, steps, compatible=compatible), embed)
+        old, new = upgrade.old(texts), upgrade.new(texts)
+        results[name] = nb.evaluate(old[~tuning], new[~tuning], labels=labels[~tuning])
+        print(f"{name}\n{results[name]}\n")
+    upgrade.old_weight = choose_weight(
+        old[tuning], new[tuning], old[tuning], labels[tuning], labels[tuning], exclude_self=True
+    )
+    both = upgrade.query(texts)[~tuning]
+    results["both"] = nb.evaluate(
+        old[~tuning], new[~tuning], new_query=both, labels=labels[~tuning]
+    )
+    print(f"both, weight of the old vector {upgrade.old_weight}\n{results['both']}")
+    return results, upgrade
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
