@@ -29,8 +29,8 @@ PAIR_METHODS: Mapping[str, str] = {
 class CompatiblePairs(nn.Module):
     r"""The term that makes a model of pairs compatible with the old vectors of its documents.
 
-    Documents that the old model holds for the same form one group :math:`y`, which takes the place
-    of a class: its prototype :math:`p_y` is the unit mean of their old vectors. The term is the
+    Documents whose old vectors are nearly equal form one group :math:`y`, which takes the place of
+    a class: its prototype :math:`p_y` is the unit mean of their old vectors. The term is the
     contrast of `prototype_loss`, over a set :math:`C` of groups:
 
     .. math::
@@ -56,14 +56,16 @@ class CompatiblePairs(nn.Module):
         method: Name in `PAIR_METHODS`.
         temperature: Temperature :math:`\tau`.
         groups: Known group of each document, in any numbering: labels, sources of copied texts.
-        near_duplicate: Cosine of old vectors above which documents form one group.
+        near_duplicate: Cosine of old vectors, as they are and without their mean, above which two
+            documents form one group.
         exact: Number of documents up to which all pairs of documents, and all groups in each step,
             are compared.
         memory: Number of random groups in :math:`C` beyond that.
         epoch_items: Number of pairs in an epoch, after which "ndpp" and "odpp" move prototypes; by
             default the number of documents.
         seed: Seed of the random groups.
-        perturbation: Options of `NeighborPerturbation` or `OptimizedPerturbation`.
+        perturbation: Options of `NeighborPerturbation` for "ndpp", or of `OptimizedPerturbation`
+            for "odpp".
     """
 
     old: Float[Tensor, "rows old_dim"]
