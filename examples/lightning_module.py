@@ -50,9 +50,7 @@ def train(method, rows, seed, epochs):
     images = TensorDataset(DATA.view(rows), DATA.labels[rows])
     quiet = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar"], False)
     callbacks = [CompatibleEpochs()]  # new prototypes for ODPP, once an epoch
-    trainer = lightning.Trainer(
-        max_epochs=epochs, accelerator="cpu", callbacks=callbacks, **quiet
-    )
+    trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, **quiet)
     trainer.fit(encoder, DataLoader(images, batch_size=64, shuffle=True))
     return encoder.model
 
@@ -61,8 +59,8 @@ def main(epochs=12):
     """Returns the evaluation of the model trained without the old model, and of that by ODPP."""
     old_classes, classes = DATA.class_counts
     alone = nb.METHODS["independent"]
-    old_method = alone(nb.OldSpace(), old_classes, dim=64)
-    old_model = train(old_method, DATA.training_rows(0), 0, epochs)
+    method = alone(nb.OldSpace(), old_classes, dim=64)
+    old_model = train(method, DATA.training_rows(0), 0, epochs)
     stored = to_vectors(embed(old_model, DATA, TEST), DATA, TEST)
 
     rows = DATA.training_rows(-1)

@@ -3,9 +3,8 @@
     python examples/lora_text_encoder.py MODEL
 
 MODEL is the folder of a sentence-transformers model, such as all-MiniLM-L6-v2: it is the old model,
-and stays loaded as the base of the new one. Texts are captions of drawn characters; captions of one
-character belong together. One adapter is trained by the usual loss, one also by `CompatibleLoss`.
-Takes a few minutes.
+and stays loaded as the base of the new one. Texts are captions of drawn characters. One adapter
+is trained by the usual loss, one also by `CompatibleLoss`. Takes a minute.
 """
 
 import sys
@@ -34,8 +33,7 @@ SETTINGS = {
 
 
 def texts_of(rows):
-    captions = DATA.captions_of(rows)
-    return captions.texts, DATA.labels[rows][captions.images]
+    return DATA.captions_of(rows).texts, DATA.labels[DATA.rows_of(rows, "text")]
 
 
 def embed(model, texts):
@@ -43,12 +41,11 @@ def embed(model, texts):
 
 
 def train(path, steps, *, compatible):
-    """Returns a model with an adapter, trained on pairs of captions of one image."""
     torch.manual_seed(0)
     texts, labels = texts_of(DATA.training_rows(-1))
     queries, documents = texts[::2], texts[1::2]
     model = SentenceTransformer(path, device="cpu")
-    old_vectors = embed(model, documents)  # of the training documents; a service has them stored
+    old_vectors = embed(model, documents)  # a service has them stored
     model.add_adapter(LoraConfig(r=8, lora_alpha=32, target_modules=["query", "value"]))
     loss = default_base(model)
     if compatible:
@@ -74,9 +71,8 @@ def main(path, steps=15):
         old[tuning], new[tuning], old[tuning], labels[tuning], labels[tuning], exclude_self=True
     )
     both = upgrade.query(texts)[~tuning]
-    results["both"] = nb.evaluate(
-        old[~tuning], new[~tuning], new_query=both, labels=labels[~tuning]
-    )
+    old, new, labels = old[~tuning], new[~tuning], labels[~tuning]
+    results["both"] = nb.evaluate(old, new, query_for_old=both, labels=labels)
     print(f"both, weight of the old vector {upgrade.old_weight}\n{results['both']}")
     return results, upgrade
 

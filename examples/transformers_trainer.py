@@ -4,7 +4,6 @@
 
 Drawn characters. The old model knew 15 % of them; two new models see all. One is trained without
 the old model, one by NDPP. Both search other characters, by the vectors that the old model stored.
-Takes half a minute.
 """
 
 import tempfile
@@ -21,7 +20,7 @@ from nobackfill.models.embed import to_vectors
 
 DATA = make_collection(Choice("glyphs", {"shares": [0.15, 1.0], "variation": 1.4}))
 TEST = DATA.validation_rows()
-NETWORK = {"embedding_size": 16, "hidden_sizes": [16, 32, 64], "depths": [1, 1, 1]}
+NETWORK = {"embedding_size": 16, "hidden_sizes": [16, 32, 64], "depths": [1] * 3}
 SETTINGS = {
     "per_device_train_batch_size": 64, "learning_rate": 3e-3, "lr_scheduler_type": "cosine",
     "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
@@ -52,17 +51,17 @@ def train(method, rows, seed, epochs):
     return plain(model).eval()
 
 
-@torch.no_grad()
 def embed(model, rows):
-    return model(pixel_values=DATA.view(rows)).pooler_output.flatten(1)
+    with torch.no_grad():
+        return model(pixel_values=DATA.view(rows)).pooler_output.flatten(1)
 
 
 def main(epochs=12):
     """Returns the evaluation of the model trained without the old model, and of that by NDPP."""
     old_classes, classes = DATA.class_counts
     alone = nb.METHODS["independent"]
-    old_method = alone(nb.OldSpace(), old_classes, dim=64)
-    old_model = train(old_method, DATA.training_rows(0), 0, epochs)
+    method = alone(nb.OldSpace(), old_classes, dim=64)
+    old_model = train(method, DATA.training_rows(0), 0, epochs)
     stored = to_vectors(embed(old_model, TEST), DATA, TEST)
 
     rows = DATA.training_rows(-1)

@@ -24,7 +24,9 @@ def old_space(seed=0):
 
 def make(name, *, running_means=False, **options):
     torch.manual_seed(1)
-    return MethodLoss(nb.METHODS[name](old_space(), CLASSES, **options), running_means=running_means)
+    return MethodLoss(
+        nb.METHODS[name](old_space(), CLASSES, **options), running_means=running_means
+    )
 
 
 def batch(seed=2, size=12):

@@ -81,9 +81,9 @@ def test_indices_of_a_miner_and_references_reach_the_base_loss():
 def test_items_reach_the_method():
     new, labels, items = batch()
     loss = CompatibleLoss(TripletMarginLoss(), make_method("mimic"))
-    expected = TripletMarginLoss()(new, labels) + make_method("mimic")(new, labels, items=items)[
-        "mimicry"
-    ]
+    expected = (
+        TripletMarginLoss()(new, labels) + make_method("mimic")(new, labels, items=items)["mimicry"]
+    )
     torch.testing.assert_close(loss(new, labels, items=items), expected)
 
 

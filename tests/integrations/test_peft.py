@@ -163,8 +163,9 @@ def test_the_weight_is_the_one_with_the_highest_map():
 
     gallery, old, new = noisy(1.5), noisy(1.5), noisy(1.5)
     values = {
-        weight: nb.retrieval(add_old(new, old, weight), gallery, labels, labels)
-        .mean_average_precision
+        weight: nb.retrieval(
+            add_old(new, old, weight), gallery, labels, labels
+        ).mean_average_precision
         for weight in WEIGHTS
     }
     chosen = choose_weight(old, new, gallery, labels, labels)

@@ -99,9 +99,7 @@ def test_moved_targets_do_not_need_all_groups_as_candidates():
 def test_distillation_is_the_cosine_distance_of_each_document_from_its_own_old_vector():
     old, query, document = corpus(), drawn(3, seed=1), drawn(3, seed=2)
     rows = [38, 3, 17]
-    expected = sum(
-        1 - cosine(document[i].tolist(), old[rows[i]].tolist()) for i in range(3)
-    ) / 3
+    expected = sum(1 - cosine(document[i].tolist(), old[rows[i]].tolist()) for i in range(3)) / 3
     pairs = CompatiblePairs(old, method="distillation")
     assert pairs(query, torch.tensor(rows), document=document).item() == pytest.approx(expected)
     with pytest.raises(DataError, match="pass `document="):

@@ -67,6 +67,8 @@ def choose_weight(
     old_gallery: Float[Tensor, "gallery dim"],
     query_labels: Int[Tensor, " query"],
     gallery_labels: Int[Tensor, " gallery"],
+    *,
+    exclude_self: bool = False,
 ) -> float:
     """Returns the weight of the old vector with the highest mAP in the old gallery.
 
@@ -78,10 +80,15 @@ def choose_weight(
         old_gallery: Old vector of each gallery item.
         query_labels: Class of each query.
         gallery_labels: Class of each gallery item.
+        exclude_self: Whether query `i` ignores gallery item `i`.
     """
     values = {
         weight: retrieval(
-            add_old(new_query, old_query, weight), old_gallery, query_labels, gallery_labels
+            add_old(new_query, old_query, weight),
+            old_gallery,
+            query_labels,
+            gallery_labels,
+            exclude_self=exclude_self,
         ).mean_average_precision
         for weight in WEIGHTS
     }

@@ -112,7 +112,7 @@ class AdapterUpgrade:
             attach(str(folder))
             model = base
         else:
-            peft: Any = optional_package("peft", extra="adapters")
+            peft: Any = optional_package("peft", extra="peft")
             model = peft.PeftModel.from_pretrained(base, str(folder))
         query_map = None
         if (folder / MAP).exists():
@@ -166,7 +166,7 @@ def fingerprint(model: nn.Module) -> str:
 
 def _adapter_layers(model: nn.Module) -> list[Any]:
     """Returns the layers of a model that have an adapter."""
-    optional_package("peft", extra="adapters")
+    optional_package("peft", extra="peft")
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import ModulesToSaveWrapper
 
