@@ -2,9 +2,9 @@
 
     python examples/lora_text_encoder.py MODEL
 
-MODEL is the folder of a sentence-transformers model, such as all-MiniLM-L6-v2: it is the old model,
-and stays loaded as the base of the new one. Texts are captions of drawn characters. One adapter
-is trained by the usual loss, one also by `CompatibleLoss`. Takes a minute.
+MODEL is the folder of a sentence-transformers model, such as all-MiniLM-L6-v2: the old model, which
+stays loaded as the base of the new one. Texts are captions of drawn characters; one of two adapters
+is trained with `CompatibleLoss`. Takes a minute.
 """
 
 import sys
@@ -25,7 +25,7 @@ from nobackfill.integrations.sentence_transformers import CompatibleLoss
 from nobackfill.integrations.sentence_transformers.loss import default_base
 
 SIZES = {"train_classes": 40, "images_per_class": 4, "test_classes": 30, "gallery_per_class": 2}
-DATA = make_collection(Choice("glyphs", {"captions": 2, **SIZES}))
+DATA = make_collection(Choice("glyphs", {"captions": 2} | SIZES))
 SETTINGS = {
     "per_device_train_batch_size": 16, "learning_rate": 1e-3, "save_strategy": "no",
     "report_to": "none", "disable_tqdm": True, "use_cpu": True, "dataloader_pin_memory": False,
@@ -43,13 +43,13 @@ def embed(model, texts):
 def train(path, steps, *, compatible):
     torch.manual_seed(0)
     texts, labels = texts_of(DATA.training_rows(-1))
-    queries, documents = texts[::2], texts[1::2]
+    queries, documents, groups = texts[::2], texts[1::2], labels[1::2].tolist()
     model = SentenceTransformer(path, device="cpu")
     old_vectors = embed(model, documents)  # a service has them stored
     model.add_adapter(LoraConfig(r=8, lora_alpha=32, target_modules=["query", "value"]))
-    loss = default_base(model)
+    loss = default_base(model)  # MultipleNegativesRankingLoss
     if compatible:
-        loss = CompatibleLoss(model, (documents, old_vectors), loss, groups=labels[1::2].tolist())
+        loss = CompatibleLoss(model, (documents, old_vectors), loss, groups=groups)
     pairs = Dataset.from_dict({"anchor": queries, "positive": documents})
     with tempfile.TemporaryDirectory() as folder:
         arguments = Arguments(folder, max_steps=steps, **SETTINGS)
@@ -67,13 +67,11 @@ def main(path, steps=15):
         old, new = upgrade.old(texts), upgrade.new(texts)
         results[name] = nb.evaluate(old[~tuning], new[~tuning], labels=labels[~tuning])
         print(f"{name}\n{results[name]}\n")
-    upgrade.old_weight = choose_weight(
-        old[tuning], new[tuning], old[tuning], labels[tuning], labels[tuning], exclude_self=True
-    )
-    both = upgrade.query(texts)[~tuning]
-    old, new, labels = old[~tuning], new[~tuning], labels[~tuning]
-    results["both"] = nb.evaluate(old, new, query_for_old=both, labels=labels)
-    print(f"both, weight of the old vector {upgrade.old_weight}\n{results['both']}")
+    held_out = old[tuning], new[tuning], old[tuning], labels[tuning], labels[tuning]
+    upgrade.old_weight = choose_weight(*held_out, exclude_self=True)
+    old, new, both = (v[~tuning] for v in (old, new, upgrade.query(texts)))
+    results["both"] = nb.evaluate(old, new, query_for_old=both, labels=labels[~tuning])
+    print(f"both, weight of the old {upgrade.old_weight}\n{results['both']}")
     return results, upgrade
 
 

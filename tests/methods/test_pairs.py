@@ -153,6 +153,15 @@ def test_the_gradient_reaches_the_compared_embeddings_and_nothing_old_is_learned
     assert not list(pairs.parameters())
 
 
+def test_the_term_is_in_float32_whatever_the_precision_of_the_model():
+    pairs, query, rows = CompatiblePairs(corpus()), drawn(3, seed=1), torch.tensor([1, 2, 3])
+    half = query.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = pairs(half, rows)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(pairs(half.double(), rows).item(), rel=1e-5)
+
+
 def test_old_vectors_are_not_saved():
     state = CompatiblePairs(corpus()).state_dict()
     assert not state

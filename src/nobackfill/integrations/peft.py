@@ -40,11 +40,10 @@ class _Facts:
     old_weight: float
 
 
-@dataclass
 class AdapterUpgrade:
     """An old model and its upgrade: one model with the adapter off and on.
 
-    Attributes:
+    Args:
         model: A `PeftModel`, or a model with `add_adapter` (transformers, sentence-transformers).
         embed: Function from the model and a batch to embeddings.
         query_map: Linear map of new queries to the old gallery, as `method.back` of `janus`.
@@ -52,10 +51,15 @@ class AdapterUpgrade:
             saves a pass through the model. `nobackfill.head.old_query.choose_weight` chooses it.
     """
 
-    model: nn.Module
-    embed: Callable[[Any, Any], Tensor]
-    query_map: nn.Linear | None = None
-    old_weight: float = 0.0
+    def __init__(
+        self,
+        model: nn.Module,
+        embed: Callable[[Any, Any], Tensor],
+        query_map: nn.Linear | None = None,
+        old_weight: float = 0.0,
+    ):
+        self.model, self.embed = model, embed
+        self.query_map, self.old_weight = query_map, old_weight
 
     def old(self, batch: Any) -> Float[Tensor, "batch old_dim"]:
         """Embeds by the old model: the adapter is off."""
