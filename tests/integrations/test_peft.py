@@ -90,6 +90,7 @@ def test_an_upgrade_is_a_small_folder_for_its_base(attach, tmp_path):
     assert again.old_weight == 0.3
     for vectors in ("old", "new", "query"):
         assert torch.equal(getattr(again, vectors)(TOKENS), getattr(upgrade, vectors)(TOKENS))
+    assert not any(p.requires_grad for n, p in again.model.named_parameters() if "lora_" in n)
     with pytest.raises(SpaceMismatch, match="trained on another base model"):
         AdapterUpgrade.load(make_base(seed=1), tmp_path, embed)
 
