@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.methods.checks import at_least_single
 from nobackfill.methods.document_groups import EXACT, NEAR_DUPLICATE, DocumentGroups
 from nobackfill.methods.losses import mimic_loss, prototype_loss
 from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
@@ -177,6 +178,20 @@ class CompatiblePairs(nn.Module):
             document: New vectors of these documents. "distillation" needs them; "ndpp" and "odpp"
                 `observe` them.
         """
+        with torch.autocast(query.device.type, enabled=False):  # losses are in float32
+            return self.term(
+                at_least_single(query),
+                rows,
+                None if document is None else at_least_single(document),
+            )
+
+    def term(
+        self,
+        query: Float[Tensor, "batch old_dim"],
+        rows: Int[Tensor, " batch"],
+        document: Float[Tensor, "batch old_dim"] | None,
+    ) -> Float[Tensor, ""]:
+        """The term of vectors in at least float32; see `forward`."""
         compared = document if self.method == "distillation" else query
         if compared is None:
             raise DataError("Method 'distillation' needs the new documents: pass `document=`.")

@@ -44,6 +44,12 @@ def test_every_form_has_the_same_texts_and_vectors(old, texts):
     assert torch.equal(read.vectors, VECTORS)
 
 
+def test_old_vectors_whose_text_is_not_known_stay():
+    read = OldTexts.read(file_of([7, 8, 9, 10]), {9: TEXTS[2], 5: "another"})
+    assert read.texts == [None, None, TEXTS[2], None]
+    assert len(read.vectors) == 4
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".safetensors"])
 def test_files_are_read(tmp_path, suffix):
     path = tmp_path / f"old{suffix}"
