@@ -165,12 +165,22 @@ def test_an_epoch_that_goes_on_is_not_started_twice(name, running_means):
 
 
 def test_starting_an_epoch_leaves_the_random_numbers_of_the_loop_alone():
-    loss = make("odpp", pairs="sampled", pairs_per_epoch=8)
+    loss, drawn = make("ndpp"), []
+
+    def draw():
+        drawn.append(torch.rand(1))
+        return new_items()
+
     torch.manual_seed(3)
     expected = torch.rand(3)
-    torch.manual_seed(3)
-    loss.start_epoch(0, 3, new_items)
-    assert torch.equal(torch.rand(3), expected)
+    for seed in (3, 4):
+        loss.started.zero_()
+        torch.manual_seed(seed)
+        loss.start_epoch(0, 3, draw)
+        assert torch.equal(torch.rand(3), expected) == (seed == 3)
+    loss.started.zero_()
+    loss.start_epoch(1, 3, draw)
+    assert drawn[0] == drawn[1] != drawn[2]  # by the number of the epoch, in a resumed run too
 
 
 def test_a_pass_is_in_eval_mode_and_restores_each_module():
