@@ -24,6 +24,8 @@ SLOW = {
     r"training/test_checkpoint\.py::test_a_disk_that_is_really_full": "test_full_disk, flat",
     r"perturbation/test_ndpp\.py::test_how_far_thirty_epochs_push": "one push against loops",
     r"perturbation/test_near_pairs\.py::test_fifty_steps\S*\[sgd": "Adam, the default",
+    r"test_examples\.py::test_a_method_in_the_loop\S*\[(?!pytorch)": "tests/integrations",
+    r"test_examples\.py::test_an_adapter_is": "integrations/test_peft.py",
     # kernels, which are interpreted on a CPU
     r"kernels/test_paths\.py::test_ranks_by_the_kernel\S*\[900\]": "shorter rows",
     r"kernels/test_paths\.py::test_rows_of_too_many_items": "the choice itself is tested",

@@ -4,9 +4,10 @@ from math import isnan
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from nobackfill.evaluation.metrics import retrieval
 from nobackfill.head.examples import Examples
 from nobackfill.head.network import Network
 from nobackfill.head.validation import choose_queries, embed_rows, retrieval_map
@@ -58,3 +59,37 @@ def best_weight(values: dict[float, float]) -> float:
     return max(
         values, key=lambda weight: (-1.0 if isnan(values[weight]) else values[weight], weight)
     )
+
+
+def choose_weight(
+    old_query: Float[Tensor, "query dim"],
+    new_query: Float[Tensor, "query dim"],
+    old_gallery: Float[Tensor, "gallery dim"],
+    query_labels: Int[Tensor, " query"],
+    gallery_labels: Int[Tensor, " gallery"],
+    *,
+    exclude_self: bool = False,
+) -> float:
+    """Returns the weight of the old vector with the highest mAP in the old gallery.
+
+    Choose it on items that neither training nor the report uses.
+
+    Args:
+        old_query: Old vector of each query.
+        new_query: New vector of each query, mapped if the method maps queries.
+        old_gallery: Old vector of each gallery item.
+        query_labels: Class of each query.
+        gallery_labels: Class of each gallery item.
+        exclude_self: Whether query `i` ignores gallery item `i`.
+    """
+    values = {
+        weight: retrieval(
+            add_old(new_query, old_query, weight),
+            old_gallery,
+            query_labels,
+            gallery_labels,
+            exclude_self=exclude_self,
+        ).mean_average_precision
+        for weight in WEIGHTS
+    }
+    return best_weight(values)
