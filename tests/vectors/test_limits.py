@@ -17,8 +17,10 @@ from safetensors.torch import save_file
 import nobackfill as nb
 from nobackfill.core import memory
 from nobackfill.errors import DataError
+from nobackfill.evaluation.file_columns import check_agreement
 from nobackfill.head.closed_form import moments, paired_blocks
-from nobackfill.vectors.safetensors import pack_text
+from nobackfill.vectors.packed_text import pack_text
+from nobackfill.vectors.split_column import is_training
 
 ROWS = np.eye(4, dtype=np.float32)
 
@@ -125,10 +127,86 @@ def test_one_long_id_does_not_size_all_rows(tmp_path, suffix):
     tracemalloc.stop()
 
 
-def test_a_long_text_that_nobody_needs_is_left_out(tmp_path):
-    rows, long = 10_000, ["z" * 100_000] + ["z"] * 9999
-    parquet(tmp_path / "v.parquet", id=range(rows), vector=[[1.0, 2.0]] * rows, text=long)
-    assert nb.load_vectors(tmp_path / "v.parquet").columns == {}
+def wide(rows=10_000):
+    """Texts of which one would take 4 GB if NumPy padded all to it; some are not ASCII."""
+    return [*(f"text {row} ß" for row in range(rows - 2)), "a\0b", "z" * 100_000]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "safetensors", "jsonl", "csv", "pt"])
+def test_one_long_text_does_not_size_all_rows(tmp_path, suffix):
+    texts, path = wide(), tmp_path / f"v.{suffix}"
+    ids, rows = [f"i{row}" for row in range(len(texts))], np.ones((len(texts), 2), np.float32)
+    if suffix == "pt":
+        torch.save({"id": ids, "vector": torch.from_numpy(rows), "text": texts}, path)
+    elif suffix == "jsonl":
+        lines = [{"id": i, "vector": [1, 1], "text": t} for i, t in zip(ids, texts, strict=True)]
+        path.write_text("\n".join(map(json.dumps, lines)))
+    elif suffix == "csv":
+        texts[-2] = "a"  # a NUL is no text there
+        lines = [f"{i},{t},1,1" for i, t in zip(ids, texts, strict=True)]
+        path.write_text("\n".join(["id,text,v0,v1", *lines]))
+    else:
+        nb.Vectors(ids, rows, columns={"text": texts}).save(path)
+    assert path.stat().st_size < 10**6
+    tracemalloc.start()
+    read = nb.load_vectors(path)
+    assert tracemalloc.get_traced_memory()[1] < 5 * 10**7
+    tracemalloc.stop()
+    assert read.columns["text"].tolist() == texts
+    some = read.select([5, 7])
+    assert some.columns["text"].tolist() == texts[5:8:2]
+    assert some.columns["text"].dtype.kind == "U"  # no longer wide
+    assert "zzz…" in str(read.select([len(texts) - 1]).page())
+
+
+def test_texts_from_python_are_not_padded_either():
+    texts = wide()
+    rows = np.ones((len(texts), 2), np.float32)
+    for values in (texts, np.array(texts, dtype=object), np.array(texts, np.dtypes.StringDType())):
+        found = nb.Vectors(range(len(texts)), rows, columns={"text": values}).columns["text"]
+        assert found.dtype.kind == "T"
+        assert found.tolist() == texts
+
+
+def test_a_long_text_is_compared_like_others():
+    texts = wide()
+    ids, rows = range(len(texts)), np.random.default_rng(0).normal(size=(len(texts), 4))
+    sides = {"new": nb.Vectors(ids, rows, columns={"text": texts, "split": texts})}
+    check_agreement("text", sides | {"old": sides["new"]})
+    other = nb.Vectors(ids, rows, columns={"text": [*texts[:-1], "other"]})
+    with pytest.raises(DataError, match=r"9999 is 'z{79} in new and 'other' in old"):
+        check_agreement("text", sides | {"old": other})
+    with pytest.raises(DataError, match="The column `split` has the value"):
+        is_training(sides["new"])
+
+
+def test_a_long_split_is_still_a_split():
+    texts = ["train" + " " * 100_000, *["train", "test"] * 5000]
+    split = nb.Vectors(range(10_001), np.ones((10_001, 2)), columns={"split": texts})
+    assert split.columns["split"].dtype.kind == "T"
+    assert is_training(split).tolist() == [True, *[True, False] * 5000]
+
+
+@pytest.mark.parametrize("role", ["ids", "labels"])
+def test_long_ids_and_labels_are_refused(role):
+    rows = np.ones((10_000, 2))
+    with pytest.raises(DataError, match="has a text of 100,000 characters"):
+        nb.Vectors(**{"ids": range(10_000), "vectors": rows} | {role: wide()})
+
+
+def test_texts_larger_than_the_vectors_are_left_out(tmp_path, monkeypatch):
+    """They are counted as they are stored, not padded."""
+    monkeypatch.setattr("nobackfill.vectors.tabular.SMALL", 10**6)
+    for texts, kept in ((wide(), ["text"]), ([text * 20 for text in wide()], [])):
+        rows = len(texts)
+        parquet(tmp_path / "v.parquet", id=range(rows), vector=[[1.0, 2.0]] * rows, text=texts)
+        assert list(nb.load_vectors(tmp_path / "v.parquet").columns) == kept
+
+
+@pytest.mark.parametrize("text", ["a\0", "\ud800"])
+def test_a_text_that_cannot_be_kept_is_refused(text):
+    with pytest.raises(DataError, match="the character NUL|invalid Unicode"):
+        nb.Vectors(range(10_001), np.ones((10_001, 2)), columns={"text": [*wide(), text]})
 
 
 @EVERY

@@ -18,8 +18,8 @@ from nobackfill.vectors import parquet as as_parquet
 from nobackfill.vectors import rows as as_rows
 from nobackfill.vectors.beside import path_beside
 from nobackfill.vectors.formats import FORMATS
+from nobackfill.vectors.packed_text import pack_text, unpack_text
 from nobackfill.vectors.records import declare_space, read_space
-from nobackfill.vectors.safetensors import pack_text, unpack_text
 from nobackfill.vectors.space import CompatibleWith, Space
 
 WORDS = ["", "plain", "naïve", "日本語", "🙂🙂", "a\nb", " ", "ß", "id", "0"]
@@ -462,6 +462,12 @@ def test_safetensors_refuses_names_that_it_uses_itself(name, tmp_path):
         Vectors(range(10), rows(), columns={name: range(10)}).save(tmp_path / "file.safetensors")
     Vectors(range(10), rows(), columns={name: range(10)}).save(tmp_path / "file.npz")
     assert set(load_vectors(tmp_path / "file.npz").columns) == {name}
+
+
+def test_an_archive_may_have_numbers_under_the_names_of_packed_text(tmp_path):
+    columns = {"text.bytes": range(10), "text.offsets": range(10)}
+    Vectors(range(10), rows(), columns=columns).save(tmp_path / "file.npz")
+    assert set(load_vectors(tmp_path / "file.npz").columns) == set(columns)
 
 
 # -- files that are not what they seem
