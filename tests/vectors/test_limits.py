@@ -1,5 +1,6 @@
 """What a file asks for is compared with the file and the machine before it is given."""
 
+import gzip
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from nobackfill.core import memory
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import check_agreement
 from nobackfill.head.closed_form import moments, paired_blocks
+from nobackfill.vectors.json_lines import Lines
 from nobackfill.vectors.packed_text import pack_text
 from nobackfill.vectors.split_column import is_training
 
@@ -298,3 +300,37 @@ def test_a_file_that_begins_with_null_is_refused(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match="begins with `null`"):
         nb.load_vectors(tmp_path / name)
+
+
+RECORD = '{"id": "%s", "vector": [1, null]}\n'
+
+
+@pytest.mark.parametrize("line", ["null\n", " \t null \r\n", "null null\n", " " * 5000 + "null\n"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_lines_of_null_anywhere_are_refused(tmp_path, line, compressed):
+    """A block of them, of 2 MB, would end the process."""
+    text = (RECORD % "a" + line * (5 * 2**20 // len(line)) + RECORD % "b").encode()
+    path = tmp_path / ("v.jsonl.gz" if compressed else "v.jsonl")
+    path.write_bytes(gzip.compress(text) if compressed else text)
+    with pytest.raises(DataError, match="A line begins with `null`"):
+        nb.load_vectors(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 64])
+def test_a_line_of_null_is_seen_wherever_a_block_ends(tmp_path, size):
+    for first, is_record in (("a", True), (" null", False), ("nul", True), ("   \t null", False)):
+        text = f'{{"v": null}}\n\n"null"\n{first}\n'.encode()
+        (tmp_path / "v.jsonl").write_bytes(text)
+        with Lines(tmp_path / "v.jsonl") as lines:
+            if is_record:
+                read = b"".join(iter(lambda lines=lines: lines.read(size), b""))
+                assert read == text
+            else:
+                with pytest.raises(DataError, match="`null`"):
+                    list(iter(lambda lines=lines: lines.read(size), b""))
+
+
+def test_nulls_within_a_document_are_read(tmp_path):
+    records = [{"id": "a", "vector": [1, 2], "note": None}, {"id": "b", "vector": [2, 1]}]
+    (tmp_path / "v.json").write_text(json.dumps(records, indent=1).replace("null", "\nnull"))
+    assert nb.load_vectors(tmp_path / "v.json").ids.tolist() == ["a", "b"]
