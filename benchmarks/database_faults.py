@@ -3,8 +3,8 @@
     python benchmarks/database_faults.py --tries 10
 
 Each command runs in a process of its own. Meanwhile the database cuts its connections again and
-again, is restarted as after a crash, turns read-only for a while, or is slow: its owner holds locks,
-and the server ends statements that wait for them. With the fault over, the command runs once more.
+again, is restarted as after a crash, turns read-only for a while, or is slow: its owner holds
+locks, and the server ends statements that wait. With the fault over, the command runs once more.
 Counted are tries with vectors of two models in one collection or file (`mixed`), with items that
 have neither vector, damaged notes or an end that is not whole (`lost`), and processes that ended by
 anything but a sentence of ours (`crashed`) or not at all (`hung`). Appends one JSON line for each
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections import Counter
 from datetime import UTC, datetime
@@ -123,7 +124,7 @@ COMMANDS = {
 }
 
 
-def disturbed(command, fault):
+def patient(command):
     """Runs a command with short pauses between retries, so that some faults outlast them."""
 
     def run(uri, folder):
@@ -143,8 +144,17 @@ def attempt(galleries, name, fault, draw):
         SOURCES["one"].vectors.save(folder / "one.parquet")
         if before is not None:
             must(forked(before, uri, folder)())
-        trouble = threading.Thread(target=FAULTS[fault], args=(postgres, "race_own"))
-        wait = forked(races.after(time.monotonic() + 0.05, disturbed(command, fault)), uri, folder)
+        wrong = []
+
+        def disturb():
+            try:
+                FAULTS[fault](postgres, "race_own")
+            except BaseException:
+                wrong.append(traceback.format_exc())
+
+        trouble = threading.Thread(target=disturb)
+        begin = time.monotonic() + 0.05 + draw.uniform(0.0, 0.3)
+        wait = forked(races.after(begin, patient(command)), uri, folder)
         time.sleep(draw.uniform(0.0, 0.4))
         trouble.start()
         timer = threading.Timer(PATIENCE, os.kill, (wait.child, signal.SIGKILL))
@@ -152,6 +162,8 @@ def attempt(galleries, name, fault, draw):
         outcomes = [wait()]
         timer.cancel()
         trouble.join()
+        if wrong:
+            raise RuntimeError(wrong[0])
         outcomes.append(forked(command, uri, folder)())
         facts = must(forked(races.look, uri, folder)())
         mixed, lost = judge(facts, [kind for kind, _ in outcomes], folder)
@@ -204,7 +216,7 @@ def try_often(galleries, name, fault, options):
         "fault": fault,
         "command": name,
         "tries": options.tries,
-        **{key: counts[key] for key in ("mixed", "lost", "crashed", "hung", "told", "done")},
+        **{key: int(counts[key]) for key in ("mixed", "lost", "crashed", "hung", "told", "done")},
         "seconds_each": round((time.monotonic() - started) / options.tries, 2),
         "sentences": [text for text, _ in sentences.most_common(3)],
         "bad": bad[:3],

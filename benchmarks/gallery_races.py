@@ -183,9 +183,11 @@ def prepare_indexed(uri, folder):
         config = IvfFlat(distance_type="cosine", num_partitions=1)
         lancedb.connect(place).open_table(table).create_index("vector", config=config)
     else:
+        import psycopg
+
         with open_store(uri, read_only=True) as store:
-            table = store.main
-        with engine_of("pgvector").connect() as link:
+            parameters, table = store.database._parameters, store.main
+        with psycopg.connect(**parameters, autocommit=True) as link:
             link.execute(f'create index on "{table}" using hnsw (vector vector_cosine_ops)')
 
 
