@@ -95,7 +95,8 @@ def in_range(largest: Float[Tensor, " rows"], dim: int) -> Bool[Tensor, " rows"]
         >>> in_range(torch.tensor([1.0, 1e-30, 1e30, float("nan")]), 4)
         tensor([ True, False, False, False])
     """
-    return (largest >= SHORTEST) & (largest * dim**0.5 <= LONGEST)
+    valid: Bool[Tensor, " rows"] = (largest >= SHORTEST) & (largest * dim**0.5 <= LONGEST)
+    return valid
 
 
 def blocks(vectors: Float[Tensor, "rows dim"]) -> Iterator[tuple[int, Float[Tensor, "block dim"]]]:
