@@ -34,6 +34,7 @@ import numpy as np
 from nobackfill.errors import NobackfillError
 from nobackfill.gallery.backfill import FromFile, backfill
 from nobackfill.gallery.cleanup import remove_new, retire_old
+from nobackfill.gallery.indexing import index_new
 from nobackfill.gallery.provenance import declared, reading
 from nobackfill.gallery.pull import pull
 from nobackfill.gallery.repair import repair
@@ -170,6 +171,31 @@ def add_to_file(path, id, row):
     Vectors(ids, np.concatenate([stored.vectors.numpy(), [row]]).astype(np.float32)).save(path)
 
 
+def prepare_indexed(uri, folder):
+    """An index of the owner's vectors, made by his own client, and new vectors without one."""
+    write("one")(uri, folder)
+    scheme, _, rest = uri.partition(":")
+    if scheme == "lancedb":
+        import lancedb
+        from lancedb.index import IvfFlat
+
+        place, _, table = rest.removeprefix("//").rpartition("/")
+        config = IvfFlat(distance_type="cosine", num_partitions=1)
+        lancedb.connect(place).open_table(table).create_index("vector", config=config)
+    else:
+        import psycopg
+
+        with open_store(uri, read_only=True) as store:
+            parameters, table = store.database._parameters, store.main
+        with psycopg.connect(**parameters, autocommit=True) as link:
+            link.execute(f'create index on "{table}" using hnsw (vector vector_cosine_ops)')
+
+
+def index(uri, folder):
+    with open_store(uri) as store:
+        index_new(store, ours(store.main, "v2"))
+
+
 def go_live(uri, folder):
     with open_store(uri) as store:
         serve(store, ours(store.main, "v2"), folder / "one.parquet")
@@ -247,8 +273,19 @@ def look(uri, folder):
             "exists": exists,
             "neither": neither(store, new, [*IDS, *taken]),
             "damaged": len(repair(store, dry_run=True)),
+            "lacks": lacking(store, new) if exists else 0,
             "gone": len({*taken} - store.contained(store.main, taken)) if old else 0,
         }
+
+
+def lacking(store, new):
+    """How many new vectors are not in the index that they should have."""
+    target = store.wanted_index(new) if store.exists(store.main) and has_index(store) else None
+    return 0 if target is None else target.lacks
+
+
+def has_index(store):
+    return store.index_of(store.main) is not None
 
 
 def neither(store, new, ids):
@@ -304,6 +341,12 @@ def judge_killed(facts, outcomes, folder):
     return False, facts["neither"] > 0 or not ended or facts["damaged"] > 0
 
 
+def judge_indexed(facts, outcomes, folder):
+    """The index is whole in the end, and every vector is there."""
+    _, lost = judge_killed(facts, outcomes, folder)
+    return False, lost or facts["lacks"] > 0 or facts["items"] < ITEMS
+
+
 def judge_reader(facts, outcomes, folder):
     mixed, lost = judge_second(facts, outcomes[::-1], folder)
     return mixed or read_json(folder / "read.json", {"mixed": 1})["mixed"] > 0, lost
@@ -326,7 +369,9 @@ RACES = {
     "retire, killed": (prepare_served, (retire, KILL), (0.0, 0.0), judge_killed),
     "clean, killed": (write("one"), (clean, KILL), (0.0, 0.0), judge_killed),
     "switch, killed": (write("one"), (go_live, KILL), (0.0, 0.0), judge_killed),
+    "index, killed": (prepare_indexed, (index, KILL), (0.0, 0.0), judge_indexed),
 }  # fmt: skip
+ONLY = {"index, killed": ("lancedb", "pgvector")}  # the others index by themselves, or not at all
 
 
 # Processes.
@@ -514,6 +559,8 @@ def main():
         with tempfile.TemporaryDirectory(prefix="nobackfill-races-") as scratch:
             galleries = Galleries(engine, Path(scratch))
             for name in options.race or RACES:
+                if engine not in ONLY.get(name, PACKAGES):
+                    continue
                 line = race_often(galleries, name, options.races, options.seed)
                 with options.output.open("a") as file:
                     file.write(json.dumps(line) + "\n")

@@ -2,7 +2,10 @@
 
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -76,6 +79,41 @@ def nobackfill(capsys, monkeypatch):
 def command(nobackfill):
     """The same, where a file of tests has no command of its own."""
     return nobackfill
+
+
+class Disk:
+    """A file system in memory, of a size that can be changed."""
+
+    large = 256 * 2**20
+
+    def __init__(self, path):
+        self.path = path
+
+    def mount(self, options=f"size={large},mode=755"):
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def leave(self, room):
+        """Makes it larger than what it holds by some bytes."""
+        size = shutil.disk_usage(self.path).used + room
+        assert self.mount(f"remount,size={size}").returncode == 0
+
+
+@pytest.fixture
+def disk():
+    path = Path(tempfile.mkdtemp(prefix="nobackfill-disk-"))
+    path.chmod(0o755)
+    disk = Disk(path)
+    told = disk.mount() if shutil.which("mount") else None
+    if told is None or told.returncode:
+        path.rmdir()
+        why = "there is no `mount`" if told is None else told.stderr.strip()
+        pytest.skip(f"wanted to mount a small disk, which root may: {why}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)  # also if a test failed
+        path.rmdir()
 
 
 def pytest_collection_modifyitems(items):

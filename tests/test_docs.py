@@ -154,3 +154,18 @@ def test_pages_are_written_and_those_of_methods_that_are_gone_removed(tmp_path, 
     make_pages.main()
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "methods").iterdir()}
     assert written == make_pages.make_pages()
+
+
+FAULTS = (DOCS / "faults.md").read_text(encoding="utf-8")
+
+
+def test_every_fault_has_a_line_and_a_test_that_exists():
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", FAULTS, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 42))
+    for number, cell in rows:
+        places = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", cell)
+        assert places, number
+        for path, name in places:
+            source = DOCS.parent / ("" if path.startswith("benchmarks/") else "tests") / path
+            assert source.is_file(), (number, path)
+            assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), (number, name)

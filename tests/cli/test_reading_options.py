@@ -38,7 +38,10 @@ def test_evaluate_leaves_the_item_out_of_both_files(command, files):
     code, out, err = command("evaluate", *options(files, "--label", "kind", "--json"))
     assert code == 0, err
     assert json.loads(out)["num_gallery"] == COUNT - 1
-    assert "1 of 120 vectors are left out, as they are missing, zero, infinite or NaN: 7" in err
+    assert (
+        "1 of 120 vectors are left out, as they are missing, zero, infinite, NaN or out of range: 7"
+        in err
+    )
     kept = np.arange(COUNT) != 7
     sides = [
         pd.read_csv(files / f"{name}.csv").loc[kept, [f"clip_{n}" for n in range(DIM)]].to_numpy()

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ CONTROLS = (
     "\ud800",
     "\U000e0041",
 )  # fmt: skip
-UGLY = "sku[bold]7[/] :warning: \x1b[2J\u202e\x9b31m\r"
+UGLY = "sku[bold]7[/] :warning: \x1b[2J\u202e\x9b31m\r\nNEXT"
 RAW = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -47,9 +48,28 @@ def test_controls_are_written_as_in_python(control):
     assert f"'{shown}'".encode().decode("unicode_escape") == f"'a{control}b'"
 
 
-@pytest.mark.parametrize("text", ["plain", "ß 東京 עברית", "👩\u200d👧", "a\nb", "", "a\\b"])
+@pytest.mark.parametrize("text", ["plain", "ß 東京 עברית", "👩\u200d👧", "", "a\\b"])
 def test_other_texts_are_as_they_were(text):
     assert visible(text) == text
+
+
+def test_a_new_line_is_one_of_ours_or_none():
+    assert visible("a\nb") == "a\\nb"
+    assert visible("a\nb\r", lines=True) == "a\nb\\r"
+
+
+def test_a_name_cannot_be_two_lines(console):
+    """An id with a new line would look like another row, or another sentence."""
+    name = "a\nb"
+    table = Table((name, "n"), [[name, name], ["x", "1\n2"]], frozenset("n"), caption=name)
+    print_table(replace(table, broken=frozenset("n")), console)
+    assert [line.split() for line in printed(console).splitlines()] == [
+        ["a\\nb", "n"], ["a\\nb", "a"], ["b"], ["x", "1"], ["2"],
+    ]  # fmt: skip
+    print_page(Page(name, [name], [Section(name, "ours\nours", [table])] * 2), console)
+    print_notes([name], console)
+    assert "a\nb" not in printed(console).replace(" ", "").partition("ours")[2]
+    assert "ours\nours" in printed(console)
 
 
 @pytest.mark.parametrize("control", CONTROLS)
@@ -150,6 +170,7 @@ def test_no_command_prints_what_controls_a_terminal(hostile, monkeypatch, comman
     monkeypatch.chdir(hostile)
     code, output, errors = command(*arguments)
     assert RAW.search(output + errors) is None
+    assert not re.search(r"^\s*NEXT", output + errors, re.M)  # no name begins a line
     assert "Traceback" not in errors
     assert code in (0, 1, 2, 3)
 
@@ -163,3 +184,4 @@ def test_ids_are_exact_in_json(hostile, monkeypatch, command):
     code, output, _ = command(*search)
     assert {"sku[bold]7[/]", ":warning:"} <= set(output.split())
     assert "\\x1b[2J" in output
+    assert "\\r\\nNEXT" in output

@@ -104,6 +104,24 @@ def test_slices_by_hand(column):
         assert one.won == pytest.approx((~hit[0] & hit[1]).mean())
 
 
+def test_slices_of_texts_that_are_not_padded_are_the_same():
+    """One text of 300,000 characters, which belongs to no query; 72 MB if all were padded to it."""
+    plain = nb.compare(nb.evaluate(OLD, NEW)).slices("light")
+    columns = {"light": [*LIGHT, "z" * 300_000]}
+    old, new = (
+        nb.Vectors(
+            [*v.ids, "long"],
+            torch.cat([v.vectors, torch.ones(1, DIM)]),
+            [*LABELS, "alone"],
+            columns=columns,
+        )
+        for v in (OLD, NEW)
+    )
+    assert old.columns["light"].dtype.kind == "T"
+    found = nb.compare(nb.evaluate(old, new)).slices("light")
+    assert {(one.value, one.queries) for one in found} == {(o.value, o.queries) for o in plain}
+
+
 def test_small_slices_are_left_out_and_unknown_columns_told():
     comparison = nb.compare(nb.evaluate(OLD, NEW))
     assert [one.value for one in comparison.slices("light", smallest=30)] == ["day"]

@@ -1,5 +1,6 @@
 """A gallery is recognised by some of its vectors, however they are stored."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,9 @@ from nobackfill.errors import GalleryError
 from nobackfill.gallery.backfill import FromFile, backfill, check_plan
 from nobackfill.gallery.cleanup import remove_new
 from nobackfill.gallery.planning.plan_file import BackfillPlan
+from nobackfill.gallery.provenance import space_key
 from nobackfill.gallery.sketch import Sketch, check_written_for, compare, is_other, keep, spread
+from nobackfill.gallery.status import status_of
 from nobackfill.gallery.stores import open_store
 from nobackfill.gallery.stores.base import Rows, ours
 from nobackfill.vectors import Vectors
@@ -158,8 +161,84 @@ def test_an_items_own_new_vectors_are_required(store, items, plan, fresh):
     assert check_plan(store, ids, FromFile(fresh), plan) == ()
     part = FromFile(fresh.select(np.arange(50)))
     assert check_plan(store, ids, part, plan) == ()
-    later = Vectors(ids, normal(8, len(ids), 5), space=replace(NEW, weights="later"))
-    assert check_plan(store, ids, FromFile(later), plan) == ()  # nothing to compare with
+
+
+class OfModel:
+    """New vectors that a model makes as they are needed."""
+
+    def __init__(self, space):
+        self.space, self.dim = space, 5
+
+    def make(self, ids):
+        raise AssertionError("nothing is embedded to check a plan")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_plan_by_new_vectors_is_taken_with_those_alone(store, items, plan, fresh, declared):
+    """Those of another model have another best order, and other gains."""
+    ids, rows, some = items[0], fresh.vectors.numpy(), spread(len(items[0]))
+    space = NEW.fingerprint if declared else None
+    sketch = Sketch.of([ids[place] for place in some], rows[some], space)
+    informed = replace(plan, new_sketch=sketch, order="informed")
+    later = replace(NEW, weights="later")
+    other = Vectors(ids, normal(8, len(ids), 5), space=later)
+    for source in (FromFile(other), OfModel(later)):
+        with pytest.raises(GalleryError, match="made from new vectors of .* it says nothing"):
+            check_plan(store, ids, source, informed)
+        (note,) = check_plan(store, ids, source, replace(informed, order="planned"))
+        assert "its order holds, by old vectors alone, but its gains do not" in note
+    # The same vectors are the same, whatever their record says.
+    assert check_plan(store, ids, FromFile(replace(fresh, space=later)), informed) == ()
+    if declared:
+        assert check_plan(store, ids, OfModel(NEW), informed) == ()
+
+
+def test_status_says_that_the_owner_has_other_vectors_now(store, items, plan, fresh, fill_with):
+    new = ours(store.main, "v2")
+    backfill(store, new, items[0][:20], FromFile(fresh), plan=plan)
+    assert [one.problem for one in status_of(store).collections] == [None, None]
+    keep(store, new, Sketch.of(list(plan.old_sketch.digests), normal(3, dim=8)))
+    main, other = status_of(store).collections
+    assert main.problem is None
+    assert "were written for other items: of 16 old vectors of then" in other.problem
+
+
+def test_status_tells_of_a_file_that_was_embedded_again(tmp_path, items, plan, fresh, command):
+    """By another model: whatever was backfilled for the vectors of before is of no use."""
+    path = tmp_path / "items.parquet"
+    ids, vectors, _ = items
+    old = Vectors(ids, vectors, space=Space(dim=8, weights="old"))
+    old.save(path)
+    with open_store(f"flat://{path}") as store:
+        backfill(store, ours(store.main, "v2"), ids, FromFile(fresh), plan=plan)
+    code, _, errors = command("gallery", "status", f"flat://{path}")
+    assert (code, errors) == (0, "")
+    again = Vectors(ids, normal(4, len(ids), 8), space=Space(dim=8, weights="again"))
+    again.save(path)
+    code, _, errors = command("gallery", "status", f"flat://{path}")
+    assert code == 0
+    assert "`items__nobackfill_v2` were written for other items" in " ".join(errors.split())
+
+
+def test_models_are_compared_where_vectors_cannot_be(tmp_path, items, plan, fresh):
+    faiss = pytest.importorskip("faiss")
+    ids, vectors, _ = items
+    index = faiss.IndexIDMap(faiss.IndexScalarQuantizer(8, faiss.ScalarQuantizer.QT_4bit))
+    index.train(vectors)
+    index.add_with_ids(vectors, np.array(ids, dtype=np.int64))
+    faiss.write_index(index, str(tmp_path / "items.faiss"))
+    old = Space(dim=8, weights="old")
+    with open_store(f"faiss://{tmp_path / 'items.faiss'}") as store:
+        new = ours(store.main, "v2")
+        of_old = replace(plan, old_sketch=replace(plan.old_sketch, space=old.fingerprint))
+        backfill(store, new, ids, FromFile(fresh), plan=of_old)
+        check_written_for(store, new)  # nothing declares the owner's
+        store.note(space_key(store.main), json.dumps(old.to_record()))
+        check_written_for(store, new)
+        store.note(space_key(store.main), json.dumps(replace(old, weights="x").to_record()))
+        with pytest.raises(GalleryError, match="written next to old ones of the space"):
+            check_written_for(store, new)
+        assert "written next to old ones" in status_of(store).collections[1].problem
 
 
 def test_a_plan_without_a_sketch_is_taken_with_a_note(store, items, plan, fresh):

@@ -173,6 +173,12 @@ def test_data_that_are_missing_are_a_problem_and_no_crash():
     assert plan(RECIPE).problem == ""
 
 
+def test_images_that_the_model_does_not_take_are_a_sentence():
+    grey = replace(RECIPE, model=Choice("small", {"width": 4, "channels": 3}))
+    with pytest.raises(ConfigError, match="cannot process images of 1 channels and 16 x 16 pixels"):
+        plan(grey)
+
+
 def test_a_missing_test_is_a_problem_too_and_the_rest_is_told():
     told = plan(replace(RECIPE, tests={"more": NOWHERE}))
     assert "nowhere/market1501" in told.problem

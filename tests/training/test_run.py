@@ -12,7 +12,7 @@ from nobackfill.data.loader import Batch
 from nobackfill.data.registry import make_collection
 from nobackfill.errors import ConfigError, DataError, OldSpaceError, SpaceMismatch
 from nobackfill.models import make_model
-from nobackfill.models.embed import to_vectors
+from nobackfill.models.embed import embed, to_vectors
 from nobackfill.training.embed import embed_collection
 from nobackfill.training.loop import embed_old_view
 from nobackfill.training.old_model import check_old_model, load_old_model, prepare_old_space
@@ -93,6 +93,30 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(old_run, tmp_path, name
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
     for name in ("metrics.jsonl", "evaluation.json"):
         assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()
+
+
+def test_images_that_a_model_does_not_take_are_a_sentence(old_run, tmp_path):
+    """Before the first epoch, and where a model embeds a collection later."""
+    wrong = replace(OLD, model=Choice("small", {"width": 4, "embedding_dim": 8, "channels": 3}))
+    told = "cannot process images of 1 channels and 16 x 16 pixels: .* Set `channels` in"
+    with pytest.raises(ConfigError, match=told):
+        list(train_run(wrong, tmp_path / "run", device=CPU))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    collection = make_collection(DATA)
+    with pytest.raises(ConfigError, match=told):
+        embed(make_model(wrong.model, seed=0), collection, collection.validation_rows())
+
+
+def test_another_error_while_embedding_is_no_matter_of_the_images():
+    class Broken(torch.nn.Linear):
+        def forward(self, images):
+            if images.any():
+                raise RuntimeError("something else")
+            return images
+
+    collection = make_collection(DATA)
+    with pytest.raises(RuntimeError, match="something else"):
+        embed(Broken(1, 1), collection, collection.validation_rows())
 
 
 def test_a_run_is_neither_overwritten_nor_mixed_with_another(old_run, tmp_path):

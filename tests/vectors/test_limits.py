@@ -1,5 +1,6 @@
 """What a file asks for is compared with the file and the machine before it is given."""
 
+import gzip
 import io
 import json
 import re
@@ -17,8 +18,11 @@ from safetensors.torch import save_file
 import nobackfill as nb
 from nobackfill.core import memory
 from nobackfill.errors import DataError
+from nobackfill.evaluation.file_columns import check_agreement
 from nobackfill.head.closed_form import moments, paired_blocks
-from nobackfill.vectors.safetensors import pack_text
+from nobackfill.vectors.json_lines import Lines
+from nobackfill.vectors.packed_text import pack_text
+from nobackfill.vectors.split_column import is_training
 
 ROWS = np.eye(4, dtype=np.float32)
 
@@ -125,10 +129,86 @@ def test_one_long_id_does_not_size_all_rows(tmp_path, suffix):
     tracemalloc.stop()
 
 
-def test_a_long_text_that_nobody_needs_is_left_out(tmp_path):
-    rows, long = 10_000, ["z" * 100_000] + ["z"] * 9999
-    parquet(tmp_path / "v.parquet", id=range(rows), vector=[[1.0, 2.0]] * rows, text=long)
-    assert nb.load_vectors(tmp_path / "v.parquet").columns == {}
+def wide(rows=10_000):
+    """Texts of which one would take 4 GB if NumPy padded all to it; some are not ASCII."""
+    return [*(f"text {row} ß" for row in range(rows - 2)), "a\0b", "z" * 100_000]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "safetensors", "jsonl", "csv", "pt"])
+def test_one_long_text_does_not_size_all_rows(tmp_path, suffix):
+    texts, path = wide(), tmp_path / f"v.{suffix}"
+    ids, rows = [f"i{row}" for row in range(len(texts))], np.ones((len(texts), 2), np.float32)
+    if suffix == "pt":
+        torch.save({"id": ids, "vector": torch.from_numpy(rows), "text": texts}, path)
+    elif suffix == "jsonl":
+        lines = [{"id": i, "vector": [1, 1], "text": t} for i, t in zip(ids, texts, strict=True)]
+        path.write_text("\n".join(map(json.dumps, lines)))
+    elif suffix == "csv":
+        texts[-2] = "a"  # a NUL is no text there
+        lines = [f"{i},{t},1,1" for i, t in zip(ids, texts, strict=True)]
+        path.write_text("\n".join(["id,text,v0,v1", *lines]))
+    else:
+        nb.Vectors(ids, rows, columns={"text": texts}).save(path)
+    assert path.stat().st_size < 10**6
+    tracemalloc.start()
+    read = nb.load_vectors(path)
+    assert tracemalloc.get_traced_memory()[1] < 5 * 10**7
+    tracemalloc.stop()
+    assert read.columns["text"].tolist() == texts
+    some = read.select([5, 7])
+    assert some.columns["text"].tolist() == texts[5:8:2]
+    assert some.columns["text"].dtype.kind == "U"  # no longer wide
+    assert "zzz…" in str(read.select([len(texts) - 1]).page())
+
+
+def test_texts_from_python_are_not_padded_either():
+    texts = wide()
+    rows = np.ones((len(texts), 2), np.float32)
+    for values in (texts, np.array(texts, dtype=object), np.array(texts, np.dtypes.StringDType())):
+        found = nb.Vectors(range(len(texts)), rows, columns={"text": values}).columns["text"]
+        assert found.dtype.kind == "T"
+        assert found.tolist() == texts
+
+
+def test_a_long_text_is_compared_like_others():
+    texts = wide()
+    ids, rows = range(len(texts)), np.random.default_rng(0).normal(size=(len(texts), 4))
+    sides = {"new": nb.Vectors(ids, rows, columns={"text": texts, "split": texts})}
+    check_agreement("text", sides | {"old": sides["new"]})
+    other = nb.Vectors(ids, rows, columns={"text": [*texts[:-1], "other"]})
+    with pytest.raises(DataError, match=r"9999 is 'z{79} in new and 'other' in old"):
+        check_agreement("text", sides | {"old": other})
+    with pytest.raises(DataError, match="The column `split` has the value"):
+        is_training(sides["new"])
+
+
+def test_a_long_split_is_still_a_split():
+    texts = ["train" + " " * 100_000, *["train", "test"] * 5000]
+    split = nb.Vectors(range(10_001), np.ones((10_001, 2)), columns={"split": texts})
+    assert split.columns["split"].dtype.kind == "T"
+    assert is_training(split).tolist() == [True, *[True, False] * 5000]
+
+
+@pytest.mark.parametrize("role", ["ids", "labels"])
+def test_long_ids_and_labels_are_refused(role):
+    rows = np.ones((10_000, 2))
+    with pytest.raises(DataError, match="has a text of 100,000 characters"):
+        nb.Vectors(**{"ids": range(10_000), "vectors": rows} | {role: wide()})
+
+
+def test_texts_larger_than_the_vectors_are_left_out(tmp_path, monkeypatch):
+    """They are counted as they are stored, not padded."""
+    monkeypatch.setattr("nobackfill.vectors.tabular.SMALL", 10**6)
+    for texts, kept in ((wide(), ["text"]), ([text * 20 for text in wide()], [])):
+        rows = len(texts)
+        parquet(tmp_path / "v.parquet", id=range(rows), vector=[[1.0, 2.0]] * rows, text=texts)
+        assert list(nb.load_vectors(tmp_path / "v.parquet").columns) == kept
+
+
+@pytest.mark.parametrize("text", ["a\0", "\ud800"])
+def test_a_text_that_cannot_be_kept_is_refused(text):
+    with pytest.raises(DataError, match="the character NUL|invalid Unicode"):
+        nb.Vectors(range(10_001), np.ones((10_001, 2)), columns={"text": [*wide(), text]})
 
 
 @EVERY
@@ -220,3 +300,37 @@ def test_a_file_that_begins_with_null_is_refused(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match="begins with `null`"):
         nb.load_vectors(tmp_path / name)
+
+
+RECORD = '{"id": "%s", "vector": [1, null]}\n'
+
+
+@pytest.mark.parametrize("line", ["null\n", " \t null \r\n", "null null\n", " " * 5000 + "null\n"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_lines_of_null_anywhere_are_refused(tmp_path, line, compressed):
+    """A block of them, of 2 MB, would end the process."""
+    text = (RECORD % "a" + line * (5 * 2**20 // len(line)) + RECORD % "b").encode()
+    path = tmp_path / ("v.jsonl.gz" if compressed else "v.jsonl")
+    path.write_bytes(gzip.compress(text) if compressed else text)
+    with pytest.raises(DataError, match="A line begins with `null`"):
+        nb.load_vectors(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 64])
+def test_a_line_of_null_is_seen_wherever_a_block_ends(tmp_path, size):
+    for first, is_record in (("a", True), (" null", False), ("nul", True), ("   \t null", False)):
+        text = f'{{"v": null}}\n\n"null"\n{first}\n'.encode()
+        (tmp_path / "v.jsonl").write_bytes(text)
+        with Lines(tmp_path / "v.jsonl") as lines:
+            if is_record:
+                read = b"".join(iter(lambda lines=lines: lines.read(size), b""))
+                assert read == text
+            else:
+                with pytest.raises(DataError, match="`null`"):
+                    list(iter(lambda lines=lines: lines.read(size), b""))
+
+
+def test_nulls_within_a_document_are_read(tmp_path):
+    records = [{"id": "a", "vector": [1, 2], "note": None}, {"id": "b", "vector": [2, 1]}]
+    (tmp_path / "v.json").write_text(json.dumps(records, indent=1).replace("null", "\nnull"))
+    assert nb.load_vectors(tmp_path / "v.json").ids.tolist() == ["a", "b"]

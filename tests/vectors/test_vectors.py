@@ -18,8 +18,8 @@ from nobackfill.vectors import parquet as as_parquet
 from nobackfill.vectors import rows as as_rows
 from nobackfill.vectors.beside import path_beside
 from nobackfill.vectors.formats import FORMATS
+from nobackfill.vectors.packed_text import pack_text, unpack_text
 from nobackfill.vectors.records import declare_space, read_space
-from nobackfill.vectors.safetensors import pack_text, unpack_text
 from nobackfill.vectors.space import CompatibleWith, Space
 
 WORDS = ["", "plain", "naïve", "日本語", "🙂🙂", "a\nb", " ", "ß", "id", "0"]
@@ -265,9 +265,39 @@ def test_float64_is_saved_as_float32(suffix, tmp_path):
 @every_format
 def test_what_float32_cannot_hold_is_refused(suffix, tmp_path):
     for value in (1e300, 1e-300):
-        vectors = Vectors([7], torch.full((1, 3), value, dtype=torch.float64))
-        with pytest.raises(DataError, match="id 7"):
-            vectors.save(tmp_path / f"file{suffix}")
+        np.save(tmp_path / "v.npy", np.full((1, 3), value))
+        with pytest.raises(DataError, match="out of the range of float32: id 0 .* has 1.7"):
+            load_vectors(tmp_path / "v.npy").save(tmp_path / f"file{suffix}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 400])
+def test_vectors_that_float32_cannot_scale_are_refused(dtype, dim):
+    """Scaled, all of them would be zero or NaN, and so equal to each other."""
+    for exponent in range(-37, 38):
+        row = torch.full((1, dim), 10.0**exponent, dtype=dtype)
+        scaled = torch.nn.functional.normalize(row.float(), dim=1).norm().item()
+        if 10.0**exponent >= 1e-12 and 10.0**exponent * dim**0.5 <= 1e19:
+            assert scaled == pytest.approx(1.0)
+            Vectors(["x"], -row)
+            continue
+        with pytest.raises(DataError, match=r"out of the range of float32: id 'x' \(row 0\) has"):
+            Vectors(["x"], -row)
+        if abs(exponent) > 25:
+            assert scaled != pytest.approx(1.0)
+
+
+def test_vectors_out_of_range_can_be_left_out(tmp_path):
+    vectors = torch.ones(4, 3) * torch.tensor([[1.0], [1e30], [1e-30], [1e-5]])
+    np.save(tmp_path / "v.npy", vectors.numpy())
+    with pytest.warns(UserWarning, match="2 of 4 vectors are left out.* out of range: 1, 2"):
+        kept = load_vectors(tmp_path / "v.npy", drop_invalid=True)
+    assert kept.ids.tolist() == [0, 3]
+
+
+def test_small_half_precision_is_in_range():
+    smallest = torch.full((1, 4), 6e-8, dtype=torch.float16)
+    assert len(Vectors(["x"], smallest)) == len(Vectors(["x"], smallest * 0 + 65504)) == 1
 
 
 @every_format
@@ -462,6 +492,12 @@ def test_safetensors_refuses_names_that_it_uses_itself(name, tmp_path):
         Vectors(range(10), rows(), columns={name: range(10)}).save(tmp_path / "file.safetensors")
     Vectors(range(10), rows(), columns={name: range(10)}).save(tmp_path / "file.npz")
     assert set(load_vectors(tmp_path / "file.npz").columns) == {name}
+
+
+def test_an_archive_may_have_numbers_under_the_names_of_packed_text(tmp_path):
+    columns = {"text.bytes": range(10), "text.offsets": range(10)}
+    Vectors(range(10), rows(), columns=columns).save(tmp_path / "file.npz")
+    assert set(load_vectors(tmp_path / "file.npz").columns) == set(columns)
 
 
 # -- files that are not what they seem

@@ -12,6 +12,7 @@ from nobackfill.cli import progress
 from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.options import Json
 from nobackfill.cli.output import console, emit, print_item, print_line, print_page
+from nobackfill.core.console import visible
 from nobackfill.core.page import Page, Section, Table
 from nobackfill.errors import ConfigError
 
@@ -174,15 +175,15 @@ def watch_files(files: Sequence[str]) -> Iterator[str]:
 
 def _findings(check: "Check") -> Iterator[str]:
     """Yields a line for each kind of faulty file."""
-    if check.missing.number:
-        yield f"{check.missing.number:,} files are missing, the first: {check.missing.first}"
-    if check.undecodable.number:
-        yield (
-            f"{check.undecodable.number:,} files cannot be opened, the first: "
-            f"{check.undecodable.first} ({check.undecodable.reason})"
-        )
-    if check.unused.number:
-        yield f"{check.unused.number:,} files are not used, the first: {check.unused.first}"
+    kinds = {
+        "are missing": check.missing, "cannot be opened": check.undecodable,
+        "are not used": check.unused,
+    }  # fmt: skip
+    for kind, faulty in kinds.items():
+        if faulty.number:
+            reason = f" ({visible(faulty.reason)})" if faulty.reason else ""
+            first = visible(faulty.first or "")
+            yield f"{faulty.number:,} files {kind}, the first: {first}{reason}"
 
 
 def _label(key: str) -> str:

@@ -96,7 +96,7 @@ def _explain(error: Exception) -> None:
         from nobackfill.core.console import visible
 
         with suppress(OSError):
-            print(visible(traceback.format_exc()), end="", file=sys.stderr)
+            print(visible(traceback.format_exc(), lines=True), end="", file=sys.stderr)
         _print_error(f"unexpected {type(error).__name__}: {error}. Please report this.")
 
 

@@ -79,7 +79,8 @@ def print_methods(rows: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
     ]  # fmt: skip
     columns = ["method", "paper", "year", "needs", "inference cost"]
     details = frozenset({"paper"} if width < 80 else ())
-    output.print_table(Table(columns, facts, details=details))
+    broken = frozenset({"needs", "inference cost"})
+    output.print_table(Table(columns, facts, details=details, broken=broken))
     if width >= 120:
         output.console.print()
         says = [[row["name"], row["says"]] for row in usable]

@@ -30,13 +30,13 @@ def emit(value: Mapping[str, Any]) -> None:
 
 def print_line(text: str, *, style: str = "") -> None:
     """Prints a text as it is, without markup; a terminal wraps it at words."""
-    console.print(text, soft_wrap=not console.is_terminal, style=style)
+    console.print(visible(text), soft_wrap=not console.is_terminal, style=style)
 
 
 def print_warning(text: str) -> None:
     """Prints a warning on stderr, which --quiet does not silence."""
     errors = PlainConsole(stderr=True)
-    errors.print(f"nobackfill: {text}", soft_wrap=not errors.is_terminal)
+    errors.print(f"nobackfill: {visible(text)}", soft_wrap=not errors.is_terminal)
 
 
 def print_remarks(remarks: Sequence[str]) -> None:

@@ -123,7 +123,7 @@ def print_plan(plans: Sequence[tuple["Job", "Plan"]], *, as_json: bool) -> None:
         emit({"jobs": jobs})
         return
     for job, plan in plans:
-        title = Text(visible(f"\n{plan.name}"), "bold")
+        title = Text(f"\n{visible(plan.name)}", "bold")
         title.append(visible(f" → {plan.folder}"), "not bold")
         if plan.is_there:
             title.append(" (finished)", "not bold green")

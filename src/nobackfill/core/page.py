@@ -49,6 +49,7 @@ class Table:
         caption: Caption, if the section has several tables.
         details: Headers of columns that the terminal leaves out.
         further: Rows that the terminal leaves out.
+        broken: Headers of columns whose cells are broken into lines.
     """
 
     columns: Sequence[str]
@@ -58,6 +59,7 @@ class Table:
     caption: str = ""
     details: frozenset[str] = frozenset()
     further: frozenset[int] = frozenset()
+    broken: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,8 @@ def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
         name = _text(table.columns[place])
         name = name if place else _shortened(name, longest)
         is_number = table.columns[place] in table.numbers
-        cells = [name, *(_text(row[place]) for row in rows.values())]
+        lines = table.columns[place] in table.broken
+        cells = [name, *(_text(row[place], lines=lines) for row in rows.values())]
         width = max(cell_len(cell if place else _shortened(cell, longest)) for cell in cells)
         is_fixed = is_number or (place == 0 and width <= LONGEST_NAME)
         grid.add_column(
@@ -136,9 +137,11 @@ def _grid(table: Table, *, gap: int = 2, longest: int | None = None) -> Grid:
             overflow="fold",
         )
     for number, row in rows.items():
-        first, *others = (row[place] for place in shown)
-        style = "bold" if number == table.strong else ""
-        grid.add_row(Text(_shortened(_text(first), longest)), *map(_colored, others), style=style)
+        others = [
+            _colored(row[place], lines=table.columns[place] in table.broken) for place in shown[1:]
+        ]
+        first = Text(_shortened(_text(row[shown[0]]), longest))
+        grid.add_row(first, *others, style="bold" if number == table.strong else "")
     return grid
 
 
@@ -169,7 +172,8 @@ def _print_section(section: Section, console: Console, *, with_title: bool) -> N
             _print_text(table.caption, console)
         print_table(table, console)
     if section.brief or section.text:
-        _print_text(section.brief or section.text, console, "dim")
+        text = visible(section.brief or section.text, lines=True)
+        _print_text(Text(text), console, "dim")
 
 
 def _print_text(text: str | Text, console: Console, style: str = "") -> None:
@@ -190,13 +194,13 @@ def _lines(text: str, console: Console) -> int:
     return sum(len(textwrap.wrap(line, console.width)) for line in text.splitlines())
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: Cell, *, lines: bool = False) -> str:
     """A cell in words: pictures are described."""
     text = cell if isinstance(cell, str) else ", ".join(picture.says for picture in cell)
-    return visible(text)
+    return visible(text, lines=lines)
 
 
-def _colored(cell: Cell) -> Text:
+def _colored(cell: Cell, *, lines: bool) -> Text:
     """A cell in the colour of its word or sign."""
-    text = _text(cell)
+    text = _text(cell, lines=lines)
     return Text(text, STYLES.get(TONES.get(text, "")) or SIGNS.get(text[-1:], ""))

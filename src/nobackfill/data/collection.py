@@ -70,6 +70,13 @@ class Collection(Short):
         return self.prepare(self.load(rows, None))
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of the images that a model gets."""
+        if self.images is not None:
+            return (self.images.channels, *self.images.shape)
+        return tuple(self.view(torch.zeros(1, dtype=torch.int64)).shape[1:])
+
+    @property
     def level(self) -> str:
         """Main level of the ground truth; "" if there is none."""
         return "medium" if "medium" in self.ground_truth else next(iter(self.ground_truth), "")

@@ -89,7 +89,7 @@ def as_text(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
 
 def require_filled(texts: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:
     """Returns a column in which no row may be empty."""
-    if (empty := np.flatnonzero(np.char.strip(texts[name]) == "")).size:
+    if (empty := np.flatnonzero(np.strings.strip(texts[name]) == "")).size:
         raise invalid(
             path,
             f"`{name}` is empty in {len(empty)} rows; the first is row {empty[0] + 1} below the "

@@ -240,7 +240,7 @@ def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> dict[str, tupl
     column = file.columns["modality"]
     queries, gallery = roles_of((old, new), leave_one_out=leave_one_out)
     searched = is_in(file.ids, queries) | is_in(file.ids, gallery)
-    if column.dtype.kind != "U" or (column[searched] == "").any():
+    if column.dtype.kind not in "UT" or (column[searched] == "").any():
         values = ", ".join(map(repr, np.unique(column[searched])[:3].tolist()))
         raise DataError(
             f"every item needs a word in the column `modality`, such as `image` or `text`, but it "

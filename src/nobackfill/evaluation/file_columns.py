@@ -10,6 +10,7 @@ from torch import Tensor
 from nobackfill.errors import DataError
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import require_label
+from nobackfill.vectors.columns import as_text
 from nobackfill.vectors.contents import MEANINGFUL
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 from nobackfill.vectors.split_column import is_training
@@ -71,7 +72,7 @@ def label_hint(files: Iterable[Vectors]) -> str:
         name
         for file in files
         for name, values in file.columns.items()
-        if name not in MEANINGFUL and values.dtype.kind in "Ui"
+        if name not in MEANINGFUL and values.dtype.kind in "UTi"
     )
     return f"--label may name {', '.join(list(names)[:MOST])}" if names else ""
 
@@ -163,12 +164,14 @@ def check_agreement(column: str, files: Mapping[str, Vectors]) -> None:
         (name, values[rows_of_ids(shared, ids)]) for name, (ids, values) in holders.items()
     )
     for name, values in rest:
-        differ = expected.astype(str) != values.astype(str)
+        differ = as_text(expected) != as_text(values)
         if differ.any():
-            item, right, wrong = (part[differ][0].item() for part in (shared, expected, values))
+            item, right, wrong = (
+                part[differ][:1].tolist()[0] for part in (shared, expected, values)
+            )
             what = "labels" if column == "label" else f"`{column}`"
             raise DataError(
                 f"items need the same {what} in all files, but {int(differ.sum()):,} items differ: "
-                f"{item!r} is {right!r} in {first} and {wrong!r} in {name}. Correct one file, "
-                f"or drop its column `{column}`."
+                f"{item!r} is {right!r:.80} in {first} and {wrong!r:.80} in {name}. Correct one "
+                f"file, or drop its column `{column}`."
             )

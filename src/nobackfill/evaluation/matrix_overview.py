@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nobackfill.core.console import visible
 from nobackfill.core.numbers import maybe
 from nobackfill.core.page import Figure, Page, Section, Table
 
@@ -83,7 +84,7 @@ def upgrades_section(matrix: "CompatibilityMatrix") -> Section:
         for number, scores in enumerate(upgrade.p_scores):
             rows.append([*(row if number == 0 else [""] * len(row)), *_scores(scores)])
             if scores.scores is None:
-                missing.append(f"No P-scores of {name}: {scores.reason}.")
+                missing.append(f"No P-scores of {visible(name)}: {scores.reason}.")
     text = "By the means alone; `nobackfill evaluate` measures how sure a difference is."
     if matrix.independent:
         columns += SCORES

@@ -105,7 +105,7 @@ class Comparison(Readable):
         )
         had, has = (pair.found_by(1).numpy() for pair in (evaluation.old_old, evaluation.new_old))
         slices = []
-        for value in np.unique(values[counted]):
+        for value in np.unique(values[counted]).tolist():
             rows = counted & (values == value)
             if rows.sum() < smallest:
                 continue
@@ -114,7 +114,7 @@ class Comparison(Readable):
                 groups = np.arange(len(groups))
             slices.append(
                 Slice(
-                    value=value.item(),
+                    value=value,
                     queries=int(rows.sum()),
                     old_old=float(before[rows].mean()),
                     new_old=float(after[rows].mean()),

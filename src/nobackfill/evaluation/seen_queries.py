@@ -10,6 +10,7 @@ from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.near_duplicates import have_copies
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
+from nobackfill.vectors.columns import as_text
 from nobackfill.vectors.contents import FITTED
 from nobackfill.vectors.ids import Ids, is_in, rows_of_ids
 
@@ -87,7 +88,7 @@ def fitted_ids(file: Vectors) -> Ids:
     values = file.columns.get(FITTED)
     if values is None or values.dtype.kind == "b":
         return file.ids[:0] if values is None else file.ids[values]
-    marks = np.char.lower(values.astype(str))
+    marks = np.strings.lower(as_text(values))
     is_fitted: Bool[np.ndarray, " item"] = np.isin(marks, ["true", "1", "1.0"])
     is_known = is_fitted | np.isin(marks, ["false", "0", "0.0"])
     return file.ids[is_fitted] if is_known.all() else file.ids[:0]

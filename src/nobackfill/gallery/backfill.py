@@ -198,9 +198,7 @@ def check_plan(
         raise none_of(store, len(order), "plan")
     if plan is None:
         return ()
-    notes = _check_old(store, plan.old_sketch)
-    _check_new(source, plan.new_sketch)
-    return notes
+    return (*_check_old(store, plan.old_sketch), *_check_new(source, plan))
 
 
 def _check_old(store: Store, sketch: Sketch | None) -> tuple[str, ...]:
@@ -224,20 +222,39 @@ def _check_old(store: Store, sketch: Sketch | None) -> tuple[str, ...]:
     return ()
 
 
-def _check_new(source: Source, sketch: Sketch | None) -> None:
-    """Refuses a file of the plan's new model whose vectors are not those of the plan's items."""
-    if not isinstance(source, FromFile) or source.space is None or sketch is None:
-        return
-    if source.space.fingerprint != sketch.space:
-        return  # vectors of another model cannot be compared
-    ids = [id for id in sketch.digests if id in source]
-    agreeing, compared = sketch.agreement(Rows(ids, source.make(ids), {}))
-    if is_other(agreeing, compared):
+def _check_new(source: Source, plan: BackfillPlan) -> tuple[str, ...]:
+    """Refuses new vectors that the order of a plan does not hold for; returns notes.
+
+    The order `informed` is made from the new vectors; the others are only measured on them.
+    """
+    sketch, space = plan.new_sketch, source.space
+    if sketch is None or space is None:
+        return ()
+    is_of_model = sketch.space == space.fingerprint
+    if isinstance(source, FromFile):
+        ids = [id for id in sketch.digests if id in source]
+        agreeing, compared = sketch.agreement(Rows(ids, source.make(ids), {}))
+        if is_of_model and is_other(agreeing, compared):
+            raise GalleryError(
+                f"The file of new vectors is of other items than the plan: of {compared} new "
+                f"vectors that were compared, {agreeing} are the same. Pass the file that the plan "
+                f"was made from, or one of the same items."
+            )
+        is_of_model = is_of_model or (compared > 0 and not is_other(agreeing, compared))
+    if is_of_model:
+        return ()
+    made_from = sketch.space or "a model that they did not declare"
+    if plan.order == "informed":
         raise GalleryError(
-            f"The file of new vectors is of other items than the plan: of {compared} new vectors "
-            f"that were compared, {agreeing} are the same. Pass the file that the plan was made "
-            f"from, or one of the same items."
+            f"The order of the plan was made from new vectors of {made_from}, but these are of "
+            f"{space.fingerprint}, so it says nothing about them. Make a plan from these vectors "
+            f"(`nobackfill gallery plan --order informed`), or one by old vectors alone (`--order "
+            f"planned`)."
         )
+    return (
+        f"the plan was measured with new vectors of {made_from}, but these are of "
+        f"{space.fingerprint}: its order holds, by old vectors alone, but its gains do not",
+    )
 
 
 def begin(store: Store, collection: str, source: Source, sketch: Sketch | None = None) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 
 from nobackfill.core.json_files import as_kind, parse_object
 from nobackfill.errors import DataError, GalleryError
+from nobackfill.gallery.provenance import declared
 from nobackfill.gallery.stores.base import REPAIR, Matrix, Rows, Store
 from nobackfill.vectors.space import MOST_DIM
 
@@ -127,15 +128,33 @@ def read_sketch(text: str, where: str) -> Sketch:
 
 def check_written_for(store: Store, collection: str) -> None:
     """Refuses new vectors that were written for another gallery, before they are served."""
+    if (reason := why_not_for(store, collection)) is not None:
+        raise GalleryError(reason)
+
+
+def why_not_for(store: Store, collection: str) -> str | None:
+    """Returns why new vectors do not belong to the old ones of now; None if they do, or may.
+
+    Where no vector can be compared, the declared models are.
+    """
     text = store.read_note(sketch_key(collection))
-    if text is None:
-        return
+    if text is None or not store.exists(store.main):
+        return None
     sketch = read_sketch(text, f"the note `{sketch_key(collection)}`")
     agreeing, compared = compare(store, sketch)
+    remedy = (
+        "Remove the new ones (`nobackfill gallery clean`), make a plan from vectors of this "
+        "gallery (`nobackfill gallery pull`), and backfill again."
+    )
     if is_other(agreeing, compared):
-        raise GalleryError(
+        return (
             f"The vectors of `{collection}` were written for other items: of {compared} old "
-            f"vectors of then, `{store.main}` has {agreeing} under the same ids. Remove the new "
-            f"ones (`nobackfill gallery clean`), make a plan from vectors of this gallery "
-            f"(`nobackfill gallery pull`), and backfill again."
+            f"vectors of then, `{store.main}` has {agreeing} under the same ids. {remedy}"
         )
+    now = declared(store, store.main)
+    if not compared and now is not None and sketch.space not in (None, now.fingerprint):
+        return (
+            f"The vectors of `{collection}` were written next to old ones of the space "
+            f"{sketch.space}, but `{store.main}` is of {now.fingerprint} now. {remedy}"
+        )
+    return None

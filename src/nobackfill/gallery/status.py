@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nobackfill.errors import GalleryError
+from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.provenance import SPACE, declared
 from nobackfill.gallery.routing import Route, check_served, current
+from nobackfill.gallery.sketch import why_not_for
 from nobackfill.gallery.stores.base import MARK, PAGE, Store
 from nobackfill.gallery.stores.client import check_exists, split
 
@@ -21,6 +22,7 @@ class Held:
     space: str | None  # fingerprint of its model; None where nothing declares it
     share: float  # share of the owner's collection that it covers
     index: str | None  # kind of its index; None for exact search
+    problem: str | None = None  # why its vectors do not belong to the owner's of now
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,16 @@ def held(store: Store, name: str) -> Held:
         None if space is None else space.fingerprint,
         share_of(store, name),
         None if index is None else index.kind,
+        None if name == store.main else _problem(store, name),
     )
+
+
+def _problem(store: Store, collection: str) -> str | None:
+    """Returns why new vectors do not belong to the old ones of now, or cannot be compared."""
+    try:
+        return why_not_for(store, collection)
+    except DataError as error:
+        return str(error)
 
 
 def check_items(store: Store, ids: Sequence[str]) -> int:

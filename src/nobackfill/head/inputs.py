@@ -25,12 +25,10 @@ from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.ids import is_in, rows_of_ids
-from nobackfill.vectors.matrix import blocks, check_rows
 from nobackfill.vectors.several_files import Files, read_files
 from nobackfill.vectors.split_column import is_training
 
 MODALITY = "modality"  # column of modalities
-SHORTEST = 1e-12  # vectors of this length or less cannot be normalized
 
 
 def match_items(
@@ -46,10 +44,7 @@ def match_items(
     if use_labels:
         check_agreement("label", named(old, new))
         labels = columns_of((old, new), ids).get("label")
-    sides = rows_of(new, ids), rows_of(old, ids)
-    for side in sides:
-        check_lengths(side, ids)
-    return ids, *sides, labels
+    return ids, rows_of(new, ids), rows_of(old, ids), labels
 
 
 def named(old: Vectors, new: Vectors) -> dict[str, Vectors]:
@@ -95,20 +90,6 @@ def partner_notes(old: Vectors, new: Vectors, *, only_training: bool = True) -> 
 def space_fingerprint(vectors: Vectors) -> str | None:
     """Returns the fingerprint of the vectors' space, if known."""
     return vectors.space.fingerprint if vectors.space else None
-
-
-def check_lengths(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
-    """Raises DataError for vectors that cannot be normalized in single precision."""
-    for first, block in blocks(vectors):
-        length = block.float().norm(dim=1)
-        if (bad := ~length.isfinite() | (length <= SHORTEST)).any():
-            check_rows(vectors, ids)  # raises a more specific error for zeros and NaN
-            row = first + int(bad.nonzero()[0])
-            raise DataError(
-                f"The length of a vector is out of the range of float32: id {ids[row].item()!r} "
-                f"(row {row}) has {vectors[row].double().norm().item():g}. Scale the vectors, or "
-                f"drop it."
-            )
 
 
 def check_complete(what: str, values: Sequence[Any]) -> None:

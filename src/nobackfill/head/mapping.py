@@ -10,7 +10,6 @@ from torch import Tensor
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.file_columns import rows_of
-from nobackfill.head.inputs import check_lengths
 from nobackfill.head.multimodal import Modality, check_padding, modalities_of_rows
 from nobackfill.head.old_query import add_old
 from nobackfill.head.seen_items import columns_with_fitted
@@ -61,7 +60,6 @@ def map_vectors(
     # Return the form of the input.
     if side == "gallery" and head.stores == "as they are":
         return new if is_rows else vectors
-    check_lengths(vectors.vectors, vectors.ids)
     mapped = embed_rows(network, vectors.vectors, numbers)
     if old is not None and head.old_weight is not None:
         mapped = add_old(mapped, old_rows(head, old, vectors, columns=columns), head.old_weight)

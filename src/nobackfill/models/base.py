@@ -4,6 +4,7 @@ import difflib
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,17 +38,8 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
         >>> find_feature_dim(nn.Flatten(), channels=3, size=4)
         48
     """
-    shape, training = (2, channels, size, size), network.training
-    try:
-        with torch.no_grad():
-            features = network.eval()(torch.zeros(shape))
-    except (RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"The network cannot process images of {channels} channels and {size} x {size} pixels: "
-            f"{error}. Correct the options in [model]."
-        ) from error
-    finally:
-        network.train(training)
+    shape = (2, channels, size, size)
+    features = run_on_zeros(network, shape, "Correct the options in [model]")
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
         output = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(
@@ -55,6 +47,38 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
             f"{shape}. Choose a network that pools its features, and returns only these."
         )
     return features.shape[1]
+
+
+def run_on_zeros(network: nn.Module, shape: tuple[int, ...], remedy: str) -> Any:
+    """Returns the output of a network in eval mode for zero images.
+
+    Raises with what is wrong and a remedy if it cannot process images of this shape.
+    """
+    training = network.training
+    device = next((parameter.device for parameter in network.parameters()), None)
+    try:
+        with torch.no_grad():
+            return network.eval()(torch.zeros(shape, device=device))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        channels, height, width = shape[-3:]
+        raise ConfigError(
+            f"The network cannot process images of {channels} channels and {height} x {width} "
+            f"pixels: {reason}. {remedy}."
+        ) from error
+    finally:
+        network.train(training)
+
+
+def check_images(network: nn.Module, shape: tuple[int, ...]) -> None:
+    """Raises if a network cannot process the images of a collection, `shape` of each."""
+    remedy = (
+        "The images are as [images] makes them, or as the data are drawn. Set `channels` in "
+        "[model], and a size in [images] that the network takes"
+    )
+    run_on_zeros(network, (2, *shape), remedy)
 
 
 def optional_package(name: str, *, extra: str) -> ModuleType:

@@ -12,6 +12,7 @@ from nobackfill.core.distributed import gather, part
 from nobackfill.data.collection import Collection
 from nobackfill.data.loader import Batch, Batches, Crew
 from nobackfill.errors import DataError
+from nobackfill.models.base import check_images
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.columns import FLAGS
 from nobackfill.vectors.space import Space
@@ -56,7 +57,11 @@ def embed(
         raise DataError("There are no items to embed. Check the column `split`.")
     with _evaluating(model) as device:
         steps = watch(Batches(collection, rows, batch_size, device=device, part=part(), crew=crew))
-        return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
+        try:
+            return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
+        except (RuntimeError, ValueError):
+            check_images(model, collection.shape)  # says why, if it is that
+            raise
 
 
 def embed_texts(

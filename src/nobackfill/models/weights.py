@@ -77,12 +77,12 @@ def require_fit(path: str | Path, misfits: Mapping[str, Sequence[str]], remedy: 
     """Raises if any weights, listed by the kind of misfit, do not fit the network."""
     if not any(misfits.values()):
         return
-    lines = [f"The weights in {path} do not fit the network:"]
+    kinds = []
     for kind, names in misfits.items():
         if names:
             more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            lines.append(f"  {kind} ({len(names)}): {', '.join(names[:SHOWN])}{more}")
-    raise DataError("\n".join([*lines, remedy]))
+            kinds.append(f"{kind} ({len(names)}): {', '.join(names[:SHOWN])}{more}")
+    raise DataError(f"The weights in {path} do not fit the network. {'; '.join(kinds)}. {remedy}")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

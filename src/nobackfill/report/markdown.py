@@ -79,4 +79,4 @@ def _plain(text: str) -> str:
         >>> print(_plain("new_old of <b> * 2"))
         new_old of \<b> \* 2
     """
-    return re.sub(r"[\\`*<\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
+    return re.sub(r"[\\`*<\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text, lines=True))

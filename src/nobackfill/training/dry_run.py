@@ -12,6 +12,7 @@ from nobackfill.errors import DataError
 from nobackfill.methods import METHODS
 from nobackfill.methods.old_space import MEANING
 from nobackfill.models import make_dual, make_model
+from nobackfill.models.base import check_images
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.jobs import Job
 from nobackfill.training.precision import HALF
@@ -88,8 +89,7 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
         }
         if recipe.text is not None:
             counts["train_texts"] = len(collection.captions_of(rows).texts)
-        if collection.images is None:
-            shape = tuple(collection.view(rows[:1]).shape[1:])
+        shape = collection.shape
         for name, choice in recipe.tests.items():
             searched = decoding.open(choice, recipe.images).validation_rows()
             counts[f"searched_{name}"] = len(searched)
@@ -100,6 +100,7 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
 
     # Count the parameters.
     model = make_model(recipe.model, seed=0, bare=True)
+    check_images(model, shape)
     method, dim = METHODS[recipe.method.name], model.embedding_dim
     weights = classes * dim + sum(parameter.numel() for parameter in model.parameters())
     items = images

@@ -17,6 +17,7 @@ from nobackfill.methods.base import ClassifyingMethod
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.models import DualEncoder
 from nobackfill.models.aptm.model import Aptm
+from nobackfill.models.base import check_images
 from nobackfill.models.embed import Watch
 from nobackfill.training import checkpoint
 from nobackfill.training.aptm import AptmForwardPass
@@ -117,6 +118,7 @@ def train_in_folder(
     rows = collection.training_rows(config.step)
     weights_seed = initial_seed(recipe, parent_seed(recipe.old))
     model = run.make_model(seed=weights_seed).to(device)
+    check_images(model.image if isinstance(model, DualEncoder) else model, collection.shape)
     forward_pass = ForwardPass(collection, rows)
     if isinstance(model, DualEncoder):
         kind = AptmForwardPass if isinstance(model, Aptm) else ImageTextForwardPass

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.columns import as_column, check_texts, nul_at_end
+from nobackfill.vectors.columns import as_column, check_key, nul_at_end, text_type
 from nobackfill.vectors.contents import MEANINGFUL
 from nobackfill.vectors.shards import is_text
 
@@ -47,9 +47,14 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
             f"Fill them in, or drop {'these rows' if name in KEYS else 'the column'}."
         )
     if is_text(column.type):
-        check_texts(int(pc.max(pc.utf8_length(column)).as_py() or 0), len(column), name)
+        longest = int(pc.max(pc.utf8_length(column)).as_py() or 0)
+        if name in KEYS:
+            check_key(longest, len(column), name)
         if (ends := pc.index(pc.ends_with(column, "\0"), True).as_py()) >= 0:
             raise nul_at_end(name, ends)
+        if name not in KEYS and (kind := text_type(longest, len(column))) is not np.str_:
+            chunks = [np.array(chunk.to_pylist(), dtype=kind) for chunk in column.chunks]
+            return np.concatenate(chunks)
         if pc.all(pc.string_is_ascii(column)).as_py():
             return _ascii_text(column)
     return as_column(column.to_numpy(), name)
@@ -81,11 +86,15 @@ def typed_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column
 
 
-def padded_bytes(column: pa.ChunkedArray) -> int:
-    """Returns the memory that a column of text takes in NumPy, which pads all to the longest."""
+def text_bytes(column: pa.ChunkedArray) -> int:
+    """Returns the memory that a column of text takes in NumPy."""
     if not is_text(column.type):
         return 0
-    return 4 * len(column) * int(pc.max(pc.utf8_length(column)).as_py() or 0)
+    longest = int(pc.max(pc.utf8_length(column)).as_py() or 0)
+    kind, rows = text_type(longest, len(column)), len(column)
+    if kind is np.str_:  # padded
+        return 4 * longest * rows
+    return int(kind.itemsize) * rows + int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _storage(column: pa.ChunkedArray) -> pa.ChunkedArray:

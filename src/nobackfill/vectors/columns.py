@@ -1,4 +1,8 @@
-"""Columns: one value per row, as a NumPy array of unicode text, int64, floats or booleans."""
+"""Columns: one value per row, as a NumPy array of text, int64, floats or booleans.
+
+Text is an array of `str_`, which pads all texts to the longest. If that wastes memory, it is an
+array of `StringDType`, which stores each text in its own length. Ids and labels are always `str_`.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,8 +16,10 @@ from nobackfill.errors import DataError
 
 Values = NDArray[Any] | Tensor | Iterable[Any]
 
-WIDEST = 2**28  # bytes that texts may be padded to
-LONG = 1000  # characters of a text that is to blame for that
+WIDEST = 2**26  # bytes that texts of more than LONG characters are padded to
+LONG = 256
+WIDEST_KEY = 2**28  # the same of ids and labels, beyond which they are refused
+LONG_KEY = 1000
 
 FLAGS = ("is_query", "is_gallery")
 
@@ -43,6 +49,8 @@ def as_column(values: Values, name: str) -> NDArray[Any]:
         )
     if array.dtype.kind not in "Ubiuf":
         array = _convert_objects(array, name)
+    if array.dtype.kind == "T":
+        return array
     if array.dtype.kind not in "iu":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
@@ -53,6 +61,10 @@ def as_column(values: Values, name: str) -> NDArray[Any]:
 def as_key(values: Values, name: str) -> NDArray[Any]:
     """Returns ids or labels as text or int64; floats cannot distinguish large numbers."""
     array = as_column(values, name)
+    if array.dtype.kind == "T":
+        longest = int(np.strings.str_len(array).max())
+        check_key(longest, len(array), name)
+        array = array.astype(f"U{longest}")
     if array.dtype.kind not in "Ui":
         raise DataError(
             f"`{name}` must be text or whole numbers, not {array.dtype}. Convert it, e.g. by "
@@ -81,10 +93,15 @@ def _convert_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     for accepted, dtype in KINDS:
         if all(issubclass(kind, accepted) for kind in types):
             if dtype is np.str_ and values:
-                check_texts(max(map(len, values)), len(values), name)
                 _check_ends(values, name)
+                dtype = text_type(max(map(len, values)), len(values))
             try:
                 return np.array(values, dtype=dtype)
+            except UnicodeError as error:
+                raise DataError(
+                    f"`{name}` has invalid Unicode text ({error}). Repair it, e.g. by "
+                    f"`text.encode(errors='replace').decode()`."
+                ) from error
             except OverflowError as error:
                 raise _too_large(name) from error
     row = next((r for r, value in enumerate(values) if type(value) is not type(values[0])), 0)
@@ -94,12 +111,33 @@ def _convert_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     )
 
 
-def check_texts(longest: int, rows: int, name: str) -> None:
-    """Raises if one long text makes a column too large: NumPy pads all texts to the longest."""
-    if longest > LONG and 4 * longest * rows > WIDEST:
+def as_text(column: NDArray[Any]) -> NDArray[Any]:
+    """Returns a column as text: numbers as they are written, text as it is.
+
+    Example:
+        >>> as_text(np.array([1, 0]))[0]
+        np.str_('1')
+    """
+    return column if column.dtype.kind in "UT" else column.astype(np.str_)
+
+
+def text_type(longest: int, rows: int) -> Any:
+    """Returns the type of a column of text, given the number of characters of its longest.
+
+    Example:
+        >>> text_type(20, 10**6), text_type(10**6, 20)
+        (<class 'numpy.str_'>, StringDType())
+    """
+    is_wide = longest > LONG and 4 * longest * rows > WIDEST
+    return np.dtypes.StringDType() if is_wide else np.str_
+
+
+def check_key(longest: int, rows: int, name: str) -> None:
+    """Raises if one long text makes ids or labels too large: NumPy pads all to the longest."""
+    if longest > LONG_KEY and 4 * longest * rows > WIDEST_KEY:
         raise DataError(
             f"`{name}` has a text of {longest:,} characters. With {rows:,} rows, texts may have "
-            f"{max(LONG, WIDEST // (4 * rows)):,}: shorten it, or leave out the column."
+            f"{max(LONG_KEY, WIDEST_KEY // (4 * rows)):,}: shorten it, or leave out the column."
         )
 
 

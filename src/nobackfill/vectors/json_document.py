@@ -50,7 +50,7 @@ def open_shard(path: Path) -> Shard:
 
 def _parse(data: bytes) -> pa.Table:
     """Returns the document as a table of one row, or the records of JSON lines."""
-    json_lines.check_first(data)
+    json_lines.check_records(b"\n" + data.lstrip()[:8])
     is_array = data.lstrip()[:1] == b"["
     if len(data) > LARGEST:
         raise DataError("The document is larger than 2 GB. Write a line per record, as .jsonl.")

@@ -1,5 +1,7 @@
 """The format `.jsonl`: a record per line, which may be nested; read by pyarrow in blocks."""
 
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from nobackfill.vectors.shards import (
 
 BLOCK = 2**21  # bytes read at a time, at least
 VECTOR = pa.list_(pa.float32())
+NULL = re.compile(rb"\n[ \t\r]*null\b")  # a line that pyarrow may not survive
 OUTPUT_OF_BATCH = ("custom_id", "response")  # fields of an API's answer to a batch of requests
 
 
@@ -31,7 +34,6 @@ def open_shard(path: Path) -> Shard:
     """
     with pa.input_stream(str(path), compression="detect") as file:
         start = file.read(SAMPLE)
-    check_first(start)
     block = block_size(start, BLOCK)
     with _open(path, block, None) as reader:
         sample = reader.schema
@@ -47,14 +49,40 @@ def open_shard(path: Path) -> Shard:
     return Shard(path.name, schema, parts)
 
 
-def check_first(data: bytes) -> None:
-    """Raises if a file begins with `null`, which pyarrow does not survive.
+def check_records(lines: bytes) -> None:
+    r"""Raises if a line begins with `null`: a block of such lines ends the process in pyarrow.
 
     Example:
-        >>> check_first(b'{"id": "a", "vector": null}')
+        >>> check_records(b'\n{"id": "a", "vector": null}\n')
     """
-    if data.lstrip()[:4] == b"null":
-        raise DataError("It begins with `null`, which is no record. Remove it.")
+    if b"null" in lines and NULL.search(lines):
+        raise DataError("A line begins with `null`, which is no record. Remove it.")
+
+
+class Lines(io.RawIOBase):
+    """The bytes of a file, of which each line was checked before pyarrow reads it."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self._file = pa.input_stream(str(path), compression="detect")
+        self._end = b"\n"  # how the line begins that the last bytes were of
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns the next bytes; raises if a line among them is no record."""
+        data: bytes = self._file.read(None if size < 0 else size)
+        text = self._end + data
+        check_records(text)
+        self._end = b"\n" + text[text.rindex(b"\n") :].lstrip()[: len(b"null")]
+        return data
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+        super().close()
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
@@ -74,7 +102,7 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 def _open(path: Path, block: int, schema: pa.Schema | None) -> Any:
     """Opens a file for reading in blocks. Only the columns of the schema are read, if given."""
-    file = pa.input_stream(str(path), compression="detect")
+    file = Lines(path)
     read = pajson.ReadOptions(block_size=block)
     parse = pajson.ParseOptions(
         explicit_schema=schema,

@@ -62,8 +62,8 @@ def load_vectors(
         id: Name of the column of ids, if it is not found.
         vector: Name of the column of vectors, or what the names of its dimensions start with.
         label: Name of the column of labels.
-        drop_invalid: Whether to leave out vectors that are missing, zero, infinite or NaN, and to
-            warn about them, instead of raising an error.
+        drop_invalid: Whether to leave out vectors that are missing, zero, infinite, NaN or out of
+            range, and to warn about them, instead of raising an error.
     """
     columns = Columns(id, vector, label)
     loaded = read_file(path, columns, drop_invalid=drop_invalid)
@@ -122,7 +122,7 @@ def _without_invalid(contents: Contents) -> tuple[Contents, tuple[str | int, ...
         raise DataError(f"None of {len(ids):,} vectors has a direction. Embed the items again.")
     remark = (
         f"{len(dropped):,} of {len(ids):,} vectors are left out, as they are missing, zero, "
-        f"infinite or NaN: {shown_ids(dropped)}"
+        f"infinite, NaN or out of range: {shown_ids(dropped)}"
     )
     columns = {
         name: values[valid] if len(values) == len(valid) else values

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.errors import DataError
 
 BLOCK = 2**22  # numbers per block
+SHORTEST, LONGEST = 1e-12, 1e19  # lengths that a vector is divided by: float32 holds their squares
 
 Data = Any  # Vectors, an array, a tensor, nested lists, a table or a path; see `as_vectors`
 
@@ -40,12 +41,16 @@ def as_matrix(vectors: Tensor | NDArray[Any]) -> Float[Tensor, "rows dim"]:
 
 
 def check_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
-    """Raises if a vector has no direction: it contains NaN or infinity, or is zero."""
+    """Raises if a vector has no direction, or none in float32.
+
+    It contains NaN or infinity, is zero, or its length is out of range: it could not be scaled to
+    unit length, and would be equal to any other such vector.
+    """
     for start, block in blocks(vectors):
-        largest, smallest = block.amax(dim=1), block.amin(dim=1)
+        size = largest_of(block)
         faults = {
-            "contains NaN or infinite values": ~(largest.isfinite() & smallest.isfinite()),
-            "contains only zeros": (largest == 0) & (smallest == 0),
+            "contains NaN or infinite values": ~size.isfinite(),
+            "contains only zeros": size == 0,
         }
         for fault, bad in faults.items():
             if bad.any():
@@ -55,15 +60,42 @@ def check_rows(vectors: Float[Tensor, "rows dim"], ids: NDArray[Any]) -> None:
                     f"direction. Embed such items again, or drop them: --drop-invalid leaves them "
                     f"out (in Python `load_vectors(path, drop_invalid=True)`)."
                 )
+        if (bad := ~in_range(size, block.shape[1])).any():
+            row = start + int(bad.nonzero()[0])
+            largest = float(size[row - start])
+            length = largest * float((vectors[row].double() / largest).norm())
+            raise DataError(
+                f"The length of a vector is out of the range of float32: id {ids[row].item()!r} "
+                f"(row {row}) has {length:g}. Scale the vectors, or drop it."
+            )
 
 
 def are_valid(vectors: Float[Tensor, "rows dim"]) -> NDArray[np.bool_]:
     """Returns for each vector whether it has a direction."""
     valid = np.empty(len(vectors), dtype=np.bool_)
     for start, block in blocks(vectors):
-        largest, smallest = block.amax(dim=1), block.amin(dim=1)
-        good = largest.isfinite() & smallest.isfinite() & ((largest != 0) | (smallest != 0))
+        good = in_range(largest_of(block), block.shape[1])
         valid[start : start + len(block)] = good.cpu().numpy()
+    return valid
+
+
+def largest_of(block: Float[Tensor, "rows dim"]) -> Float[Tensor, " rows"]:
+    """Returns the largest absolute value of each row, at least in float32; NaN if it has one."""
+    largest = torch.maximum(block.amax(dim=1), -block.amin(dim=1))
+    return largest.to(torch.promote_types(largest.dtype, torch.float32))
+
+
+def in_range(largest: Float[Tensor, " rows"], dim: int) -> Bool[Tensor, " rows"]:
+    r"""Returns whether rows can be scaled to unit length in float32.
+
+    The length of a row is between its largest absolute value :math:`m` and
+    :math:`m \sqrt{\mathrm{dim}}`.
+
+    Example:
+        >>> in_range(torch.tensor([1.0, 1e-30, 1e30, float("nan")]), 4)
+        tensor([ True, False, False, False])
+    """
+    valid: Bool[Tensor, " rows"] = (largest >= SHORTEST) & (largest * dim**0.5 <= LONGEST)
     return valid
 
 

@@ -1,4 +1,7 @@
-"""The format `.npz`: vectors and columns as arrays in a zip archive."""
+"""The format `.npz`: vectors and columns as arrays in a zip archive.
+
+Text of very different lengths is two arrays; see `packed_text.py`.
+"""
 
 import zipfile
 from math import prod
@@ -13,6 +16,7 @@ from nobackfill.errors import DataError
 from nobackfill.vectors.column_names import ANY, Columns
 from nobackfill.vectors.contents import NOTES, Contents
 from nobackfill.vectors.named_arrays import choose_arrays
+from nobackfill.vectors.packed_text import BYTES, OFFSETS, pack_text, unpack_texts
 
 LARGE = 2**28  # bytes that any archive may unpack to
 MOST_RATIO = 100  # times the archive that more may be
@@ -29,7 +33,7 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
     if others := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
         raise ValueError(f"{', '.join(others)}: not an array")
     notes = {name: str(arrays.pop(name)) for name in archive.files if name.startswith(NOTES)}
-    return choose_arrays(arrays, columns, notes)
+    return choose_arrays(unpack_texts(arrays), columns, notes)
 
 
 def check_sizes(file: Any, size: int) -> None:
@@ -99,7 +103,13 @@ def write(path: Path, contents: Contents) -> None:
     """Writes the same as `np.savez`, which cannot write a column named `file`."""
     assert isinstance(contents.vector, Tensor)
     notes = {name: np.array(text) for name, text in contents.notes.items()}
-    arrays = {**contents.columns, "vector": contents.vector.numpy(), **notes}
+    arrays: dict[str, Any] = {}
+    for name, array in contents.columns.items():
+        if array.dtype.kind == "T":  # which `.npy` stores as a pickle
+            arrays[name + BYTES], arrays[name + OFFSETS] = map(np.asarray, pack_text(array))
+        else:
+            arrays[name] = array
+    arrays |= {"vector": contents.vector.numpy(), **notes}
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -25,7 +25,7 @@ def vectors_page(vectors: "Vectors") -> Page:
     more = ", …" if vectors.dim > NUMBERS else ""
     rows = [
         [
-            *(shortened(values[row].item()) for values in columns.values()),
+            *(shortened(values[row : row + 1].tolist()[0]) for values in columns.values()),
             ", ".join(f"{number:.3g}" for number in start) + more,
         ]
         for row, start in enumerate(starts)

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.vectors.column_names import ColumnChoice
@@ -66,6 +68,11 @@ def _to_batch(contents: Contents, start: int) -> pa.RecordBatch:
     vector = contents.vector[start : start + ROWS]
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vector.flatten().numpy()), vector.shape[1])
     columns = {
-        name: pa.array(array[start : start + ROWS]) for name, array in contents.columns.items()
+        name: _to_arrow(array[start : start + ROWS]) for name, array in contents.columns.items()
     }
     return pa.RecordBatch.from_pydict({"id": columns.pop("id"), "vector": lists, **columns})
+
+
+def _to_arrow(array: NDArray[Any]) -> pa.Array:
+    """Returns a part of a column."""
+    return pa.array(array.tolist(), pa.string()) if array.dtype.kind == "T" else pa.array(array)

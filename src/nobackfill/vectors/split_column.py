@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from nobackfill.errors import DataError
+from nobackfill.vectors.columns import as_text
 from nobackfill.vectors.paths import SEARCHED, TRAIN
 from nobackfill.vectors.vectors import Vectors
 
@@ -21,7 +22,7 @@ def is_training(file: Vectors) -> Bool[np.ndarray, " item"] | None:
     """
     if "split" not in file.columns:
         return None
-    values, number = np.unique(file.columns["split"].astype(str), return_inverse=True)
+    values, number = np.unique(as_text(file.columns["split"]), return_inverse=True)
     plain = [str(value).strip().lower() for value in values]
     if unknown := [value for value in plain if value not in TRAIN | SEARCHED]:
         raise DataError(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
-from nobackfill.vectors.arrow_columns import KEYS, padded_bytes, to_numpy, typed_text
+from nobackfill.vectors.arrow_columns import KEYS, text_bytes, to_numpy, typed_text
 from nobackfill.vectors.column_names import ColumnChoice, Columns, choose_by
 from nobackfill.vectors.contents import MEANINGFUL, Contents
 from nobackfill.vectors.rows import Selection, read_rows
@@ -122,7 +122,7 @@ def _convert(
         role = "id" if name == choice.id else "label" if name == choice.label else name
         if infer:
             column = typed_text(column, role)
-        size = padded_bytes(column)
+        size = text_bytes(column)
         is_other = role == name and name not in (*KEYS, *MEANINGFUL)
         if is_other and size > max(SMALL, room):
             left_out.append(name)

@@ -4,7 +4,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,41 +22,7 @@ from nobackfill.vectors.space import Space
 
 NUMBER, DIM = 1000, 512
 SPACE = Space(dim=DIM, weights="new")
-LARGE = 256 * 2**20
 ROOM = 1500 * 2**10  # for some of the new vectors
-
-
-class Disk:
-    """A file system in memory, of a size that can be changed."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def mount(self, options=f"size={LARGE},mode=755"):
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.path)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    def leave(self, room):
-        """Makes it larger than what it holds by some bytes."""
-        size = shutil.disk_usage(self.path).used + room
-        assert self.mount(f"remount,size={size}").returncode == 0
-
-
-@pytest.fixture
-def disk():
-    path = Path(tempfile.mkdtemp(prefix="nobackfill-disk-"))
-    path.chmod(0o755)
-    disk = Disk(path)
-    told = disk.mount() if shutil.which("mount") else None
-    if told is None or told.returncode:
-        path.rmdir()
-        why = "there is no `mount`" if told is None else told.stderr.strip()
-        pytest.skip(f"wanted to mount a small disk, which root may: {why}")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)  # also if a test failed
-        path.rmdir()
 
 
 @pytest.fixture(scope="session")
@@ -165,7 +130,7 @@ def test_a_full_disk_in_the_middle_of_a_backfill(line, disk, fresh, many):
         half = stored(store, new)
     assert 0 < len(half) < NUMBER
 
-    disk.leave(LARGE)
+    disk.leave(disk.large)
     ended = command(line, fresh)
     assert ended.returncode == 0, ended.stderr
     with open_store(line) as store:
@@ -189,7 +154,7 @@ def test_a_disk_that_is_full_from_the_start(line, disk, fresh, many):
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     assert "ake room" in ended.stderr
-    disk.leave(LARGE)
+    disk.leave(disk.large)
     ended = command(line, fresh)
     assert ended.returncode == 0, ended.stderr
     with open_store(line) as store:

@@ -61,8 +61,9 @@ def print_status(status: "Status", *, as_json: bool) -> None:
     shares = {held.name: held.share for held in status.collections}
     share = shares.get(status.route.collection, 0.0)
     print_line(f"Served: {_served(status.route, status.collections[0].name, share)}")
-    if status.problem is not None:
-        print_warning(status.problem)
+    for problem in (status.problem, *(held.problem for held in status.collections)):
+        if problem is not None:
+            print_warning(problem)
 
 
 def print_found(queries: Sequence[str], found: "Found", *, as_json: bool) -> None:

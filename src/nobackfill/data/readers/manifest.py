@@ -101,7 +101,7 @@ def _require_same(
 
 def _require_images(paths: NDArray[Any], texts: NDArray[Any], path: Path) -> None:
     """Raises if a text belongs to no image."""
-    is_alone = (np.char.strip(paths) == "") & (np.char.strip(texts) != "")
+    is_alone = (np.strings.strip(paths) == "") & (np.strings.strip(texts) != "")
     if (alone := np.flatnonzero(is_alone)).size:
         raise invalid(
             path,

@@ -291,6 +291,7 @@ def as_matrix(vectors: Any, dim: int) -> Matrix:
 
 
 def unit(vectors: Matrix) -> Matrix:
-    """Scales rows to unit length; a row of zeros stays unchanged."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)
+    """Scales rows of any length to unit length; a row of zeros stays unchanged."""
+    exact = vectors.astype(np.float64)
+    length = np.linalg.norm(exact, axis=1, keepdims=True)
+    return np.asarray(exact / np.where(length > 0, length, 1.0), dtype=np.float32)

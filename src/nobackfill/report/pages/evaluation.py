@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
+from nobackfill.core.console import visible
 from nobackfill.core.numbers import count, percent
 from nobackfill.core.page import Section, Table
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, in_points
@@ -97,14 +98,18 @@ def slice_section(column: str, slices: Sequence[Slice]) -> Section:
 def flips_section(k: int, lost: Sequence[Flipped], won: Sequence[Flipped]) -> Section:
     """The queries that lose their hit in the top `k`, with their results, for the terminal."""
     lines = [
-        f"{query.query}: first hit {query.rank_before} → {query.rank_after or '–'}; "
-        f"{', '.join(map(str, query.top_before))} → {', '.join(map(str, query.top_after))}"
+        f"{visible(str(query.query))}: first hit {query.rank_before} → {query.rank_after or '–'}; "
+        f"{_listed(query.top_before)} → {_listed(query.top_after)}"
         for query in lost[:SHOWN]
     ]
     if len(lost) > SHOWN:
         lines.append(f"These are the {SHOWN} worst of {len(lost):,}; JSON has all.")
     title = f"{len(lost):,} queries lose their hit in the top {k}, {len(won):,} gain one."
     return Section(title, "\n".join(lines))
+
+
+def _listed(ids: Sequence[str | int]) -> str:
+    return ", ".join(visible(str(id)) for id in ids)
 
 
 def thresholds_section(thresholds: Sequence[Threshold]) -> Section:

@@ -49,6 +49,9 @@ REMEDIES: dict[type[psycopg.Error], str] = {
     "grants each command needs is listed in docs/gallery.md (Least privilege).",
     errors.ReadOnlySqlTransaction: "The connection or the server is read only: connect to the "
     "primary server, and open it for writing.",
+    errors.QueryCanceled: "The server ends statements that take so long (statement_timeout): raise "
+    "that for this user (`alter role … set statement_timeout`). Earlier writes are kept: run the "
+    "command again then.",
     errors.UndefinedTable: "Somebody removed it: check which tables exist.",
     errors.UndefinedColumn: "Somebody changed the table: open it again.",
     errors.DiskFull: "Earlier writes are kept: make room and run the command again.",
