@@ -175,7 +175,8 @@ def attempt(galleries, name, fault, draw):
         lost |= outcomes[1][0] == "killed" or facts["damaged"] > 0
         if name == "backfill":
             lost |= facts["items"] < ITEMS
-        outcomes = [(kind, str(text).replace(str(uri), "GALLERY")) for kind, text in outcomes]
+        for place, shown in ((uri, "GALLERY"), (postgres.start().pgdata, "SERVER")):
+            outcomes = [(kind, str(text).replace(str(place), shown)) for kind, text in outcomes]
         return mixed, lost, outcomes[0][0] == "killed", outcomes, facts
 
 

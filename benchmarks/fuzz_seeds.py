@@ -96,6 +96,12 @@ def vectors(seed: int) -> nb.Vectors:
     return nb.Vectors(IDS, matrix(seed), LABELS, columns=columns, space=space)
 
 
+def long_text() -> nb.Vectors:
+    """The same with one text that is so long that texts are not padded to it."""
+    texts = [*(f"text {number}" for number in range(ITEMS - 1)), "z" * (2**24 // ITEMS + 1000)]
+    return nb.Vectors(IDS, matrix(0), LABELS, columns={"text": texts})
+
+
 def save_pair(folder: Path) -> None:
     """Writes old.parquet and new.parquet."""
     vectors(0).save(folder / "old.parquet")
@@ -113,6 +119,8 @@ def vector_files(folder: Path) -> Iterator[Seed]:
         "v.parquet": lambda path: vectors(0).save(path),
         "v.safetensors": lambda path: vectors(0).save(path),
         "v.npz": lambda path: vectors(0).save(path),
+        "texts.npz": lambda path: long_text().save(path),
+        "texts.safetensors": lambda path: long_text().save(path),
         "v.npy": lambda path: np.save(path, matrix(0)),
         "v.jsonl": lambda path: write(path, "\n".join(map(json.dumps, rows))),
         "v.json": lambda path: write(path, json.dumps(rows)),
