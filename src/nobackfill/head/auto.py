@@ -1,118 +1,248 @@
-"""Chooses a head's method on the held-out classes, and blends the result with a closed form."""
+"""Chooses a head among several by cross-validation over classes, and refits it on all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf, isnan
+from statistics import fmean
 from time import monotonic
 
 import torch
 from torch import Tensor
 
+from nobackfill.head.class_targets import RIGID, forms_of, target_moments
+from nobackfill.head.closed_form import Affine, Moments, without
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import fit_network, weights_of
+from nobackfill.head.fitting import Learner, weights_of
 from nobackfill.head.network import Network
-from nobackfill.head.schedule import CANDIDATES, FitConfig, Progress
-from nobackfill.head.validation import new_old_map
+from nobackfill.head.schedule import FitConfig, Progress, Schedule, rounds
+from nobackfill.head.split import FitSplit, Fold
+from nobackfill.head.validation import choose_queries, new_old_map
 
-TRIAL = 0.25  # share of the epochs, and of the time limit, of each candidate's trial
-SHARES = (0.75, 0.5, 0.25)  # shares of the trained head in a blend with its closed form
+SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a trained head in a blend with the rotation
+KEPT = 2  # methods that go on after the first fold
+LONGER = 2  # times as long with many classes, which are not learned by heart; the last fit again
+TRIALS = 0.6  # share of a time limit for all trials
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a candidate is trained, on the folds and again on all items."""
+
+    batch_size: int  # at most
+    epochs: float  # share of the epochs of a fit
+    rate: float  # multiple of the learning rate
+
+
+CANDIDATES = {
+    "cross_supcon": Trial(256, 1 / 8, 2.0),  # contrast with old items
+    "prototype_alignment": Trial(256, 1 / 8, 2.0),  # contrast with class means
+    "rbcl": Trial(128, 1 / 16, 1.0),  # ranking; its cost grows with the square of the batch
+}
+
+Weights = Mapping[str, Tensor]
+Forms = Mapping[str, list[Affine]]  # closed forms by name, with a map for each modality
+
+
+@dataclass
+class Candidate:
+    """A head that was tried: a closed form, or what a method made of it."""
+
+    name: str
+    weights: list[Weights] = field(default_factory=list)  # on each fold
+    values: dict[float, list[float]] = field(default_factory=dict)  # mAP of blends on each fold
+
+    @property
+    def share(self) -> float:
+        """Share of the head in the blend with the highest mean mAP over the folds."""
+        return max(self.values, key=lambda share: finite(fmean(self.values[share])))
+
+    @property
+    def value(self) -> float:
+        """Mean mAP of that blend over the folds."""
+        return fmean(self.values[self.share])
 
 
 def fit_best(
     network: Network,
-    examples: Examples,
-    held_out: Examples,
+    split: FitSplit,
     *,
     config: FitConfig,
     progress: Progress,
     begun: float,
     watch: Callable[[Progress], None],
-) -> tuple[FitConfig, int]:
-    """Trains by the candidate that is best in a short trial, then blends with the closed form.
+) -> list[Weights]:
+    """Fits the candidate that is best on held-out classes to all classes.
 
-    Each of `CANDIDATES` is tried for a quarter of the epochs, from the same closed form. The winner
-    is trained in full from there, and its trial is kept if that is better. A blend replaces it if
-    that is better on the held-out classes.
+    Candidates are the closed form that is best on the folds, and a head trained by each of
+    `CANDIDATES` from there, each in blends with the rotation. Every fold holds out other classes.
+    After the first fold the `KEPT` best methods go on; the mean mAP over all folds decides. The
+    winner is then fitted to the items of all folds.
 
     Returns:
-        The settings of the last fit, with the name of the chosen method, and its number of updates.
+        The weights of the winner on each fold; the held-out classes of the fold did not train them.
     """
-    start = weights_of(network)
-    trials = {
-        name: _try(name, network, examples, held_out, config=config, start=progress)
-        for name in CANDIDATES
-    }
-    progress.tried = {name: value for name, (value, _) in trials.items()}
-    winner = max(trials, key=lambda name: trials[name][0])
-    value, weights = trials[winner]
-    # Train the winner in full, in the time that is left.
-    chosen = replace(config, method=winner, seconds=_time_left(config, begun))
-    steps = fit_network(
-        network, examples, held_out, config=chosen, progress=progress, begun=monotonic(),
-        watch=watch,
-    )  # fmt: skip
-    progress.method = winner
-    if value > progress.kept:
-        network.load_state_dict(weights)
-        progress.value = value
-    progress.blend, progress.value = blend(network, start, held_out, value=progress.kept)
-    return chosen, steps
+    everything, folds, initial = split.everything, split.folds, weights_of(network)
+    forms, all_forms = closed_forms_of_folds(network, everything, folds)
+    choose_start(network, folds, forms, progress)
+    # Train the candidates on every fold, and measure their blends.
+    tried = [Candidate(progress.start), *map(Candidate, CANDIDATES)]
+    rotations: list[Weights] = []
+    total = len(CANDIDATES) + KEPT * (len(folds) - 1)  # trainings
+    done = 0
+    for fold, own in zip(folds, forms, strict=True):
+        rotations.append(weights_from(network, initial, own[RIGID]))
+        start = weights_from(network, initial, own[progress.start])
+        for candidate in tried:
+            weights = start
+            if candidate.name in CANDIDATES:
+                limit = time_left(config, begun, TRIALS, total - done)
+                longer = 1 if len(folds) > 1 else LONGER
+                trial = trial_config(config, candidate.name, limit, longer=longer)
+                network.load_state_dict(start)
+                weights, _ = train(network, fold.fitted, trial)
+                done += 1
+            measure_blends(network, candidate, weights, rotations[-1], fold.held_out)
+            progress.done = done / (total + 1)
+            watch(progress)
+        tried = [tried[0], *sorted(tried[1:], key=lambda each: -finite(each.value))[:KEPT]]
+    progress.tried = {candidate.name: candidate.value for candidate in tried}
+    best = max(tried, key=lambda candidate: finite(candidate.value))
+    progress.method, progress.blend, progress.value = best.name, best.share, best.value
+    # Fit the winner to the items of all folds.
+    rotation = weights_from(network, initial, all_forms[RIGID])
+    final = weights_from(network, initial, all_forms[progress.start])
+    if best.name in CANDIDATES:
+        longer = 1 if len(folds) > 1 else LONGER**2
+        winner = trial_config(config, best.name, time_left(config, begun), longer=longer)
+        final, schedule = train(network, everything, winner)
+        progress.planned, progress.seen = schedule.total, schedule.steps
+        progress.late = schedule.is_late
+    on_folds = [
+        blended(network, weights, turned, best.share, fold.held_out)
+        for weights, turned, fold in zip(best.weights, rotations, folds, strict=True)
+    ]
+    network.load_state_dict(blended(network, final, rotation, best.share, everything))
+    progress.done = 1.0
+    return on_folds
 
 
-def _try(
-    name: str,
-    network: Network,
-    examples: Examples,
-    held_out: Examples,
-    *,
-    config: FitConfig,
-    start: Progress,
-) -> tuple[float, dict[str, Tensor]]:
-    """Trains a copy for a share of the epochs; returns its mAP on the held-out classes, and it."""
-    tried, progress = deepcopy(network), Progress(closed=start.closed, start=start.start)
-    seconds = None if config.seconds is None else TRIAL * config.seconds
-    short = replace(config, method=name, epochs=ceil(TRIAL * config.epochs), seconds=seconds)
-    fit_network(tried, examples, held_out, config=short, progress=progress, begun=monotonic())
-    return progress.kept, weights_of(tried)
+def finite(value: float) -> float:
+    """The value, or minus infinity for the NaN of a training that diverged."""
+    return -inf if isnan(value) else value
 
 
-def _time_left(config: FitConfig, begun: float) -> float | None:
+def weights_from(network: Network, initial: Weights, maps: Sequence[Affine]) -> Weights:
+    """Returns the initial weights with closed forms as linear maps, one for each modality."""
+    network.load_state_dict(initial)
+    network.start_from(*maps)
+    return weights_of(network)
+
+
+def closed_forms_of_folds(
+    network: Network, everything: Examples, folds: Sequence[Fold]
+) -> tuple[list[Forms], Forms]:
+    """Returns the closed forms of the items that each fold fits to, and those of all items.
+
+    All items are read once; those that a fold holds out are taken from their statistics.
+    """
+    total = target_moments(everything, network.widths)
+
+    def forms(statistics: Sequence[Moments]) -> Forms:
+        own = [forms_of(part) for part in statistics]
+        return {name: [maps[name] for maps in own] for name in own[0]}
+
+    of_folds = []
+    for fold in folds:
+        parts = target_moments(fold.held_out, network.widths)
+        of_folds.append(forms([without(*pair) for pair in zip(total, parts, strict=True)]))
+    return of_folds, forms(total)
+
+
+def choose_start(
+    network: Network, folds: Sequence[Fold], forms: Sequence[Forms], progress: Progress
+) -> None:
+    """Records the mean mAP of each closed form over the folds, and the best one as the start."""
+    values: dict[str, list[float]] = {name: [] for name in forms[0]}
+    for fold, own in zip(folds, forms, strict=True):
+        for name, maps in own.items():
+            network.start_from(*maps)
+            values[name].append(new_old_map(network, fold.held_out))
+    progress.closed = {name: fmean(of_folds) for name, of_folds in values.items()}
+    progress.start = max(progress.closed, key=lambda name: progress.closed[name])
+
+
+def trial_config(
+    config: FitConfig, name: str, seconds: float | None, *, longer: int = 1
+) -> FitConfig:
+    """Returns the settings with which a candidate is trained, `longer` times as long."""
+    trial = CANDIDATES[name]
+    return replace(
+        config,
+        method=name,
+        batch_size=min(trial.batch_size, config.batch_size),
+        epochs=ceil(longer * trial.epochs * config.epochs),
+        learning_rate=trial.rate * config.learning_rate,
+        seconds=seconds,
+    )
+
+
+def time_left(config: FitConfig, begun: float, share: float = 1.0, parts: int = 1) -> float | None:
+    """Returns the seconds of each of `parts` equal parts of what is left of a share of the limit.
+
+    None without a limit.
+    """
     if config.seconds is None:
         return None
-    return max(0.0, config.seconds - (monotonic() - begun))
+    return max(0.0, share * config.seconds - (monotonic() - begun)) / parts
+
+
+def train(network: Network, examples: Examples, config: FitConfig) -> tuple[Weights, Schedule]:
+    """Trains a copy of the network to the end; returns its weights and its schedule."""
+    learner = Learner(deepcopy(network), examples, config, begun=monotonic())
+    for number, current in enumerate(rounds(examples, config)):
+        if learner.schedule.done >= 1:
+            break
+        learner.train(current, number)
+    return weights_of(learner.network), learner.schedule
+
+
+def measure_blends(
+    network: Network,
+    candidate: Candidate,
+    weights: Weights,
+    rotation: Weights,
+    held_out: Examples,
+) -> None:
+    """Adds the weights of a candidate on a fold, and the mAP of each of its blends."""
+    candidate.weights.append(weights)
+    for share in SHARES[:1] if candidate.name == RIGID else SHARES:
+        network.load_state_dict(blended(network, weights, rotation, share, held_out))
+        candidate.values.setdefault(share, []).append(new_old_map(network, held_out))
 
 
 @torch.no_grad()
-def blend(
-    network: Network, start: dict[str, Tensor], held_out: Examples, *, value: float
-) -> tuple[float, float]:
-    r"""Blends a trained network with the closed form that it started from, if that is better.
+def blended(
+    network: Network, trained: Weights, rigid: Weights, share: float, examples: Examples
+) -> Weights:
+    r"""Returns the weights of a blend of a trained head and the rotation.
 
     .. math::
-        h_s(v) = s\, h(v) + (1 - s)\,(W_0 \hat v + b_0)
+        h_s(v) = s\, h(v) + (1 - s)\, k\, R(v), \qquad
+        k = \frac{\mathrm{mean}_i \lVert h(v_i) \rVert}{\mathrm{mean}_i \lVert R(v_i) \rVert}
 
-    The correction of the start is 0, so a blend has the form of the network: every weight of the
-    last layers is :math:`s` times its trained value plus :math:`1 - s` times its start.
-
-    Returns:
-        The share :math:`s`, 1 for the network as it was trained, and its mAP.
+    The correction of the rotation is 0, so a blend has the form of the network: its linear map and
+    its last layer are sums of both. The mean lengths are of at most 2,000 items of the examples.
     """
-    trained = weights_of(network)
-    values = {1.0: value}
-    for share in SHARES:
-        network.load_state_dict(blended(trained, start, share))
-        values[share] = new_old_map(network, held_out)
-    best = max(values, key=lambda share: -inf if isnan(values[share]) else values[share])
-    network.load_state_dict(blended(trained, start, best))
-    return best, values[best]
-
-
-def blended(
-    trained: dict[str, Tensor], start: dict[str, Tensor], share: float
-) -> dict[str, Tensor]:
-    """Returns the weights of a blend: all layers but the hidden one are linear in their weights."""
+    if share == 1:
+        return trained
+    lengths = []
+    inputs = examples.network_inputs(choose_queries(examples))
+    for weights in (trained, rigid):
+        network.load_state_dict(weights)
+        lengths.append(float(network(*inputs).norm(dim=1).mean()))
+    factor = (1 - share) * lengths[0] / lengths[1]
     return {
-        name: weight if ".inner." in f".{name}" else share * weight + (1 - share) * start[name]
+        name: weight if ".inner." in f".{name}" else share * weight + factor * rigid[name]
         for name, weight in trained.items()
     }

@@ -26,7 +26,8 @@ from nobackfill_bench.quality.trained import device_name, numbers
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 PREPARATION = "old"
 WITH_OLD = "+old"  # end of a way whose queries both models embed
-OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CompatibleHead().method, AUTO)))
+CONTRAST = "cross_supcon"  # method of the head that is named ours
+OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CONTRAST, AUTO)))
 
 
 def usable() -> tuple[str, ...]:
@@ -53,7 +54,7 @@ class FittedSuite(Suite):
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()
-    ours_too: tuple[str, ...] = (CompatibleHead().method, *OUR_HEADS)
+    ours_too: tuple[str, ...] = (CONTRAST, *OUR_HEADS)
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """Trains the old head first, if there is one; see `Suite`."""
@@ -117,7 +118,7 @@ class FittedSuite(Suite):
         both, name = name.endswith(WITH_OLD), name.removesuffix(WITH_OLD)
         epochs: dict[str, Any] = {"epochs": epochs_of(task.changes)} if task.changes else {}
         head = CompatibleHead(
-            CompatibleHead().method if name == OURS else name,
+            CONTRAST if name == OURS else name,
             options={} if name == AUTO else dict(options_of(name, changes)),
             old_query=both,
             seed=task.seed,
@@ -137,6 +138,7 @@ class FittedSuite(Suite):
             "best_round": progress.best,
             "stores": head.stores if both or name == OURS else "mapped",
             **({"old_weight": progress.old_weight} if both else {}),
+            **({"method": progress.method, "blend": progress.blend} if name == AUTO else {}),
         }
         return plain(queries), plain(stored), how
 
