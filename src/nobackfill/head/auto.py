@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, isnan
+from math import ceil, inf, isnan, nan
 from statistics import fmean
 from time import monotonic
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from nobackfill.head.class_targets import RIGID, forms_of, target_moments
@@ -17,7 +18,7 @@ from nobackfill.head.fitting import Learner, weights_of
 from nobackfill.head.network import Network
 from nobackfill.head.schedule import FitConfig, Progress, Schedule, rounds
 from nobackfill.head.split import FitSplit, Fold
-from nobackfill.head.validation import choose_queries, new_old_map
+from nobackfill.head.validation import choose_queries, new_old_map, retrieval_map
 
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a trained head in a blend with the rotation
 KEPT = 2  # methods that go on after the first fold
@@ -88,21 +89,24 @@ def fit_best(
     # Train the candidates on every fold, and measure their blends.
     tried = [Candidate(progress.start), *map(Candidate, CANDIDATES)]
     rotations: list[Weights] = []
+    longer = 1 if len(folds) > 1 else LONGER
     total = len(CANDIDATES) + KEPT * (len(folds) - 1)  # trainings
     done = 0
     for fold, own in zip(folds, forms, strict=True):
         rotations.append(weights_from(network, initial, own[RIGID]))
+        turned = outputs(network, rotations[-1], fold.held_out)
         start = weights_from(network, initial, own[progress.start])
         for candidate in tried:
             weights = start
             if candidate.name in CANDIDATES:
                 limit = time_left(config, begun, TRIALS, total - done)
-                longer = 1 if len(folds) > 1 else LONGER
                 trial = trial_config(config, candidate.name, limit, longer=longer)
                 network.load_state_dict(start)
                 weights, _ = train(network, fold.fitted, trial)
                 done += 1
-            measure_blends(network, candidate, weights, rotations[-1], fold.held_out)
+            candidate.weights.append(weights)
+            mapped = outputs(network, weights, fold.held_out)
+            measure_blends(candidate, mapped, turned, fold.held_out)
             progress.done = done / (total + 1)
             watch(progress)
         tried = [tried[0], *sorted(tried[1:], key=lambda each: -finite(each.value))[:KEPT]]
@@ -113,16 +117,15 @@ def fit_best(
     rotation = weights_from(network, initial, all_forms[RIGID])
     final = weights_from(network, initial, all_forms[progress.start])
     if best.name in CANDIDATES:
-        longer = 1 if len(folds) > 1 else LONGER**2
-        winner = trial_config(config, best.name, time_left(config, begun), longer=longer)
+        winner = trial_config(config, best.name, time_left(config, begun), longer=longer**2)
         final, schedule = train(network, everything, winner)
         progress.planned, progress.seen = schedule.total, schedule.steps
         progress.late = schedule.is_late
     on_folds = [
-        blended(network, weights, turned, best.share, fold.held_out)
-        for weights, turned, fold in zip(best.weights, rotations, folds, strict=True)
+        blend_of(network, weights, rotation, best.share, fold.held_out)
+        for weights, rotation, fold in zip(best.weights, rotations, folds, strict=True)
     ]
-    network.load_state_dict(blended(network, final, rotation, best.share, everything))
+    network.load_state_dict(blend_of(network, final, rotation, best.share, everything))
     progress.done = 1.0
     return on_folds
 
@@ -207,42 +210,61 @@ def train(network: Network, examples: Examples, config: FitConfig) -> tuple[Weig
     return weights_of(learner.network), learner.schedule
 
 
+@torch.no_grad()
+def outputs(network: Network, weights: Weights, examples: Examples) -> Float[Tensor, "query dim"]:
+    """Returns what the network makes of at most 2,000 items, not normalized."""
+    network.load_state_dict(weights)
+    network.eval()
+    mapped: Tensor = network(*examples.network_inputs(choose_queries(examples)))
+    return mapped
+
+
 def measure_blends(
-    network: Network,
     candidate: Candidate,
-    weights: Weights,
-    rotation: Weights,
+    mapped: Float[Tensor, "query dim"],
+    turned: Float[Tensor, "query dim"],
     held_out: Examples,
 ) -> None:
-    """Adds the weights of a candidate on a fold, and the mAP of each of its blends."""
-    candidate.weights.append(weights)
+    """Adds the mAP of each blend of a candidate on a fold, from the outputs of both maps."""
+    gallery, places = held_out.old.float(), choose_queries(held_out)
     for share in SHARES[:1] if candidate.name == RIGID else SHARES:
-        network.load_state_dict(blended(network, weights, rotation, share, held_out))
-        candidate.values.setdefault(share, []).append(new_old_map(network, held_out))
+        query = share * mapped + rotation_factor(mapped, turned, share) * turned
+        is_finite = bool(query.isfinite().all())
+        value = retrieval_map(query, gallery, places, held_out) if is_finite else nan
+        candidate.values.setdefault(share, []).append(value)
 
 
-@torch.no_grad()
-def blended(
-    network: Network, trained: Weights, rigid: Weights, share: float, examples: Examples
-) -> Weights:
-    r"""Returns the weights of a blend of a trained head and the rotation.
+def rotation_factor(
+    mapped: Float[Tensor, "query dim"], turned: Float[Tensor, "query dim"], share: float
+) -> float:
+    r"""Returns the factor of the rotation in a blend with a share of a head.
 
     .. math::
         h_s(v) = s\, h(v) + (1 - s)\, k\, R(v), \qquad
         k = \frac{\mathrm{mean}_i \lVert h(v_i) \rVert}{\mathrm{mean}_i \lVert R(v_i) \rVert}
 
+    The factor is :math:`(1 - s)\, k`: heads that were trained for cosines may have any length.
+    """
+    return float((1 - share) * mapped.norm(dim=1).mean() / turned.norm(dim=1).mean())
+
+
+def blended(trained: Weights, rotation: Weights, share: float, factor: float) -> Weights:
+    """Returns the weights of a blend; see `rotation_factor`.
+
     The correction of the rotation is 0, so a blend has the form of the network: its linear map and
-    its last layer are sums of both. The mean lengths are of at most 2,000 items of the examples.
+    its last layer are sums of both.
     """
     if share == 1:
         return trained
-    lengths = []
-    inputs = examples.network_inputs(choose_queries(examples))
-    for weights in (trained, rigid):
-        network.load_state_dict(weights)
-        lengths.append(float(network(*inputs).norm(dim=1).mean()))
-    factor = (1 - share) * lengths[0] / lengths[1]
     return {
-        name: weight if ".inner." in f".{name}" else share * weight + factor * rigid[name]
+        name: weight if ".inner." in f".{name}" else share * weight + factor * rotation[name]
         for name, weight in trained.items()
     }
+
+
+def blend_of(
+    network: Network, trained: Weights, rotation: Weights, share: float, examples: Examples
+) -> Weights:
+    """Returns the weights of a blend with the factor that belongs to some items."""
+    mapped, turned = (outputs(network, weights, examples) for weights in (trained, rotation))
+    return blended(trained, rotation, share, rotation_factor(mapped, turned, share))
