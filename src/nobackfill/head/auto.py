@@ -16,7 +16,7 @@ from nobackfill.head.closed_form import Affine, Moments, without
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner, weights_of
 from nobackfill.head.network import Network
-from nobackfill.head.schedule import FitConfig, Progress, Schedule, rounds
+from nobackfill.head.schedule import FitConfig, Progress, rounds
 from nobackfill.head.split import FitSplit, Fold
 from nobackfill.head.validation import choose_queries, new_old_map, retrieval_map
 
@@ -102,7 +102,7 @@ def fit_best(
                 limit = time_left(config, begun, TRIALS, total - done)
                 trial = trial_config(config, candidate.name, limit, longer=longer)
                 network.load_state_dict(start)
-                weights, _ = train(network, fold.fitted, trial)
+                weights = train(network, fold.fitted, trial, progress)
                 done += 1
             candidate.weights.append(weights)
             mapped = outputs(network, weights, fold.held_out)
@@ -118,9 +118,7 @@ def fit_best(
     final = weights_from(network, initial, all_forms[progress.start])
     if best.name in CANDIDATES:
         winner = trial_config(config, best.name, time_left(config, begun), longer=longer**2)
-        final, schedule = train(network, everything, winner)
-        progress.planned, progress.seen = schedule.total, schedule.steps
-        progress.late = schedule.is_late
+        final = train(network, everything, winner, progress)
     on_folds = [
         blend_of(network, weights, rotation, best.share, fold.held_out)
         for weights, rotation, fold in zip(best.weights, rotations, folds, strict=True)
@@ -131,7 +129,7 @@ def fit_best(
 
 
 def finite(value: float) -> float:
-    """The value, or minus infinity for the NaN of a training that diverged."""
+    """The value, or minus infinity for the NaN of a head that maps nowhere."""
     return -inf if isnan(value) else value
 
 
@@ -200,14 +198,17 @@ def time_left(config: FitConfig, begun: float, share: float = 1.0, parts: int = 
     return max(0.0, share * config.seconds - (monotonic() - begun)) / parts
 
 
-def train(network: Network, examples: Examples, config: FitConfig) -> tuple[Weights, Schedule]:
-    """Trains a copy of the network to the end; returns its weights and its schedule."""
+def train(network: Network, examples: Examples, config: FitConfig, progress: Progress) -> Weights:
+    """Trains a copy of the network to the end, and counts its steps; returns its weights."""
     learner = Learner(deepcopy(network), examples, config, begun=monotonic())
     for number, current in enumerate(rounds(examples, config)):
         if learner.schedule.done >= 1:
             break
         learner.train(current, number)
-    return weights_of(learner.network), learner.schedule
+    progress.planned += learner.schedule.total
+    progress.seen += learner.schedule.steps
+    progress.late |= learner.schedule.is_late
+    return weights_of(learner.network)
 
 
 @torch.no_grad()
@@ -229,8 +230,8 @@ def measure_blends(
     gallery, places = held_out.old.float(), choose_queries(held_out)
     for share in SHARES[:1] if candidate.name == RIGID else SHARES:
         query = share * mapped + rotation_factor(mapped, turned, share) * turned
-        is_finite = bool(query.isfinite().all())
-        value = retrieval_map(query, gallery, places, held_out) if is_finite else nan
+        is_valid = bool((query.isfinite().all(dim=1) & (query != 0).any(dim=1)).all())
+        value = retrieval_map(query, gallery, places, held_out) if is_valid else nan
         candidate.values.setdefault(share, []).append(value)
 
 
