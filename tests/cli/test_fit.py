@@ -97,6 +97,7 @@ def test_programs_get_one_object(fit, tmp_path):
         "round_kept": progress.best,
         "held_out_new_old": max([*progress.closed.values(), *progress.history]),
         "held_out_old_old": progress.old_old,
+        "gain": progress.gain,
         "old_weight": None,
         "held_out_by_old_weight": {},
         "held_out_new_new": progress.stored,

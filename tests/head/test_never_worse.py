@@ -43,7 +43,7 @@ def test_new_vectors_alone_must_be_asked_for(noise, head):
 
 
 def test_a_head_that_surely_gains_asks_alone(items, head):
-    data = items(classes=24)
+    data = items(classes=60)
     done = head("auto").fit(data.new, data.old, data.labels)
     assert done.progress_.new_alone == "better"
     assert done.progress_.gain["low"] > 0
