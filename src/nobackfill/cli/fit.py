@@ -198,7 +198,11 @@ def print_head(
     if kept is not None:
         print_line(result_sentence(progress, head.method))
     if progress.old_old is not None:
-        gain = f"; the head: {in_points(progress.gain)}" if progress.gain else ""
+        gain = (
+            f"; over all queries, the head gains {in_points(progress.gain)}"
+            if progress.gain
+            else ""
+        )
         print_line(f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP{gain}.")
     if progress.tried:
         tried = ", ".join(f"{name} {100 * value:.2f}" for name, value in progress.tried.items())

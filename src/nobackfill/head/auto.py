@@ -125,6 +125,7 @@ def fit_best(
     ]
     network.load_state_dict(blend_of(network, final, rotation, best.share, everything))
     progress.done = 1.0
+    watch(progress)
     return on_folds
 
 
