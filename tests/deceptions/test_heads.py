@@ -78,7 +78,16 @@ def test_noise_is_not_mapped_without_old_queries(noise, nobackfill, tmp_path):
     """Without an option, `fit` lets both models ask; the next command of the README stops."""
     head, new = tmp_path / "head", tmp_path / "new.parquet"
     code, out, _ = nobackfill(
-        "fit", "--old", tmp_path / "old.parquet", "--new", new, "-o", head, *QUICK
+        "fit",
+        "--old",
+        tmp_path / "old.parquet",
+        "--new",
+        new,
+        "-o",
+        head,
+        *QUICK,
+        "--method",
+        "auto",
     )
     assert code == 0
     assert f"embed {head} NEW --old OLD" in " ".join(out.split())

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import mixed_scores as strategies
 from nobackfill.head.assess.assess import backfill_strategies, random_share
@@ -270,7 +271,7 @@ def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_te
     assert verdict.chosen == max(maps, key=lambda name: by_name[name].validation)
     fits = [step for step in told if step != "searching"]
     assert list(dict.fromkeys(fits)) == [
-        "fitting mimic", "fitting auto", "fitting old vectors with a head",
+        "fitting mimic", f"fitting {DEFAULT_HEAD_METHOD}", "fitting old vectors with a head",
     ]  # fmt: skip
     shares = [step.done / step.total for step in fits]
     assert shares == sorted(shares)
@@ -308,7 +309,7 @@ def test_an_assessment_is_its_steps_by_hand():
         for rows in asking
     )
     seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
-    maps = fit_maps(*seen, ["auto"], one_fit(settings))
+    maps = fit_maps(*seen, [DEFAULT_HEAD_METHOD], one_fit(settings))
     control = (
         nb.CompatibleHead(old_query=False, **settings).fit(seen[1], seen[1], seen[2]).transform
     )
@@ -333,7 +334,9 @@ def test_both_models_ask_with_the_weight_that_is_best_on_validation_classes():
     classes = torch.from_numpy(old.labels)
     fitted, *asking = divide(classes, None, seed=3)
     seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
-    map_new = fit_maps(*seen, ["auto"], one_fit({"seed": 3, "epochs": 1}))[verdict.chosen]
+    map_new = fit_maps(*seen, [DEFAULT_HEAD_METHOD], one_fit({"seed": 3, "epochs": 1}))[
+        verdict.chosen
+    ]
     found = {}
     for tenth in range(11):
         for name, rows in zip(("validation", "test"), asking, strict=True):
