@@ -57,10 +57,9 @@ def one_model(task):
     import torch
 
     from nobackfill.data.registry import make_collection
-    from nobackfill.methods.old_space import OldSpace
     from nobackfill.models.embed import embed
     from nobackfill.training.pipeline import train_in_folder
-    from nobackfill.training.run import Lineage, Run
+    from nobackfill.training.run import Run
     from nobackfill_bench.quality.recipes import omniglot_recipe
 
     name, seed, work, changes, device = task
@@ -85,7 +84,7 @@ def one_model(task):
     run = Run.start(recipe, Path(work) / f"{seed}_{name}")
     collection = make_collection(run.recipe.data, run.recipe.images)
     device = torch.device(device)
-    for _ in train_in_folder(run, collection, OldSpace(), device=device, lineage=Lineage()):
+    for _ in train_in_folder(run, collection, device=device):
         pass
     labels, is_train = collection.labels.numpy(), collection.columns["split"] == "train"
     kept = np.flatnonzero(~is_train | (place_in_class(labels) < DRAWINGS))

@@ -49,7 +49,7 @@ def objects(upgrade, tmp_path_factory):
     truth = GroundTruth({item: [other] for item, other in zip(IDS, IDS[50:], strict=False)})
     evaluation = nb.evaluate(old, new)
     prototypes = nb.class_means(old.vectors, torch.from_numpy(LABELS), 50)
-    head = nb.CompatibleHead(epochs=1, options={"temperature": 0.2}).fit(new, old)
+    head = nb.CompatibleHead("cross_supcon", epochs=1, options={"temperature": 0.2}).fit(new, old)
     plan = BackfillPlan(
         IDS, np.linspace(1, 0, NUMBER), "gain", "clear", {}, 0.1, "a " * 60, None, {}
     )

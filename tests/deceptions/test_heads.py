@@ -35,7 +35,9 @@ def fit_and_evaluate(nobackfill, tmp_path):
 
     def run(*of_fit, declare=False):
         head = tmp_path / "head"
-        code, _, err = nobackfill("fit", "--old", old, "--new", new, "-o", head, *QUICK, *of_fit)
+        code, _, err = nobackfill(
+            "fit", "--old", old, "--new", new, "-o", head, *QUICK, "--without-old-query", *of_fit
+        )
         assert code == 0, err
         assert nobackfill("embed", head, new, "-o", mapped, "--device", "cpu")[0] == 0
         last = ("--declare", head) if declare else ("--require-compatible",)
@@ -49,7 +51,9 @@ def fit_and_evaluate(nobackfill, tmp_path):
 
 def by_python(upgrade, **settings):
     """The verdict on a head that was fitted on the files, and the notes."""
-    head = nb.CompatibleHead(epochs=2, hidden=16, **settings).fit(upgrade.new, upgrade.old)
+    head = nb.CompatibleHead(epochs=2, hidden=16, old_query=False, **settings).fit(
+        upgrade.new, upgrade.old
+    )
     result = nb.evaluate(upgrade.old, head.transform(upgrade.new))
     return result.verdict, " ".join(result.notes)
 
@@ -68,6 +72,28 @@ def test_noise_is_tested_on_classes_that_fit_kept(noise, fit_and_evaluate):
     code, text = fit_and_evaluate()
     assert code in (1, 3)
     assert "queries are left out" in text
+
+
+def test_noise_is_not_mapped_without_old_queries(noise, nobackfill, tmp_path):
+    """Without an option, `fit` lets both models ask; the next command of the README stops."""
+    head, new = tmp_path / "head", tmp_path / "new.parquet"
+    code, out, _ = nobackfill(
+        "fit",
+        "--old",
+        tmp_path / "old.parquet",
+        "--new",
+        new,
+        "-o",
+        head,
+        *QUICK,
+        "--method",
+        "auto",
+    )
+    assert code == 0
+    assert f"embed {head} NEW --old OLD" in " ".join(out.split())
+    code, _, err = nobackfill("embed", head, new, "-o", tmp_path / "mapped.parquet")
+    assert code == 2
+    assert "needs both" in err
 
 
 def test_noise_that_was_fitted_on_all_items(noise, fit_and_evaluate):
@@ -94,7 +120,7 @@ def test_noise_that_was_fitted_on_arrays(world, tmp_path, nobackfill):
     """Rows without ids are known by their vectors."""
     w = world(classes=40, items=6)
     upgrade = w.upgrade(w.view(), w.random(w.size))
-    head = nb.CompatibleHead(epochs=2, hidden=16)
+    head = nb.CompatibleHead(epochs=2, hidden=16, old_query=False)
     head.fit(upgrade.new.vectors, upgrade.old.vectors, w.labels)
     mapped = head.transform(upgrade.new)
     result = nb.evaluate(upgrade.old, mapped)
@@ -153,7 +179,7 @@ def test_a_head_that_maps_shifted_rows(world, save, tmp_path, nobackfill):
     turn = torch.linalg.qr(w.random(w.dim)).Q
     split = np.where(w.labels < 20, "train", "validation")
     upgrade = save(w.upgrade(w.view(), w.view(noise=0.3) @ turn, split=split))
-    head = nb.CompatibleHead(epochs=2, hidden=16).fit(upgrade.new, upgrade.old)
+    head = nb.CompatibleHead(epochs=2, hidden=16, old_query=False).fit(upgrade.new, upgrade.old)
     shifted = nb.Vectors(upgrade.new.ids, upgrade.new.vectors.roll(1, 0))
     mapped = head.transform(shifted)
     result = nb.evaluate(upgrade.old, mapped)
@@ -183,7 +209,7 @@ def test_a_head_is_not_declared_by_nearly_only_fitted_items(world, save, tmp_pat
     rows = slice(0, w.size - 1)
     fitted = [nb.Vectors(file.ids[rows], file.vectors[rows], w.labels[rows], space=file.space)
               for file in (upgrade.new, upgrade.old)]  # fmt: skip
-    head = nb.CompatibleHead(epochs=1, hidden=0, test_share=0.0).fit(*fitted)
+    head = nb.CompatibleHead(epochs=1, hidden=0, test_share=0.0, old_query=False).fit(*fitted)
     mapped = head.transform(upgrade.new)
     head.save_pretrained(tmp_path / "head")
     with pytest.raises(SpaceMismatch, match="fitted on all 1,000 queries"):

@@ -480,7 +480,7 @@ def test_one_kind_of_supervision_is_enough(items, head):
     [
         ({"method": "bct"}, "fitted by `bct`.*cross_supcon"),
         ({"method": "cross_supkon"}, "Did you mean `cross_supcon`"),
-        ({"options": {"temperatur": 1.0}}, "Did you mean `temperature`"),
+        ({"method": "cross_supcon", "options": {"temperatur": 1.0}}, "Did you mean `temperature`"),
         ({"hidden": -1}, "`hidden` must be 0 or more"),
         ({"dropout": 1.0}, "`dropout`"),
         ({"held_out": 0.0}, "`held_out`"),

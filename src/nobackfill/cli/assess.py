@@ -20,6 +20,7 @@ from nobackfill.cli.options import (
     names_in,
     read_truth,
 )
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 
 
 def assess(
@@ -33,7 +34,7 @@ def assess(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Method to fit heads with. Default: cross_supcon.",
+            help=f"Method to fit heads with. Default: {DEFAULT_HEAD_METHOD}.",
             autocompletion=names_in("methods:METHODS"),
         ),
     ] = None,
@@ -41,6 +42,13 @@ def assess(
         int, typer.Option("--top", "-k", help="Number of results that a second stage reranks.")
     ] = 100,
     epochs: Annotated[int, typer.Option(help="Largest number of epochs of each head.")] = 30,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Time limit in seconds of all fits. The result then depends on the speed of the "
+            "machine."
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write a report here (.html), and .md and .json next to it.")
     ] = None,
@@ -88,9 +96,10 @@ def assess(
             data.new,
             labels=data.labels,
             pairs=data.pairs,
-            methods=tuple(method or ["cross_supcon"]),
+            methods=tuple(method or [DEFAULT_HEAD_METHOD]),
             k=top,
             epochs=epochs,
+            seconds=seconds,
             seed=seed,
             device=str(choose_device(device)),
             watch=watch,

@@ -25,6 +25,7 @@ from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 
 if TYPE_CHECKING:
     from nobackfill.head import CompatibleHead
+    from nobackfill.head.schedule import Progress
 
 
 def fit(
@@ -49,13 +50,14 @@ def fit(
         ),
     ] = DEFAULT_HEAD_METHOD,
     with_old_query: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--with-old-query",
+            "--with-old-query/--without-old-query",
             help="Let both models embed queries: held-out classes weigh the old vector of a query "
-            "against its mapped new vector.",
+            "against its mapped new vector. Default: only if the head alone is worse than the old "
+            "model there, beyond chance.",
         ),
-    ] = False,
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Largest number of epochs.")] = 30,
     hidden: Annotated[
         int, typer.Option(help="Hidden width of the correction to the linear map.")
@@ -156,6 +158,8 @@ def print_head(
     head: "CompatibleHead", folder: Path, *, onnx: Sequence[Path] = (), as_json: bool
 ) -> None:
     """Prints the results of a fit, and what to do next."""
+    from nobackfill.evaluation.bootstrap import in_points
+
     progress = head.progress_
     closed = {name: None if value != value else value for name, value in progress.closed.items()}
     kept = None if progress.kept != progress.kept else progress.kept
@@ -177,6 +181,7 @@ def print_head(
                 "round_kept": progress.best,
                 "held_out_new_old": kept,
                 "held_out_old_old": progress.old_old,
+                "gain": progress.gain or None,
                 "old_weight": progress.old_weight,
                 "held_out_by_old_weight": progress.both,
                 "held_out_new_new": progress.stored,
@@ -191,24 +196,17 @@ def print_head(
             f"over the directions of search."
         )
     if kept is not None:
-        start = closed[progress.start]
-        assert start is not None
-        method = progress.method or head.method
-        after = f"no improvement after {len(progress.history)} rounds of {method}"
-        if progress.tried and kept > start:
-            share = f", {progress.blend:.0%} of it in a blend" if progress.blend < 1 else ""
-            after = f"{100 * kept:.2f} by {method}{share}"
-        elif kept > start:
-            after = f"{100 * kept:.2f} after {progress.best} rounds of {method}"
-        print_line(
-            f"new/old on held-out classes: {100 * start:.2f} mAP in closed form "
-            f"({progress.start}), {after}."
-        )
+        print_line(result_sentence(progress, head.method))
     if progress.old_old is not None:
-        print_line(f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP.")
+        gain = (
+            f"; over all queries, the head gains {in_points(progress.gain)}"
+            if progress.gain
+            else ""
+        )
+        print_line(f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP{gain}.")
     if progress.tried:
         tried = ", ".join(f"{name} {100 * value:.2f}" for name, value in progress.tried.items())
-        print_line(f"Short trials of each method: {tried}.")
+        print_line(f"Tried on all held-out classes, in their best blends: {tried}.")
     weight = progress.old_weight
     if weight is not None:
         print_line(
@@ -226,4 +224,19 @@ def print_head(
         f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW"
         f"{' --old OLD' if weight is not None else ''} -o COMPATIBLE`, "
         f"then compare them with the old ones: `nobackfill evaluate`."
+    )
+
+
+def result_sentence(progress: "Progress", method: str) -> str:
+    """The closed form that training started from, and what came of it."""
+    start = progress.closed[progress.start]
+    after = f"no improvement after {len(progress.history)} rounds of {progress.method or method}"
+    if progress.tried:
+        rotation = f", {1 - progress.blend:.0%} of procrustes added" if progress.blend < 1 else ""
+        after = f"{100 * progress.kept:.2f} by {progress.method}{rotation}"
+    elif progress.kept > start:
+        after = f"{100 * progress.kept:.2f} after {progress.best} rounds of {progress.method}"
+    return (
+        f"new/old on held-out classes: {100 * start:.2f} mAP in closed form ({progress.start}), "
+        f"{after}."
     )

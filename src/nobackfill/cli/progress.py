@@ -119,7 +119,9 @@ def fitting_progress() -> Iterator[Callable[["Fitting"], None]]:
         line = lines.add(Line("fitting", note="closed forms"))
 
         def update(fitting: "Fitting") -> None:
-            note = f"new/old {100 * fitting.history[-1]:.2f} on held-out classes"
+            note = "several methods, on held-out classes"
+            if fitting.history:
+                note = f"new/old {100 * fitting.history[-1]:.2f} on held-out classes"
             line.show("fitting", fitting.done, 1.0, note=note)
 
         yield update

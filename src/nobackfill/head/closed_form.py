@@ -50,16 +50,20 @@ class Moments:
         old_mean: :math:`\bar o`.
         new_new: :math:`\tilde N^\top \tilde N`.
         old_new: :math:`\tilde O^\top \tilde N`.
+        rows: Number of rows.
     """
 
     new_mean: Float[Tensor, " new_dim"]
     old_mean: Float[Tensor, " old_dim"]
     new_new: Float[Tensor, "new_dim new_dim"]
     old_new: Float[Tensor, "old_dim new_dim"]
+    rows: int
 
 
-def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
+def moments(parts: Iterable[tuple[Tensor, Tensor]], *, unit_old: bool = True) -> Moments:
     """Computes the statistics in one pass over blocks of vectors.
+
+    Without `unit_old` the old rows, or what stands in for them, keep their lengths.
 
     Products are computed in single precision (double for double vectors) about the means of the
     first block, which limits cancellation. Sums are accumulated in double precision.
@@ -67,7 +71,7 @@ def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
     centres: list[Tensor] = []
     rows = 0
     for new, old in parts:
-        unit = [_unit(side) for side in (new, old)]
+        unit = [_unit(new), _unit(old) if unit_old else old.to(_precision(new), copy=True)]
         # The means of the first block are the origin of all sums.
         if not centres:
             _check_size(new.shape[1], old.shape[1])
@@ -90,7 +94,31 @@ def moments(parts: Iterable[tuple[Tensor, Tensor]]) -> Moments:
     _check_spread("new", new_new.trace(), rows)
     _check_spread("old", squares - rows * shift[1].square().sum(), rows)
     means = [centre + offset for centre, offset in zip(centres, shift, strict=True)]
-    return Moments(means[0], means[1], new_new, old_new)
+    return Moments(means[0], means[1], new_new, old_new, rows)
+
+
+def without(total: Moments, part: Moments) -> Moments:
+    r"""Returns the statistics of all rows but those of a part.
+
+    .. math::
+        \bar n_r = \frac{N \bar n - N_p \bar n_p}{N_r}, \qquad
+        C_r = C - C_p - N_p (\bar n_p - \bar n)(\bar n_p - \bar n)^\top
+        - N_r (\bar n_r - \bar n)(\bar n_r - \bar n)^\top
+
+    with the number of rows :math:`N`, the mean and the centred products :math:`C` of all rows, of
+    the part :math:`p`, and of the rest :math:`r`. The products of old and new rows are alike.
+    """
+    rows = total.rows - part.rows
+    rest = [
+        (total.rows * whole - part.rows * own) / rows
+        for whole, own in ((total.new_mean, part.new_mean), (total.old_mean, part.old_mean))
+    ]
+    new_new, old_new = total.new_new - part.new_new, total.old_new - part.old_new
+    for number, means in ((part.rows, (part.new_mean, part.old_mean)), (rows, rest)):
+        new, old = means[0] - total.new_mean, means[1] - total.old_mean
+        new_new = new_new - number * new.outer(new)
+        old_new = old_new - number * old.outer(new)
+    return Moments(rest[0], rest[1], new_new, old_new, rows)
 
 
 def paired_blocks(

@@ -20,7 +20,7 @@ from nobackfill.head.multimodal import Modality, check_fitted, modalities_of_ite
 from nobackfill.head.network import Network, make_network
 from nobackfill.head.overview import head_line, head_page
 from nobackfill.head.save_load import extract_modality, read_head, save_head
-from nobackfill.head.schedule import FitConfig, Progress, check_config
+from nobackfill.head.schedule import AUTO, FitConfig, Progress, check_config
 from nobackfill.head.seen_items import Marks, fit_marks
 from nobackfill.head.split import split_items
 from nobackfill.head.storage import fingerprint
@@ -58,8 +58,8 @@ class CompatibleHead(Estimator, Readable):
             so that `evaluate` can test the head on them; 0 fits on all.
         together: Number of items of a class that come together into a batch. More than 1 may help
             with many thousand classes.
-        old_query: Whether the old model embeds queries, too. A query is then a weighted sum of its
-            old vector and its mapped new vector; held-out classes choose the weight.
+        old_query: Whether the old model embeds queries, too: a query is then a weighted sum of its
+            old and its mapped new vector. None: only if held-out classes show that it must.
         extra: Number of extra dimensions behind those of the old space, for re-embedded items. Old
             vectors have zeros there, so scores against them do not change.
         seconds: Time limit of a fit; None for none. With a limit, the result depends on the speed
@@ -110,7 +110,7 @@ class CompatibleHead(Estimator, Readable):
         test_share: float = FitConfig.test_share,
         together: int = FitConfig.together,
         extra: int = FitConfig.extra,
-        old_query: bool = FitConfig.old_query,
+        old_query: bool | None = FitConfig.old_query,
         seconds: float | None = FitConfig.seconds,
         seed: int = FitConfig.seed,
         device: str = "cpu",
@@ -205,17 +205,17 @@ class CompatibleHead(Estimator, Readable):
         # Hold out a part of the classes.
         stored = new_rows
         new_rows, old_rows = new_rows.to(self.device), old_rows.to(self.device)
-        share, seed = self.held_out, self.seed
         parts = split_items(
-            new_rows, old_rows, classes, source, share=share, seed=seed, modality=numbers
-        )
+            new_rows, old_rows, classes, source, share=self.held_out, seed=self.seed,
+            modality=numbers, several=self.method == AUTO,
+        )  # fmt: skip
         check_fitted(modalities, parts.fitted.modality, extra=self.extra)
         # Fit the network.
         widths, old_dim = widths_of(new_rows, numbers, len(modalities)), old_rows.shape[1]
         with seeded(self.seed):
             network = make_network(widths, old_dim, hidden=self.hidden, dropout=self.dropout)
         self.progress_, fit_notes = learn(
-            network.to(self.device), parts.fitted, parts.held_out, config, begun=begun, watch=watch
+            network.to(self.device), parts, config, begun=begun, watch=watch
         )
         self.network_, self.modalities_ = network.eval(), modalities
         # Record what was fitted on what.

@@ -44,9 +44,6 @@ def map_vectors(
     source = new if isinstance(new, str | Path) else open_source(new)
     is_rows = source is new and not isinstance(new, str | Path | Vectors)
     vectors = as_sides({"new": source}, columns=columns).vectors["new"]
-    asks_old = head.old_weight is not None and side == "query"
-    if asks_old != (old is not None):
-        raise ConfigError(_old_is_missing() if asks_old else _old_is_too_much(side))
     check_source(
         vectors,
         new_dim=network.new_dim,
@@ -54,6 +51,9 @@ def map_vectors(
         source=head.source_,
         space=head.space_,
     )
+    asks_old = head.old_weight is not None and side == "query"
+    if asks_old != (old is not None):
+        raise ConfigError(_old_is_missing() if asks_old else _old_is_too_much(side))
     numbers = modalities_of_rows(vectors, head.modalities_, modality)
     if numbers is not None:
         check_padding(vectors.vectors, numbers, network)

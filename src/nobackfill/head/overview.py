@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from nobackfill.core.numbers import maybe
 from nobackfill.core.page import Page, Section, Table
+from nobackfill.evaluation.bootstrap import in_points
 
 if TYPE_CHECKING:
     from nobackfill.head.head import CompatibleHead
@@ -23,11 +24,11 @@ def held_out_section(head: "CompatibleHead") -> Section:
     rows = [[f"{name}, closed form", "new/old", measured(value)]
             for name, value in progress.closed.items()]  # fmt: skip
     rows += [
-        [f"{name}, short trial", "new/old", measured(value)]
+        [f"{name}, best blend", "new/old", measured(value)]
         for name, value in progress.tried.items()
     ]
     if progress.kept > progress.closed[progress.start]:
-        blend = f", {progress.blend:.0%} in a blend" if progress.blend < 1 else ""
+        blend = f", {progress.blend:.0%} in a blend with procrustes" if progress.blend < 1 else ""
         rows.append([f"{progress.made_by}{blend}", "new/old", measured(progress.kept)])
     if progress.old_weight is not None and progress.both:
         both = progress.both[f"{progress.old_weight:g}"]
@@ -40,7 +41,23 @@ def held_out_section(head: "CompatibleHead") -> Section:
     ]
     columns = ["vectors", "query/gallery", "mAP"]
     title = "Results on the held-out classes, in percent"
-    return Section(title, title + ".", [Table(columns, rows, frozenset({"mAP"}))])
+    return Section(
+        title, f"{title}.{gain_sentence(head)}", [Table(columns, rows, frozenset({"mAP"}))]
+    )
+
+
+def gain_sentence(head: "CompatibleHead") -> str:
+    """How far new queries alone are above those of the old model, after a space."""
+    gain = head.progress_.gain
+    if not gain:
+        return ""
+    answer = {
+        "better": "They are better than the old model's, beyond chance.",
+        "worse": "They are worse than the old model's, beyond chance.",
+        "as good": "The difference may be chance.",
+        "unknown": "Too few classes were held out for an interval.",
+    }[head.progress_.new_alone]
+    return f" Mapped new queries gain {in_points(gain)} points of mAP over old ones. {answer}"
 
 
 def measured(value: float) -> str:

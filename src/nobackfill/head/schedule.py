@@ -18,8 +18,7 @@ from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.methods import METHODS
 
 ROUND = 200  # largest number of steps between two measurements on held-out classes
-AUTO = "auto"  # chooses among the candidates on the held-out classes
-CANDIDATES = ("cross_supcon", "prototype_alignment")  # contrast with old items, with class means
+AUTO = "auto"  # chooses among several candidates on held-out classes
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class FitConfig:
     test_share: float = 0.2
     together: int = 1
     extra: int = 0
-    old_query: bool = False
+    old_query: bool | None = None
     patience: int = 6
     seconds: float | None = None
     seed: int = 0
@@ -165,6 +164,9 @@ class Progress:
     blend: float = 1.0  # share of the trained head in the blend with its closed form
     value: float | None = None  # new/old mAP of the head that was kept
     old_old: float | None = None  # mAP of the old model on the held-out classes
+    # difference of mAP between the head alone and the old model on these classes, with its
+    # interval; the ends are unknown with fewer than 8 classes
+    gain: dict[str, float | int | None] = field(default_factory=dict)
     # mAP of each weight of the old vector in a query of both models
     both: dict[str, float] = field(default_factory=dict)
     old_weight: float | None = None  # weight of the old vector; None if only the new model asks
@@ -180,3 +182,14 @@ class Progress:
     def made_by(self) -> str:
         """Name of the method, or of the closed form if training did not improve it."""
         return self.method if self.kept > self.closed[self.start] else self.start
+
+    @property
+    def new_alone(self) -> str:
+        """How queries of new vectors alone compare with old queries on the held-out classes.
+
+        "better" or "worse" beyond chance, "as good" if the difference may be chance, or "unknown".
+        """
+        low, high = self.gain.get("low"), self.gain.get("high")
+        if low is None or high is None:
+            return "unknown"
+        return "better" if low > 0 else "worse" if high < 0 else "as good"

@@ -5,7 +5,7 @@ from math import ceil
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.core.short import Short
@@ -14,25 +14,44 @@ from nobackfill.head.examples import Examples
 from nobackfill.head.supervision import notes_on_classes
 
 FEWEST_CLASSES = 10  # with fewer classes, none is held out
+FOLDS = 3  # of a cross-validation over classes
+ENOUGH = 100  # held-out classes of one fold suffice
 LOOSE = 2 / 3  # share of the classes, the loosest ones, that may be held out
 BLOCK = 65_536  # rows per block
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fold(Short):
+    """Items to fit on, and items of other classes to measure on."""
+
+    fitted: Examples
+    held_out: Examples
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitSplit(Short):
     """Fitted and held-out items of a fit."""
 
-    fitted: Examples  # items to fit on
-    held_out: Examples | None  # items of other classes; None if no class can be held out
+    everything: Examples  # items of all folds; without folds items without classes
+    folds: tuple[Fold, ...]  # each holds out other classes; empty if no class can be held out
     supervision: str  # kind of supervision: "labels", "pairs", "groups" or "none"
     notes: tuple[str, ...] = ()  # notes on the classes
 
     @property
+    def fitted(self) -> Examples:
+        """Items to fit on in the first fold."""
+        return self.folds[0].fitted if self.folds else self.everything
+
+    @property
+    def held_out(self) -> Examples | None:
+        """Items that the first fold holds out; None if no class can be held out."""
+        return self.folds[0].held_out if self.folds else None
+
+    @property
     def rows(self) -> Int[Tensor, " items"]:
         """Rows of all used items, also of held-out ones, which determine when to stop."""
-        parts = [self.fitted, *([] if self.held_out is None else [self.held_out])]
-        rows = [part.rows for part in parts if part.rows is not None]
-        return torch.cat(rows) if rows else torch.arange(len(self.fitted.new))
+        rows = self.everything.rows
+        return torch.arange(len(self.everything.new)) if rows is None else rows
 
 
 def split_items(
@@ -43,35 +62,79 @@ def split_items(
     *,
     share: float,
     seed: int,
+    several: bool = False,
     modality: Int[Tensor, " items"] | None = None,
 ) -> FitSplit:
     """Divides items into fitted and held-out ones; without enough classes, none is held out.
 
-    Classes are numbers, or -1 for an item without a class. Vectors are on the same device.
+    Classes are numbers, or -1 for an item without a class. Vectors are on the same device. With
+    `several`, each of several folds holds out other classes if there are few; see `class_folds`.
     """
     modality = None if modality is None else modality.to(old.device)
-    everything = Examples(new, old, None, modality=modality)
+    unsupervised = Examples(new, old, None, modality=modality)
     if classes is None:
         note = "no supervision was used: the head is a closed-form map"
-        return FitSplit(everything, None, "none", (note,))
-    fitted, held_out = hold_out(classes, share, seed=seed, tightness=tightness_of(old, classes))
+        return FitSplit(unsupervised, (), "none", (note,))
+    tightness = tightness_of(old, classes)
+    chosen = class_folds(classes, share, seed=seed, tightness=tightness, several=several)
     number = len(classes[classes >= 0].unique())
-    if number < FEWEST_CLASSES or len(held_out) == 0:
+    if number < FEWEST_CLASSES or not chosen:
         note = (
             f"no supervision was used: {number} classes, {len(repeated_classes(classes))} of them "
             f"with more than one item, are too few to hold some out, so the head is a closed-form "
             f"map"
         )
-        return FitSplit(everything, None, "none", (note,))
-    # Renumber the classes of each part from 0 on.
-    parts = []
-    for rows in (fitted, held_out):
+        return FitSplit(unsupervised, (), "none", (note,))
+
+    def part(is_used: Bool[Tensor, " items"]) -> Examples:
+        """Returns some items, with their classes numbered from 0 on."""
+        rows = is_used.nonzero().flatten()
         numbers = classes[rows].unique(return_inverse=True)[1].to(old.device)
         rows = rows.to(old.device)
         kinds = None if modality is None else modality[rows]
-        parts.append(Examples(new, old[rows], numbers, rows=rows, modality=kinds))
+        return Examples(new, old[rows], numbers, rows=rows, modality=kinds)
+
+    known = classes >= 0
+    away = [torch.isin(classes, of_fold) for of_fold in chosen]
+    folds = tuple(Fold(part(known & ~is_away), part(is_away)) for is_away in away)
     notes = notes_on_classes(classes) if supervision == "pairs" else ()
-    return FitSplit(parts[0], parts[1], supervision, notes)
+    return FitSplit(part(known), folds, supervision, notes)
+
+
+def class_folds(
+    classes: Int[Tensor, " items"],
+    share: float,
+    *,
+    seed: int,
+    tightness: Float[Tensor, " classes"] | None = None,
+    several: bool = False,
+) -> list[Int[Tensor, " held_out"]]:
+    """Returns the classes that each fold holds out; no folds if none can be held out.
+
+    Classes of a single item are not held out, because such an item has nothing to find. At least
+    two classes are held out, because every result is right among items of one class, and at least
+    two are fitted on.
+
+    With `tightness`, the tightest third is never held out: the old model may have been trained on
+    these classes. Imitating the old model is best on them, but not on unseen ones.
+
+    A single fold holds out a share of the classes. With `several`, all others that may be held out
+    are divided among `FOLDS` folds, if a fold then has fewer than `ENOUGH` classes: the mean over
+    few classes is mostly chance.
+    """
+    candidates = repeated = repeated_classes(classes)
+    if tightness is not None:
+        number = max(ceil(len(repeated) * LOOSE), 2)
+        loosest = tightness[repeated].argsort(stable=True)[:number]
+        candidates = repeated[loosest.sort().values]
+    total = len(classes[classes >= 0].unique())
+    if several and 2 * FOLDS <= len(candidates) < FOLDS * ENOUGH:
+        ends = [len(candidates) * fold // FOLDS for fold in range(1, FOLDS)]
+        return list(draw_parts(candidates, ends, seed=seed))
+    number = min(max(round(share * len(repeated)), 2), total - 2, len(candidates))
+    if number < 2 or len(repeated) < 2:
+        return []
+    return [draw_parts(candidates, [number], seed=seed)[0]]
 
 
 def hold_out(
@@ -81,26 +144,12 @@ def hold_out(
     seed: int,
     tightness: Float[Tensor, " classes"] | None = None,
 ) -> tuple[Int[Tensor, " fitted"], Int[Tensor, " held_out"]]:
-    """Returns the rows of the classes to fit on, and those of a share of the classes to hold out.
+    """Returns the rows of the classes to fit on, and those of a single fold of `class_folds`.
 
-    Classes of a single item are not held out, because such an item has nothing to find. Items
-    without a class (-1) are in neither part. At least two classes are held out, because every
-    result is right among items of one class, and at least two are fitted on. If that is impossible,
-    none is held out.
-
-    With `tightness`, the tightest third is never held out: the old model may have been trained on
-    these classes. Imitating the old model is best on them, but not on unseen ones.
+    Items without a class (-1) are in neither part.
     """
-    candidates = repeated = repeated_classes(classes)
-    if tightness is not None:
-        number = max(ceil(len(repeated) * LOOSE), 2)
-        loosest = tightness[repeated].argsort(stable=True)[:number]
-        candidates = repeated[loosest.sort().values]
-    total = len(classes[classes >= 0].unique())
-    number = min(max(round(share * len(repeated)), 2), total - 2, len(candidates))
-    number = 0 if number < 2 or len(repeated) < 2 else number
-    chosen, _ = draw_parts(candidates, [number], seed=seed)
-    is_held_out = torch.isin(classes, chosen)
+    chosen = class_folds(classes, share, seed=seed, tightness=tightness)
+    is_held_out = torch.isin(classes, chosen[0] if chosen else classes[:0])
     return ((classes >= 0) & ~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
 
 

@@ -52,6 +52,25 @@ def old_old_map(held_out: Examples) -> float:
     return retrieval_map(old[places], old, places, held_out)
 
 
+def differences_to_old(
+    network: Network, held_out: Examples
+) -> tuple[Float[Tensor, " queries"], Int[Tensor, " queries"]]:
+    """Returns how far each query of a network is above that of the old model, and its class.
+
+    The difference is one of average precision. A query counts once for each direction.
+    """
+    places, old = choose_queries(held_out), held_out.old.float()
+    query = embed_rows(network, *held_out.network_inputs(places))[:, : network.old_dim]
+    classes = held_out.classes
+    assert classes is not None
+    after, before = (
+        average_precisions(side, old, places, held_out) for side in (query, old[places])
+    )
+    changes = [(new - own, rows) for (new, rows), (own, _) in zip(after, before, strict=True)]
+    groups = [classes[rows] for _, rows in changes]
+    return torch.cat([change for change, _ in changes]), torch.cat(groups).cpu()
+
+
 def compare_stored(network: Network, held_out: Examples) -> dict[str, float]:
     """Compares two ways to store re-embedded items by new/new mAP on the held-out classes.
 
@@ -99,6 +118,20 @@ def retrieval_map(
     Queries of the modality `a` search items of `b` alone. :math:`D` contains every pair, also
     :math:`a = b`, in which a query has something to find.
     """
+    directions = average_precisions(query, gallery, places, held_out)
+    return torch.stack([values.nanmean() for values, _ in directions]).nanmean().item()
+
+
+def average_precisions(
+    query: Float[Tensor, "query dim"],
+    gallery: Float[Tensor, "items dim"],
+    places: Int[Tensor, " query"],
+    held_out: Examples,
+) -> list[tuple[Tensor, Tensor]]:
+    """Returns the average precisions of each direction, and the places of their queries.
+
+    For the directions see `retrieval_map`. NaN for a query that has nothing to find.
+    """
     classes, modality, values = held_out.classes, held_out.modality_numbers, []
     assert classes is not None
     for source, target in product(modality[places].unique(), modality.unique()):
@@ -114,5 +147,5 @@ def retrieval_map(
             classes[rows].cpu(),
             ignored=own_rows,
         )
-        values.append(result.mean_average_precision)
-    return torch.tensor(values, dtype=torch.float64).nanmean().item()
+        values.append((result.average_precision, query_places))
+    return values

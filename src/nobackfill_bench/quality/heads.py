@@ -24,9 +24,10 @@ from nobackfill_bench.quality.trained import device_name, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 PREPARATION = "old"
-DEFAULT_HEAD = "janus"  # rows of the default head, which decides what is stored
 WITH_OLD = "+old"  # end of a way whose queries both models embed
-OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CompatibleHead().method, AUTO)))
+CONTRAST = "cross_supcon"  # the earlier default
+EARLIER_HEAD = "janus"  # rows of a head by `CONTRAST` that decides what is stored
+OUR_HEADS = (AUTO, *(f"{name}{WITH_OLD}" for name in (CONTRAST, AUTO)))
 
 
 def usable() -> tuple[str, ...]:
@@ -36,7 +37,7 @@ def usable() -> tuple[str, ...]:
         with suppress(ConfigError):
             check_method(name)
             heads.append(name)
-    return (*CLOSED_FORMS, *heads, DEFAULT_HEAD, *OUR_HEADS)
+    return (*CLOSED_FORMS, *heads, EARLIER_HEAD, *OUR_HEADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class FittedSuite(Suite):
     supervision: str = "labels"
     trained: bool = False
     ways: tuple[str, ...] = usable()
-    default: str = DEFAULT_HEAD
-    ours_too: tuple[str, ...] = (CompatibleHead().method, *OUR_HEADS)
+    default: str = AUTO
+    ours_too: tuple[str, ...] = (EARLIER_HEAD, *OUR_HEADS[1:])
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
         """Trains the old head first, if there is one; see `Suite`."""
@@ -64,7 +65,7 @@ class FittedSuite(Suite):
         """Raises if a method needs more than old vectors; see `Suite`."""
         for way in ways:
             name = read_way(way)[0].removesuffix(WITH_OLD)
-            if name not in (DEFAULT_HEAD, *CLOSED_FORMS):
+            if name not in (EARLIER_HEAD, *CLOSED_FORMS):
                 check_method(name)
 
     def run(self, task: Task) -> Found | None:
@@ -118,7 +119,7 @@ class FittedSuite(Suite):
         both, name = name.endswith(WITH_OLD), name.removesuffix(WITH_OLD)
         epochs: dict[str, Any] = {"epochs": epochs_of(task.changes)} if task.changes else {}
         head = CompatibleHead(
-            CompatibleHead().method if name == DEFAULT_HEAD else name,
+            CONTRAST if name == EARLIER_HEAD else name,
             options={} if name == AUTO else dict(options_of(name, changes)),
             old_query=both,
             seed=task.seed,
@@ -129,15 +130,16 @@ class FittedSuite(Suite):
         head.fit(new, old, **supervision)
         queries = head.transform(new_searched, old=old_searched if both else None)
         stored = queries
-        if both or name == DEFAULT_HEAD:
+        if both or name == EARLIER_HEAD:
             stored = head.transform(new_searched, side="gallery")
         progress = head.progress_
         how = {
             "rounds": len(progress.history),
             "start": progress.start,
             "best_round": progress.best,
-            "stores": head.stores if both or name == DEFAULT_HEAD else "mapped",
+            "stores": head.stores if both or name == EARLIER_HEAD else "mapped",
             **({"old_weight": progress.old_weight} if both else {}),
+            **({"method": progress.method, "blend": progress.blend} if name == AUTO else {}),
         }
         return plain(queries), plain(stored), how
 

@@ -84,7 +84,7 @@ SUITES: dict[str, Suite] = {
             "Stored vectors of networks trained on 10 % (old) and, independently, on all (new) of "
             "964 characters; 659 other characters are searched. The suite compares "
             "`CompatibleHead` with each method that it supports (all vectors mapped), closed "
-            "forms, and `janus`, which is the default head. The new/old of `janus` equals that of "
+            "forms, and the head named `janus`. Its new/old equals that of "
             "`cross_supcon`; only the stored vectors differ: held-out classes decide whether they "
             "are mapped or stay as they are.",
         ),

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.core.seeding import seeded
 from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.head.fitting import Learner
@@ -17,6 +16,7 @@ from nobackfill.head.schedule import FitConfig, Round
 from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
+METHOD = "cross_supcon"
 TARGET = 3.0
 ENDLESS = 1_000_000  # epochs; the schedule never ends
 
@@ -31,7 +31,7 @@ def epoch_of(items: int, classes: int, new_dim: int, old_dim: int, batch: int, k
     hidden = 1024
     weights = new_dim * old_dim + hidden * (new_dim + old_dim)
     return Case(
-        f"an epoch by `{DEFAULT_HEAD_METHOD}`",
+        f"an epoch by `{METHOD}`",
         {"items": items, "new": new_dim, "old": old_dim, "batch": batch},
         "DataLoader, `.to(device)`, AdamW and `loss.item()` in each step",
         partial(_make, items, classes, new_dim, old_dim, batch),
@@ -54,7 +54,7 @@ def _make(
     old = old + torch.randn(items, old_dim, generator=generator)
     order = shuffle_by_class(labels, 1, generator)
     there = Examples(new.to(device), old.to(device), labels.to(device))
-    config = FitConfig(epochs=ENDLESS, batch_size=batch)
+    config = FitConfig(method=METHOD, epochs=ENDLESS, batch_size=batch)
     learner = _learner(there, config, device)
     an_epoch = Round(0, False, order.split(batch))
     naive = _naive_epoch(_learner(there, config, device), new, labels, config, device)

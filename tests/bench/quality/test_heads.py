@@ -56,7 +56,9 @@ def test_a_closed_form_is_fitted_on_training_classes_and_maps_both_sides(run, si
 
 def test_ours_asks_with_a_head_and_stores_what_that_decides(run, sides):
     (old_fit, _), (new_fit, _) = sides
-    head = CompatibleHead(epochs=2, seed=0).fit(new_fit, old_fit, labels=old_fit.labels)
+    head = CompatibleHead("cross_supcon", epochs=2, seed=0).fit(
+        new_fit, old_fit, labels=old_fit.labels
+    )
     ours, mapped = run("janus"), run("cross_supcon")
     assert ours["stores"] == head.stores == "as they are"  # new ones are by far the better
     assert ours["new_old"] == mapped["new_old"]  # the same head

@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 
 import nobackfill as nb
+from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import mixed_scores as strategies
-from nobackfill.head.assess.assess import backfill_strategies, fit_maps, random_share
+from nobackfill.head.assess.assess import backfill_strategies, random_share
+from nobackfill.head.assess.fits import Fits, fit_maps
 from nobackfill.head.assess.split import divide
 
 CLASSES, ITEMS, DIM = 60, 8, 12
@@ -269,7 +271,7 @@ def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_te
     assert verdict.chosen == max(maps, key=lambda name: by_name[name].validation)
     fits = [step for step in told if step != "searching"]
     assert list(dict.fromkeys(fits)) == [
-        "fitting mimic", "fitting cross_supcon", "fitting old vectors with a head",
+        "fitting mimic", f"fitting {DEFAULT_HEAD_METHOD}", "fitting old vectors with a head",
     ]  # fmt: skip
     shares = [step.done / step.total for step in fits]
     assert shares == sorted(shares)
@@ -291,6 +293,10 @@ def test_the_best_on_validation_classes_is_chosen_and_the_rest_is_told_of_the_te
     assert by_name["keep the old model"].validation == pytest.approx(expected, abs=1e-6)
 
 
+def one_fit(settings):
+    return Fits(settings, lambda step: None, number=1, seconds=None, begun=0.0)
+
+
 def test_an_assessment_is_its_steps_by_hand():
     """Divided, fitted, chosen and tested again, with a seed that is not the default."""
     old, new = world("noise")
@@ -303,8 +309,10 @@ def test_an_assessment_is_its_steps_by_hand():
         for rows in asking
     )
     seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
-    maps = fit_maps(*seen, ["cross_supcon"], settings, lambda what: None)
-    control = nb.CompatibleHead(**settings).fit(seen[1], seen[1], seen[2]).transform
+    maps = fit_maps(*seen, [DEFAULT_HEAD_METHOD], one_fit(settings))
+    control = (
+        nb.CompatibleHead(old_query=False, **settings).fit(seen[1], seen[1], seen[2]).transform
+    )
     ways = {
         "old vectors with a head": lambda part: strategies.on_old(part, control(part.old)),
         **backfill_strategies(maps[verdict.chosen], chosen_on, k=100, seed=3),
@@ -326,7 +334,7 @@ def test_both_models_ask_with_the_weight_that_is_best_on_validation_classes():
     classes = torch.from_numpy(old.labels)
     fitted, *asking = divide(classes, None, seed=3)
     seen = new.vectors[fitted], old.vectors[fitted], classes[fitted]
-    map_new = fit_maps(*seen, ["cross_supcon"], {"seed": 3, "epochs": 1}, lambda what: None)[
+    map_new = fit_maps(*seen, [DEFAULT_HEAD_METHOD], one_fit({"seed": 3, "epochs": 1}))[
         verdict.chosen
     ]
     found = {}

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -42,6 +43,7 @@ from nobackfill.head.assess.decision import (
     decide,
     two_stage_name,
 )
+from nobackfill.head.assess.fits import Fits, Map, fit_maps
 from nobackfill.head.assess.overview import assessment_page
 from nobackfill.head.assess.split import (
     items_of,
@@ -50,12 +52,9 @@ from nobackfill.head.assess.split import (
     split_notes,
     training_items,
 )
-from nobackfill.head.closed_form import closed_forms
-from nobackfill.head.examples import Examples
-from nobackfill.head.head import CompatibleHead
 from nobackfill.head.inputs import partner_notes
 from nobackfill.head.old_query import WEIGHTS, add_old, best_weight
-from nobackfill.head.schedule import FitConfig, Progress, check_method
+from nobackfill.head.schedule import FitConfig, check_method
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import Columns
 from nobackfill.vectors.matrix import Data
@@ -63,7 +62,6 @@ from nobackfill.vectors.matrix import Data
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Map = Callable[[Tensor], Tensor]  # from new vectors to vectors of the old space
 Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
 SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
@@ -145,6 +143,7 @@ def assess(
     seed: int = 0,
     device: str = "cpu",
     epochs: int = FitConfig.epochs,
+    seconds: float | None = None,
     watch: Watch = unwatched,
 ) -> Verdict:
     """Compares ways to serve an upgrade on classes that nothing was fitted on.
@@ -175,8 +174,11 @@ def assess(
         seed: Random seed.
         device: Device to fit on.
         epochs: Largest number of epochs of each head.
+        seconds: Time limit of all fits together; None for none. Searches come on top. With a limit,
+            the result depends on the speed of the machine.
         watch: Callback that receives the name of each step.
     """
+    begun = monotonic()
     for method in methods:
         check_method(method)
     read = read_arguments(
@@ -200,11 +202,10 @@ def assess(
     # Fit all maps, and a head on the old vectors alone as a control.
     settings: dict[str, Any] = {"seed": seed, "device": device, "epochs": epochs}
     names = list(dict.fromkeys(["mimic", *methods]))
-    maps = fit_maps(*parts.fitted, names, settings, watch)
+    fits = Fits(settings, watch, number=len(names) + 1, seconds=seconds, begun=begun)
+    maps = fit_maps(*parts.fitted, names, fits)
     old_rows, classes = parts.fitted.old, parts.fitted.classes
-    control = CompatibleHead(methods[0], **settings).fit(
-        old_rows, old_rows, classes, watch=share_of_fits(watch, CONTROL, len(names), len(names) + 1)
-    )
+    control = fits.fit(methods[0], old_rows, old_rows, classes, name=CONTROL)
 
     # Search with every map, then with the ways that embed items again, which use the best map.
     number = count()
@@ -216,7 +217,7 @@ def assess(
 
     metrics = {
         KEEP: measure(lambda part: on_old(part, part.old)),
-        CONTROL: measure(lambda part: on_old(part, control.transform(part.old))),
+        CONTROL: measure(lambda part: on_old(part, control(part.old))),
         **{name: measure(partial(_search_old, map_new)) for name, map_new in maps.items()},
     }
     best = max(maps, key=lambda name: float(np.nanmean(metrics[name][0]["map"])))
@@ -254,29 +255,6 @@ def assess(
         ],
         doubts=doubts,
     )
-
-
-def fit_maps(
-    new: Float[Tensor, "items new_dim"],
-    old: Float[Tensor, "items old_dim"],
-    classes: Int[Tensor, " items"],
-    methods: Sequence[str],
-    settings: Mapping[str, Any],
-    watch: Watch,
-) -> dict[str, Map]:
-    """Returns every map by name: closed forms, then a head by each method."""
-    maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
-    for place, method in enumerate(methods):
-        head = CompatibleHead(method, **settings)
-        share = share_of_fits(watch, method, place, len(methods) + 1)
-        maps[method] = head.fit(new, old, classes, watch=share).transform
-    return maps
-
-
-def share_of_fits(watch: Watch, name: str, place: int, number: int) -> Callable[[Progress], None]:
-    """Tells `watch` that a fit begins, after `place` others of a number; returns its callback."""
-    watch(Step(f"fitting {name}", place, number))
-    return lambda fitting: watch(Step(f"fitting {name}", place + fitting.done, number))
 
 
 def ask_with_both(best: Map, validation: Part) -> Strategy:
