@@ -31,7 +31,7 @@ class Verdict:
             is not defined.
         compatible: Whether new/old is above old/old with an interval above 0.
         free: Whether the mean new/new is at most `MAY_LOSE` below that of the independent model;
-            None if there is none.
+            None if it was not run on these seeds.
         seeds: Number of seeds.
         room: Difference of the independent model from the old one, in points.
         near: Whether the mean P_1 is at most `NEAR` below that of every other method.
@@ -65,6 +65,7 @@ def judge(
     ours = (default, *ours_too, *CEILINGS)
     others = [way for way in compared.ways if read_way(way)[0] not in ours]
     known = compared.mean(default, compared.p_1).seeds > 0
+    free = compared.mean(default, compared.free)
     not_above = tuple(
         way for way in others if not compared.difference(default, way, compared.p_1).low > 0
     )
@@ -72,7 +73,7 @@ def judge(
         suite,
         not_above if known else None,
         compared.mean(default, gain).low > 0,
-        compared.mean(default, compared.free).value >= -MAY_LOSE if compared.ceilings else None,
+        free.value >= -MAY_LOSE if free.seeds else None,
         len(compared.runs[default]),
         compared.mean(default, compared.room).value,
         _is_near(compared, default, others) if known else None,
@@ -116,7 +117,11 @@ def first_paragraph(verdicts: Mapping[str, Verdict], *, earlier: Sequence[str] =
     lines.append(f"Its mean P_1 is the best or at most {NEAR} below in {len(near)}{_listed(near)}.")
     for name, verdict in verdicts.items():
         if verdict.not_above is None:
-            why = "is no better than the old one" if verdict.free is not None else "was not run"
+            why = (
+                "is no better than the old one"
+                if verdict.free is not None
+                else "was not run on the same seeds"
+            )
             lines.append(f"In `{name}` P_1 is not defined: the independent model {why}.")
         elif verdict.not_above:
             ways = ", ".join(f"`{way}`" for way in verdict.not_above)

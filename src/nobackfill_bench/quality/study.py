@@ -44,6 +44,7 @@ class Study:
         ways: Methods with optional settings.
         settings: Changed settings of the recipes, by display name.
         seeds: Number of seeds.
+        first_seed: First seed.
         search: Options to decide one after the other, in addition to `ways`.
         shown: Name of the test whose results are shown; "" for those of the recipes' own data.
     """
@@ -54,6 +55,7 @@ class Study:
     ways: tuple[str, ...]
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ()})
     seeds: int = 3
+    first_seed: int = 0
     search: Search | None = None
     shown: str = ""
 
@@ -62,17 +64,22 @@ class Study:
         """Whether later runs depend on the results of earlier ones."""
         return self.search is not None
 
+    @property
+    def all_seeds(self) -> range:
+        """Returns the seeds of the study."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
     def requests(self, lines: Sequence[Line]) -> list[Request]:
         """Returns the runs of the study, finished or not, as far as these results decide them."""
         ways = self.ways_after(lines)
-        return [Request(ways, range(self.seeds), tuple(one)) for one in self.settings.values()]
+        return [Request(ways, self.all_seeds, tuple(one)) for one in self.settings.values()]
 
     def compared(self, lines: Sequence[Line], changes: tuple[str, ...] = ()) -> Compared:
         """Returns the runs under one of the settings."""
         found = Compared.of(
             line
             for line in lines
-            if tuple(line["changes"]) == changes and line["seed"] < self.seeds
+            if tuple(line["changes"]) == changes and line["seed"] in self.all_seeds
         )
         return found.on_test(self.shown) if self.shown else found
 
