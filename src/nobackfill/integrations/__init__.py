@@ -1,0 +1,1 @@
+"""Compatible training in other libraries."""
