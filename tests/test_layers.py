@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nobackfill
 
-# Rooms on one line do not know each other. `serving` and `integrations` will stand before `cli`.
+# Rooms on one line do not know each other. `serving` will stand before `cli`.
 LEVELS = [
     {"errors"},
     {"core"},
@@ -17,6 +17,7 @@ LEVELS = [
     {"evaluation"},
     {"training", "head"},
     {"report", "gallery"},
+    {"integrations"},
     {"cli"},
     {"__main__"},
 ]

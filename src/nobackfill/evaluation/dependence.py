@@ -18,8 +18,9 @@ from torch import Tensor
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.file_columns import file_with
-from nobackfill.evaluation.near_duplicates import Edges, Groups, components, near_duplicates
+from nobackfill.evaluation.near_duplicates import Groups, near_duplicates
 from nobackfill.evaluation.search_plan import SearchPlan
+from nobackfill.ops.components import Edges, components
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.ids import rows_of_ids
 

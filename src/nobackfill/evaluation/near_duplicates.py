@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nobackfill.evaluation.bootstrap import FEWEST_GROUPS
+from nobackfill.ops.components import Edges, components
 
 COPY = 0.995  # smallest cosine of near-duplicates, in the old space and in the new one
 SHARE = 1 / 3  # of the distance to the nearest item of the own class: copies are closer
@@ -26,7 +27,6 @@ OWN_ROWS = 512  # items that are compared with their own class at a time
 PAIRS = 2**18  # pairs that are compared at a time
 
 Groups = Int[np.ndarray, " _"]
-Edges = tuple[Groups, Groups]  # first and second of each pair of dependent items or groups
 Sides = Sequence[Float[Tensor, "_ _"]]  # vectors of the same items by each model
 
 
@@ -264,25 +264,3 @@ def have_copies(
     query, other = np.concatenate(pairs, axis=1)
     copied, _ = copied_groups((query, other), left.groups, right.groups)
     return marks | np.isin(query_groups, copied)
-
-
-def components(number: int, edges: list[Edges]) -> Groups:
-    """Connected components of a graph: the smallest item of the component of each item.
-
-    Example:
-        >>> components(4, [(np.array([3, 0]), np.array([1, 2]))]).tolist()
-        [0, 1, 0, 1]
-    """
-    root = np.arange(number)
-    if not edges:
-        return root
-    left, right = (np.concatenate([edge[side] for edge in edges]) for side in (0, 1))
-    while True:
-        # hang the higher root of each edge below the lower one, then shorten all paths
-        pair = np.stack([root[left], root[right]])
-        low, high = pair.min(axis=0), pair.max(axis=0)
-        if (low == high).all():
-            return root
-        np.minimum.at(root, high, low)
-        while not np.array_equal(root, shorter := root[root]):
-            root = shorter

@@ -1,1 +1,1 @@
-"""Compatible training in other libraries."""
+"""Compatible training inside the libraries that people train with. One package or file each."""

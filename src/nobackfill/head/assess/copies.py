@@ -8,8 +8,9 @@ import torch
 
 from nobackfill.evaluation.dependence import copies_note, count_of_joined
 from nobackfill.evaluation.mixed_scores import Part
-from nobackfill.evaluation.near_duplicates import Groups, components, have_copies, near_duplicates
+from nobackfill.evaluation.near_duplicates import Groups, have_copies, near_duplicates
 from nobackfill.head.assess.split import FittedItems
+from nobackfill.ops.components import components
 
 SEEN = "near-duplicates of items that were fitted on, or of one class with such"
 

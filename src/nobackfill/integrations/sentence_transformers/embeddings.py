@@ -1,0 +1,95 @@
+"""Reads the embeddings that a base loss computes, so that no text is embedded twice."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Columns = list[Float[Tensor, "batch dim"]]  # embeddings of each column of the data set
+Calls = list[tuple[Any, Float[Tensor, "rows dim"]]]  # features, and their embeddings
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[Calls]:
+    """Lists what the model embeds within the block, before a loss shortens it."""
+    calls: Calls = []
+    forward = model.forward
+    own = vars(model).get("forward")
+
+    def record(features: Any, *args: Any, **kwargs: Any) -> Any:
+        output = forward(features, *args, **kwargs)
+        calls.append((features, output["sentence_embedding"]))
+        return output
+
+    model.forward = record  # type: ignore[method-assign]
+    try:
+        yield calls
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
+
+
+def columns_of(calls: Calls, features: Sequence[Any], sizes: Sequence[int]) -> Columns | None:
+    """The embeddings of each column, from the calls of a loss; None if they are not all there.
+
+    A loss embeds its columns in order, one by one or several in one call.
+
+    Args:
+        calls: What was embedded.
+        features: Features of each column.
+        sizes: Number of texts in each column.
+    """
+    for call, column in zip(calls, features, strict=False):
+        known = [position for position, one in enumerate(features) if one is call[0]]
+        if known and features[known[0]] is not column:
+            return None
+    rows = torch.cat([embedding for _, embedding in calls]) if calls else torch.empty(0, 0)
+    if len(rows) < sum(sizes):
+        return None
+    return list(rows[: sum(sizes)].split(list(sizes)))
+
+
+def cached_loss(base: nn.Module) -> nn.Module | None:
+    """The part of a loss that caches gradients (`Cached…Loss`), itself or within a wrapper."""
+    for part in (base, getattr(base, "loss", None)):
+        is_cached = getattr(part, "uses_gradient_cache", False) or hasattr(
+            part, "calculate_loss_and_cache_gradients"
+        )
+        if isinstance(part, nn.Module) and is_cached and hasattr(part, "calculate_loss"):
+            return part
+    return None
+
+
+@contextmanager
+def added_to_cached(
+    cached: nn.Module, term: Callable[[Columns], Float[Tensor, ""]]
+) -> Iterator[None]:
+    """Adds a term to a loss that caches gradients, within the block.
+
+    Such a loss embeds the batch in parts, computes the gradient in the embeddings in
+    `calculate_loss`, and embeds again to pass it on. The term is added there.
+    """
+    own = vars(cached).get("calculate_loss")
+    calculate: Callable[..., Any] = cached.calculate_loss  # type: ignore[assignment]
+
+    def calculate_both(reps: list[list[Tensor]], *args: Any, **kwargs: Any) -> Any:
+        loss = calculate(reps, *args, **kwargs)
+        added = term([torch.cat(column) for column in reps])
+        if kwargs.get("with_backward"):
+            added.backward()
+            added = added.detach()
+        return loss + added
+
+    cached.calculate_loss = calculate_both  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if own is None:
+            del cached.calculate_loss
+        else:
+            cached.calculate_loss = own

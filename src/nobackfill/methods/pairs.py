@@ -1,0 +1,195 @@
+"""Compatible training on pairs of a query and a document, where each document is its own class."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nobackfill.core.suggest import suggest
+from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.methods.document_groups import EXACT, NEAR_DUPLICATE, DocumentGroups
+from nobackfill.methods.losses import mimic_loss, prototype_loss
+from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
+
+TEMPERATURE = 0.05
+MEMORY = 8192  # random groups among the candidates, where not all groups are
+PERTURBATIONS = {"ndpp": NeighborPerturbation, "odpp": OptimizedPerturbation}
+PAIR_METHODS: Mapping[str, str] = {
+    "contrast": "new queries against the old documents, beside the base loss",
+    "ndpp": "the same, with the right document moved away from its neighbours",
+    "odpp": "the same, with crowded documents moved apart",
+    "frozen_documents": "new queries against the old documents alone, without the base loss",
+    "distillation": "new documents close to their own old vectors, beside the base loss",
+}
+
+
+class CompatiblePairs(nn.Module):
+    r"""The term that makes a model of pairs compatible with the old vectors of its documents.
+
+    Documents that the old model holds for the same form one group :math:`y`, which takes the place
+    of a class: its prototype :math:`p_y` is the unit mean of their old vectors. The term is the
+    contrast of `prototype_loss`, over a set :math:`C` of groups:
+
+    .. math::
+        -\frac{1}{B} \sum_i \log \frac{\exp(\cos(q_i, \tilde p_{y_i}) / \tau)}
+        {\exp(\cos(q_i, \tilde p_{y_i}) / \tau) +
+        \sum_{c \in C,\, c \ne y_i} \exp(\cos(q_i, p_c) / \tau)}
+
+    with new queries :math:`q` (batch, old_dim), prototypes :math:`p` and moved prototypes
+    :math:`\tilde p` (groups, old_dim). :math:`\tilde p = p`, but for "ndpp" and "odpp", which move
+    them as `NeighborPerturbation` and `OptimizedPerturbation` do. :math:`C` contains all groups up
+    to `exact` documents. With more, it contains the groups of the batch, their nearest groups, and
+    `memory` groups drawn anew in each step, so that a step costs the same for any number.
+
+    "distillation" is another term, :math:`1 - \cos(d_i, f_i)` between the new and the old vector of
+    each document.
+
+    New classes:
+        A document that is not among the old vectors cannot be learned from: embed it with the old
+        model first.
+
+    Args:
+        old: Old vectors of the documents.
+        method: Name in `PAIR_METHODS`.
+        temperature: Temperature :math:`\tau`.
+        groups: Known group of each document, in any numbering: labels, sources of copied texts.
+        near_duplicate: Cosine of old vectors above which documents form one group.
+        exact: Number of documents up to which all pairs of documents, and all groups in each step,
+            are compared.
+        memory: Number of random groups in :math:`C` beyond that.
+        epoch_items: Number of pairs in an epoch, after which "ndpp" and "odpp" move prototypes; by
+            default the number of documents.
+        seed: Seed of the random groups.
+        perturbation: Options of `NeighborPerturbation` or `OptimizedPerturbation`.
+    """
+
+    old: Float[Tensor, "rows old_dim"]
+    group_of: Int[Tensor, " rows"]
+    prototypes: Float[Tensor, "groups old_dim"]
+    near: Int[Tensor, "groups near"] | None
+
+    def __init__(
+        self,
+        old: Float[Tensor, "rows old_dim"],
+        *,
+        method: str = "contrast",
+        temperature: float = TEMPERATURE,
+        groups: Int[Tensor, " rows"] | None = None,
+        near_duplicate: float = NEAR_DUPLICATE,
+        exact: int = EXACT,
+        memory: int = MEMORY,
+        epoch_items: int | None = None,
+        seed: int = 0,
+        **perturbation: Any,
+    ):
+        super().__init__()
+        if method not in PAIR_METHODS:
+            raise ConfigError(
+                f"There is no method {method!r} for pairs. {suggest(method, PAIR_METHODS)} "
+                f"All: {', '.join(PAIR_METHODS)}."
+            )
+        if perturbation and method not in PERTURBATIONS:
+            raise ConfigError(
+                f"Method {method!r} has no options {', '.join(perturbation)}: they belong to "
+                f"{' and '.join(PERTURBATIONS)}."
+            )
+        self.method, self.temperature, self.memory = method, temperature, memory
+        found = DocumentGroups.find(old, groups=groups, near_duplicate=near_duplicate, exact=exact)
+        if len(found.prototypes) < 2:
+            raise DataError(
+                f"The {len(old)} documents are one group by their old vectors: there is nothing "
+                f"to tell apart. Pass more documents, or raise `near_duplicate`."
+            )
+        # Stored old vectors are not saved with the model: there are as many as documents.
+        self.register_buffer("prototypes", found.prototypes, persistent=False)
+        self.register_buffer("group_of", found.of, persistent=False)
+        self.register_buffer("near", found.near, persistent=False)
+        own = old if method == "distillation" else None
+        self.register_buffer("old", own, persistent=False)
+        self.perturb = None
+        if method in PERTURBATIONS:
+            self.perturb = PERTURBATIONS[method](found.prototypes.float(), **perturbation)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.epoch_items = epoch_items or len(old)
+        self.sums: Tensor | None = None  # of the new documents of each group, this epoch
+        self.observed = 0
+
+    @property
+    def uses_base(self) -> bool:
+        """Whether this term is added to another loss, and not a loss by itself."""
+        return self.method != "frozen_documents"
+
+    @property
+    def targets(self) -> Float[Tensor, "groups old_dim"]:
+        """The prototype that attracts the queries of each group, as moved by the method."""
+        return self.prototypes if self.perturb is None else self.perturb.moved
+
+    @torch.no_grad()
+    def observe(self, new: Float[Tensor, "batch old_dim"], rows: Int[Tensor, " batch"]) -> None:
+        """Remembers the new documents of a batch; as many as `epoch_items` move the prototypes.
+
+        Only "ndpp" and "odpp" do so: once an epoch, their prototypes move away from the mean new
+        vectors of other groups. A group that was not observed has its old prototype there.
+
+        Args:
+            new: New vectors of documents, mapped to the old space if it differs.
+            rows: Row of each of them among the old vectors.
+        """
+        if self.perturb is None:
+            return
+        if self.sums is None:
+            self.sums = torch.zeros_like(self.prototypes, dtype=torch.float32)
+        self.sums.index_add_(0, self.group_of[rows], F.normalize(new.float(), dim=1))
+        self.observed += len(rows)
+        if self.observed >= self.epoch_items:
+            is_unseen = (self.sums == 0).all(dim=1, keepdim=True)
+            self.perturb.update(torch.where(is_unseen, self.prototypes.float(), self.sums))
+            self.sums, self.observed = None, 0
+
+    def candidates(self, own: Int[Tensor, " batch"]) -> Int[Tensor, " candidates"]:
+        """The groups that a batch is contrasted with, ascending: its own, near and random ones."""
+        if self.near is None:
+            raise DataError(
+                "All groups are candidates. Ask for them only beyond `exact` documents."
+            )
+        drawn = torch.randint(len(self.prototypes), (self.memory,), generator=self.generator)
+        near = self.near[own.unique()].flatten().long()
+        return torch.cat([own, near, drawn.to(own.device)]).unique()
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch old_dim"],
+        rows: Int[Tensor, " batch"],
+        *,
+        document: Float[Tensor, "batch old_dim"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Returns the term for pairs of a query and a document.
+
+        Args:
+            query: New vectors of the queries, mapped to the old space if it differs.
+            rows: Row of the right document of each query among the old vectors.
+            document: New vectors of these documents. "distillation" needs them; "ndpp" and "odpp"
+                `observe` them.
+        """
+        compared = document if self.method == "distillation" else query
+        if compared is None:
+            raise DataError("Method 'distillation' needs the new documents: pass `document=`.")
+        if compared.shape[1] != self.prototypes.shape[1]:
+            raise SpaceMismatch(
+                f"The new vectors have {compared.shape[1]} dimensions and the old ones "
+                f"{self.prototypes.shape[1]}. Map the new queries to the old dimension first."
+            )
+        if self.method == "distillation":
+            return mimic_loss(compared, self.old[rows].to(compared.dtype))
+        if document is not None and torch.is_grad_enabled():
+            self.observe(document.detach(), rows)
+        own, prototypes, targets = self.group_of[rows], self.prototypes, self.targets
+        if self.near is not None:
+            some = self.candidates(own)
+            own, prototypes, targets = (
+                torch.searchsorted(some, own), prototypes[some], targets[some],
+            )  # fmt: skip
+        return prototype_loss(query, own, targets, prototypes, temperature=self.temperature)

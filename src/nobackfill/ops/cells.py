@@ -1,0 +1,72 @@
+"""Near rows among very many vectors, sought within cells of k-means instead of everywhere."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nobackfill.ops.kmeans import assign, train_codebooks
+from nobackfill.ops.nearest import nearest_checked
+
+ROWS_AT_A_TIME = 4096  # rows of a cell that are compared with the whole cell at once
+ITERATIONS = 4  # of k-means; more make cells only a little more even
+
+Rows = Int[Tensor, " _"]
+
+
+def near_in_cells(
+    units: Float[Tensor, "rows dim"],
+    k: int,
+    threshold: float,
+    *,
+    cells: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Int[Tensor, "rows k"], tuple[Rows, Rows]]:
+    r"""Finds near rows in the cell of each row: its neighbours, and its near-duplicates.
+
+    K-means divides the rows into :math:`\sqrt{N}` cells, and a row is compared with the rows of its
+    own cell only. This takes about :math:`2 N^{3/2}` products in place of :math:`N^2`, and misses
+    near rows beyond the border of a cell.
+
+    Args:
+        units: Vectors at unit length.
+        k: Number of neighbours.
+        threshold: Cosine above which two rows are near-duplicates. They are no neighbours.
+        cells: Number of cells; by default the square root of the number of rows.
+        generator: Random generator of k-means.
+
+    Returns:
+        The neighbours of each row, best first, and the near-duplicates: first and second row of
+        each pair, once. A row with fewer than `k` neighbours in its cell is repeated itself.
+    """
+    cells = cells or max(1, math.isqrt(len(units)))
+    generator = generator or torch.Generator().manual_seed(0)
+    book = train_codebooks(
+        units, parts=1, centroids=cells, iterations=ITERATIONS, starts=1, generator=generator
+    )
+    cell = assign(units[None], book.to(units.dtype), block=2**14)[0][0]
+    order = cell.argsort(stable=True)
+    counts = cell.bincount(minlength=cells).tolist()
+
+    neighbor = torch.arange(len(units), dtype=torch.int32, device=units.device)[:, None].repeat(
+        1, k
+    )
+    left, right = [], []
+    for rows in order.split(counts):
+        for part in rows.split(ROWS_AT_A_TIME):
+            cosine = units[part].float() @ units[rows].float().T
+            row, other = (cosine > threshold).nonzero().unbind(1)
+            once = part[row] < rows[other]
+            left.append(part[row[once]])
+            right.append(rows[other[once]])
+            cosine.masked_fill_(cosine > threshold, -torch.inf)
+            best, found = cosine.topk(min(k, len(rows)), dim=1)
+            found = torch.where(best.isinf(), part[:, None], rows[found])
+            neighbor[part, : found.shape[1]] = found.int()
+    return neighbor, (torch.cat(left), torch.cat(right))
+
+
+def near_everywhere(units: Float[Tensor, "rows dim"], k: int) -> Int[Tensor, "rows k"]:
+    """The `k` nearest other rows of each row, exactly; fewer if there are fewer."""
+    return nearest_checked(units, units, k, exclude_self=True, precision="float32", unit=True)[0]
