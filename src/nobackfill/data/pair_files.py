@@ -27,9 +27,9 @@ def read_pair_file(
 ) -> list[TextPair]:
     """Reads a `.jsonl`, `.csv`, `.tsv` or `.parquet` file of pairs.
 
-    It has the columns `query` and `document`, and perhaps `negatives` (a text or a list), `query_id`,
-    `document_id` and `group`; or, with `texts`, `query_id` and `document_id` alone. Without ids, equal
-    texts get the same one. The file is read line by line.
+    It has the columns `query` and `document`, and perhaps `negatives` (a text or a list),
+    `query_id`, `document_id` and `group`; or, with `texts`, `query_id` and `document_id` alone.
+    Without ids, equal texts get the same one. The file is read line by line.
 
     Args:
         path: Path of the file.

@@ -10,9 +10,9 @@ from nobackfill.data.texts import TextPair
 def group_pairs(pairs: Sequence[TextPair]) -> list[TextPair]:
     """Returns the pairs with a group each: the id of the first document of a connected component.
 
-    Two pairs are connected if they have the same query, the same document (by id or by text), or the
-    same group. A document then answers every query of its group, and no document of the group is a
-    wrong answer.
+    Two pairs are connected if they have the same query, the same document (by id or by text), or
+    the same group. A document then answers every query of its group, and no document of the group
+    is a wrong answer.
 
     Example:
         >>> pairs = [TextPair("a", "x", "1", "5"), TextPair("b", "x", "2", "5")]

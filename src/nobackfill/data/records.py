@@ -55,7 +55,8 @@ def read_records(path: Path, what: str) -> Iterator[Record]:
     }
     if suffix not in readers:
         raise DataError(
-            f"Cannot read {what} from {path}: its name must end with .jsonl, .csv, .tsv or .parquet."
+            f"Cannot read {what} from {path}: its name must end with .jsonl, .csv, .tsv or "
+            f".parquet."
         )
     with _reading(path, what):
         yield from readers[suffix](path)

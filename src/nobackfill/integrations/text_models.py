@@ -1,21 +1,23 @@
-"""Models of sentence-transformers: loading, embedding with progress, and the space of their vectors."""
+"""Models of sentence-transformers: loading, embedding, and the space of their vectors."""
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nobackfill.core.atomic_folders import replacing_folder
 from nobackfill.core.steps import Step, Watch, unwatched
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.transformers_loading import quiet
 from nobackfill.vectors.space import Space
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-Side = Literal["query", "document", "plain query"]
 BLOCK = 2048  # texts between two reports of progress
 BATCH = 64
 
@@ -31,6 +33,7 @@ def load_text_model(
         device: Device to work on.
     """
     try:
+        import transformers
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise ConfigError(
@@ -38,7 +41,8 @@ def load_text_model(
             "'nobackfill[sentence-transformers]'`."
         ) from None
     try:
-        loaded = SentenceTransformer(model, device=device)
+        with quiet(transformers):
+            loaded = SentenceTransformer(model, device=device)
     except Exception as error:  # of many kinds: no file, no network, an unknown architecture
         reason = " ".join(str(error).split())[:200]
         raise DataError(
@@ -48,6 +52,14 @@ def load_text_model(
     if max_tokens is not None:
         loaded.max_seq_length = max_tokens
     return loaded
+
+
+def save_text_model(model: "SentenceTransformer", folder: Path) -> None:
+    """Writes a model atomically, as sentence-transformers loads it."""
+    import transformers
+
+    with quiet(transformers), replacing_folder(folder, own=()) as unfinished:
+        model.save_pretrained(str(unfinished), create_model_card=False)
 
 
 def embed_texts(

@@ -70,13 +70,13 @@ class Progress:
         step: Number of finished steps.
         steps: Number of all steps.
         pairs: Number of pairs of the batch.
-        loss: Loss of the batch.
+        terms: Terms of the loss of the batch, by name.
     """
 
     step: int
     steps: int
     pairs: int
-    loss: float
+    terms: dict[str, float]
 
 
 Watch = Callable[[Progress], None]  # receives each step; may raise to stop the training
@@ -113,7 +113,8 @@ def fine_tune(
     batches = planned_batches(pairs, settings)
     if not batches:
         raise DataError(
-            f"Training requires two pairs with different texts, but {len(pairs)} are left. Add some."
+            f"Training requires two pairs with different texts, but there are {len(pairs)}. Add "
+            f"some."
         )
     both = nn.ModuleDict({"model": model, "loss": loss}).train()
     optimizer = torch.optim.AdamW(
@@ -129,18 +130,20 @@ def fine_tune(
             group["lr"] = rate
         batch = [pairs[row] for row in batches[step]]
         with seeded(2**22 * settings.seed + step), half_precision(model, settings.bfloat16):
-            value = loss(features_of(model, batch), None)
+            found = loss(features_of(model, batch), None)
+            terms = found if isinstance(found, dict) else {"loss": found}
             optimizer.zero_grad()
-            value.backward()
-        if not math.isfinite(value.item()):
+            sum(terms.values()).backward()
+        values = {name: term.item() for name, term in terms.items()}
+        if not math.isfinite(sum(values.values())):
             raise TrainingDiverged(
-                f"The loss is {value.item()} in step {step + 1}. Choose a lower learning rate than "
-                f"{settings.learning_rate:g}."
+                f"The loss became {sum(values.values())} in step {step + 1}. Choose a lower "
+                f"learning rate than {settings.learning_rate:g}."
             )
         nn.utils.clip_grad_norm_(both.parameters(), 1.0)
         optimizer.step()
         if watch is not None:
-            watch(Progress(step + 1, len(batches), len(batch), value.item()))
+            watch(Progress(step + 1, len(batches), len(batch), values))
         is_late = seconds is not None and monotonic() - started >= seconds
         is_last = step + 1 == len(batches)
         if folder is not None and (is_late or is_last or monotonic() - saved >= save_every):
@@ -214,9 +217,7 @@ def half_precision(model: nn.Module, enabled: bool = True) -> Iterator[None]:
         del model.forward  # the attribute of the object hides that of its class
 
 
-def save_state(
-    folder: Path, both: nn.Module, optimizer: torch.optim.Optimizer, step: int
-) -> None:
+def save_state(folder: Path, both: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     """Writes the weights and the optimizer after a step, atomically."""
     state = {"step": step, "both": both.state_dict(), "optimizer": optimizer.state_dict()}
     try:

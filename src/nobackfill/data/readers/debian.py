@@ -68,7 +68,9 @@ def _texts(descriptions: dict[str, tuple[str, str]], facts: dict[str, dict[str, 
         "split": [split_of(source) for source in sources],
         "package": names,
         "section": [facts.get(name, {}).get("Section", "") for name in names],
-        "tags": [" ".join(re.split(r"[,\s]+", facts.get(name, {}).get("Tag", ""))) for name in names],
+        "tags": [
+            " ".join(re.split(r"[,\s]+", facts.get(name, {}).get("Tag", ""))) for name in names
+        ],
     }
     is_query = np.tile([True, False], len(sources))
     return Texts(
@@ -125,7 +127,7 @@ def find_lists(root: Path) -> tuple[list[Path], list[Path]]:
 
 
 def read_paragraphs(path: Path) -> Iterator[dict[str, str]]:
-    r"""Yields the fields of each paragraph of a control file; continued lines are joined by "\n"."""
+    """Yields the fields of each paragraph of a control file, with the line breaks within them."""
     fields: dict[str, str] = {}
     key = ""
     for line in read_lines(path):
@@ -167,7 +169,7 @@ def read_lines(path: Path) -> Iterator[str]:
 DEBIAN = TextDataset(
     description="Debian's package descriptions: the synopsis asks for the long description",
     layout=(
-        f"{APT_LISTS}/…_main_i18n_Translation-en (or .lz4, .gz, .xz, .bz2; any folder of a mirror)\n"
+        f"{APT_LISTS}/…_main_i18n_Translation-en (or .lz4, .gz, .xz, .bz2; any folder)\n"
         f"{APT_LISTS}/…_main_binary-amd64_Packages (for source packages, sections and debtags)\n"
         "on Debian, get them by: apt-get -o Acquire::Languages=en update"
     ),
