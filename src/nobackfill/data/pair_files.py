@@ -158,8 +158,10 @@ class PairReader:
             raise ValueError(f"no text has the id {item[:40]!r} of the {role}")
         else:
             text = self.table[item]
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"the {role} is empty" if not text else f"the {role} is no text")
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"the {role} is no text")
+        if text is None or not text.strip():
+            raise ValueError(f"the {role} is empty")
         return text, item or self._numbered(role, text)
 
     def _numbered(self, role: str, text: str) -> str:

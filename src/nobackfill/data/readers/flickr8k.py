@@ -74,7 +74,9 @@ def read_lists(folder: Path, captions: Container[str]) -> dict[str, str]:
         rows = read_table(folder / list_name, "a list of Flickr8k", separator="\t", columns=1)
         for (name,) in rows:
             if name in use_of:
-                raise invalid(folder / list_name, f"{name} is listed twice", "Remove one line.")
+                raise invalid(
+                    folder / list_name, f"the lists name {name} twice", "Remove one of the lines."
+                )
             use_of[name] = use
             if name not in captions:
                 raise invalid(
