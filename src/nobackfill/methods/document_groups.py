@@ -43,7 +43,7 @@ class DocumentGroups:
         cls,
         vectors: Float[Tensor, "rows old_dim"],
         *,
-        groups: Groups | None = None,
+        groups: Int[Tensor, " known"] | None = None,
         near_duplicate: float = NEAR_DUPLICATE,
         exact: int = EXACT,
     ) -> "DocumentGroups":
@@ -117,7 +117,7 @@ def copies(vectors: Float[Tensor, "rows dim"]) -> Edges:
 
 
 def check_documents(
-    vectors: Float[Tensor, "rows dim"], groups: Groups | None, near_duplicate: float
+    vectors: Float[Tensor, "rows dim"], groups: Int[Tensor, " known"] | None, near_duplicate: float
 ) -> None:
     """Raises unless the old vectors and the known groups can be used."""
     check_items(vectors, "embeddings")

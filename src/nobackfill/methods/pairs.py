@@ -77,7 +77,7 @@ class CompatiblePairs(nn.Module):
         *,
         method: str = "contrast",
         temperature: float = TEMPERATURE,
-        groups: Int[Tensor, " rows"] | None = None,
+        groups: Int[Tensor, " known"] | None = None,
         near_duplicate: float = NEAR_DUPLICATE,
         exact: int = EXACT,
         memory: int = MEMORY,
@@ -109,7 +109,7 @@ class CompatiblePairs(nn.Module):
         self.register_buffer("near", found.near, persistent=False)
         own = old if method == "distillation" else None
         self.register_buffer("old", own, persistent=False)
-        self.perturb = None
+        self.perturb: NeighborPerturbation | OptimizedPerturbation | None = None
         if method in PERTURBATIONS:
             self.perturb = PERTURBATIONS[method](found.prototypes.float(), **perturbation)
         self.generator = torch.Generator().manual_seed(seed)
@@ -157,7 +157,8 @@ class CompatiblePairs(nn.Module):
             )
         drawn = torch.randint(len(self.prototypes), (self.memory,), generator=self.generator)
         near = self.near[own.unique()].flatten().long()
-        return torch.cat([own, near, drawn.to(own.device)]).unique()
+        some: Tensor = torch.cat([own, near, drawn.to(own.device)]).unique()
+        return some
 
     def forward(
         self,

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Columns = list[Float[Tensor, "batch dim"]]  # embeddings of each column of the data set
-Calls = list[tuple[Any, Float[Tensor, "rows dim"]]]  # features, and their embeddings
+Columns = list[Float[Tensor, "_ _"]]  # embeddings of each column of the data set
+Calls = list[tuple[Any, Float[Tensor, "_ _"]]]  # features, and their embeddings
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def recorded(model: nn.Module) -> Iterator[Calls]:
         calls.append((features, output["sentence_embedding"]))
         return output
 
-    model.forward = record  # type: ignore[method-assign]
+    model.forward = record
     try:
         yield calls
     finally:

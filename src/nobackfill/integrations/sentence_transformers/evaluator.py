@@ -14,12 +14,8 @@ from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.evaluation.result import Evaluation
 from nobackfill.integrations.sentence_transformers.old_texts import BATCH, OldTexts, encode
 from nobackfill.integrations.sentence_transformers.query_map import query_map_of
+from nobackfill.integrations.sentence_transformers.releases import SentenceEvaluator
 from nobackfill.vectors import Vectors
-
-try:
-    from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
-except ImportError:  # sentence-transformers 5.0 to 5.2
-    from sentence_transformers.evaluation import SentenceEvaluator
 
 METRICS = {"map": "map", "ndcg@10": "ndcg_at_10", "recall@1": "recall_at_1"}
 PAIRS = ("old_old", "new_old", "new_new")
@@ -31,8 +27,8 @@ class CompatibilityEvaluator(SentenceEvaluator):  # type: ignore[misc]
     The arguments are those of `InformationRetrievalEvaluator`, and the old vectors. It returns mAP,
     nDCG@10 and Recall@1 of each pair, named query/gallery, the shares of queries that lose and gain
     their first hit, and whether the upgrade is compatible: 1 yes, 0 no, 0.5 undecided. The model
-    card shows them. `load_best_model_at_end=True` with `metric_for_best_model="eval_NAME_new_old_map"`
-    keeps the best checkpoint.
+    card shows them. To keep the best checkpoint, pass `load_best_model_at_end=True` and
+    `metric_for_best_model="eval_NAME_new_old_map"` to the training arguments.
 
     Args:
         queries: Text of each query, by id.

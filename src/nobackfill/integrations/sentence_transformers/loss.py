@@ -21,6 +21,7 @@ from nobackfill.integrations.sentence_transformers.query_map import (
     mapped,
     query_map_of,
 )
+from nobackfill.integrations.sentence_transformers.releases import MultipleNegativesRankingLoss
 from nobackfill.integrations.sentence_transformers.token_rows import TokenRows
 from nobackfill.methods.pairs import TEMPERATURE, CompatiblePairs
 from nobackfill.ops.components import chain, components
@@ -218,8 +219,6 @@ class CompatibleLoss(nn.Module):
 
 def default_base(model: Any) -> nn.Module:
     """The loss of pairs that most people train with."""
-    from sentence_transformers.losses import MultipleNegativesRankingLoss
-
     loss: nn.Module = MultipleNegativesRankingLoss(model)
     return loss
 

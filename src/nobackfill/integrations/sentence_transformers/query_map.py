@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError
-
-try:
-    from sentence_transformers.sentence_transformer.modules import Dense, Dropout, Normalize, Router
-except ImportError:  # sentence-transformers 5.0 to 5.2
-    from sentence_transformers.models import Dense, Dropout, Normalize, Router
-
-__all__ = ["add_query_map", "query_map_of"]
+from nobackfill.integrations.sentence_transformers.releases import (
+    Dense,
+    Dropout,
+    Normalize,
+    Router,
+)
 
 
 def add_query_map(model: Any, old_dim: int) -> Any:
@@ -50,9 +49,9 @@ def add_query_map(model: Any, old_dim: int) -> Any:
 def query_map_of(model: Any) -> nn.Module | None:
     """The map that `add_query_map` appended, from embeddings to old vectors; None without one."""
     last = list(getattr(model, "module", model).children())[-1]
-    if not isinstance(last, Router) or not {"query", "document"} <= set(last.sub_modules):
+    if not isinstance(last, Router) or "query" not in last.sub_modules:
         return None
-    first = last.sub_modules["query"][0]
+    first: nn.Module = last.sub_modules["query"][0]
     return first if isinstance(first, Dense) else None
 
 
