@@ -118,8 +118,8 @@ def test_a_verdict_is_declared_in_the_run_and_read_by_gallery_check(nobackfill, 
 
 
 def test_embed_makes_queries_of_lines_and_documents_of_tables(nobackfill, run, tmp_path):
-    (tmp_path / "queries.txt").write_text("bab bad\n\nbas bat\n")
-    (tmp_path / "documents.csv").write_text("id,text\nx,bab bad\ny,bas bat\n")
+    (tmp_path / "queries.txt").write_text("bam ban\n\nbas bat\n")
+    (tmp_path / "documents.csv").write_text("id,text\nx,bam ban\ny,bas bat\n")
     code, out, _ = nobackfill("embed", run, tmp_path / "queries.txt", "-o", tmp_path / "q.parquet")
     assert (code, out.split(" ")[0]) == (0, "2")
     code, _, _ = nobackfill(

@@ -16,6 +16,8 @@ from nobackfill.core.page import Page, Section, Table
 from nobackfill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nobackfill.data.listing import Dataset
+    from nobackfill.data.texts import TextDataset
     from nobackfill.data.verify import Check
 
 
@@ -99,7 +101,7 @@ def print_datasets(*, as_json: bool) -> None:
     from nobackfill.data.registry import DATASETS, DRAWN
     from nobackfill.data.text_collections import TEXT_DATASETS
 
-    files = {**DATASETS, **TEXT_DATASETS}
+    files: dict[str, Dataset | TextDataset] = {**DATASETS, **TEXT_DATASETS}
     if as_json:
         drawn = [
             {"name": name, "says": description, "layout": [], "counts": {}}

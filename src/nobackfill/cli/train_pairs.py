@@ -53,7 +53,7 @@ def settings_of(pairs: Path, passed: Mapping[str, Any]) -> "TextRunSettings":
     from nobackfill.integrations.text_folder import TextRunSettings
     from nobackfill.integrations.text_training import TextTraining
 
-    given = {
+    given: dict[str, Any] = {
         name.removeprefix("--").replace("-", "_"): str(value) if isinstance(value, Path) else value
         for name, value in passed.items()
         if value is not None and name != "--seconds"

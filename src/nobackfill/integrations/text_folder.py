@@ -78,7 +78,8 @@ def read_settings(folder: Path) -> TextRunSettings:
 def flat(settings: TextRunSettings) -> dict[str, Any]:
     """Returns all settings by name."""
     values = asdict(settings)
-    return values | values.pop("training")
+    training: dict[str, Any] = values.pop("training")
+    return values | training
 
 
 def is_text_run(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -85,7 +85,11 @@ def embed_texts(
     for first in range(0, len(texts), BLOCK):
         watch(Step(f"embedding {what}", first, len(texts), "texts"))
         block = list(texts[first : first + BLOCK])
-        options = {"batch_size": BATCH, "convert_to_tensor": True, "show_progress_bar": False}
+        options: dict[str, Any] = {
+            "batch_size": BATCH,
+            "convert_to_tensor": True,
+            "show_progress_bar": False,
+        }
         if side == "document":
             made = model.encode_document(block, **options)
         elif side == "plain query":
@@ -97,14 +101,14 @@ def embed_texts(
 
 
 def plain_queries(
-    model: "SentenceTransformer", texts: list[str], options: dict[str, object]
+    model: "SentenceTransformer", texts: list[str], options: dict[str, Any]
 ) -> Tensor:
     """Embeds queries for documents of the same model, without the map to the old space."""
     if not maps_queries(model):
-        return model.encode_query(texts, **options)  # type: ignore[call-overload,no-any-return]
+        return torch.as_tensor(model.encode_query(texts, **options))
     prompts = model.prompts or {}
     prompt = prompts.get("query") or None
-    return model.encode(texts, prompt=prompt, task="document", **options)  # type: ignore[call-overload,no-any-return]
+    return torch.as_tensor(model.encode(texts, prompt=prompt, task="document", **options))
 
 
 def maps_queries(model: "SentenceTransformer") -> bool:

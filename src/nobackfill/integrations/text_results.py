@@ -49,7 +49,8 @@ def embed_held_out(
     new = load_text_model(str(folder / MODEL), settings.max_tokens, device)
     space = text_space(old)
     held_out_vectors(old, pairs, space, "old", watch).save(folder / OLD)
-    parent, method = space.fingerprint, f"pairs: {settings.method}"
+    parent: str | None = space.fingerprint
+    method: str | None = f"pairs: {settings.method}"
     if maps_queries(new):
         queries = held_out_vectors(
             new,

@@ -196,6 +196,6 @@ def old_documents(
     model = load_text_model(settings.old_model, settings.max_tokens, device)
     texts = [pair.document for pair in pairs]
     vectors = embed_texts(model, texts, side="document", what="old documents", watch=watch)
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
-        np.save(file, vectors.numpy())
+    with replacing(path) as unfinished, unfinished.open("wb") as stream:
+        np.save(stream, vectors.numpy())
     return vectors

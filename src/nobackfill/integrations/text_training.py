@@ -210,7 +210,7 @@ def half_precision(model: nn.Module, enabled: bool = True) -> Iterator[None]:
             output = forward(*arguments, **options)
         return output | {"sentence_embedding": output["sentence_embedding"].float()}
 
-    model.forward = lower  # type: ignore[method-assign]
+    model.forward = lower
     try:
         yield
     finally:
