@@ -16,7 +16,8 @@ highest mean of new/old and new/new mAP is used for all seeds. The weight of the
 "both ask" is chosen by new/old mAP on the same queries, for each run.
 
 Every finished run appends a JSON line, and is not made again. Vectors of the old model, and the
-states of a run that was stopped, are in --work; it must be outside the repository.
+states of a run that was stopped, are in --work; it must be outside the repository. The table in
+docs/text-pairs.md is rendered by text_pairs_table.py.
 """
 
 import argparse
@@ -129,11 +130,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--usual", action="store_true", help="no trials: the usual options")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_suffix(".jsonl"))
-    parser.add_argument("--render", action="store_true", help="only print the tables")
     options = parser.parse_args()
-    if options.render:
-        print(render(read_lines(options.output, key=key)))
-        return
     torch.set_num_threads(1)
     mend(options.output, key=key)
     for name in options.collections:
@@ -290,7 +287,7 @@ def trained(method, pairs, old, seed, options, folder):
     digest = sha256(json.dumps([options, len(pairs)]).encode()).hexdigest()[:8]
     state = folder / f"state-{method}-{seed}-{digest}"
     state.mkdir(parents=True, exist_ok=True)
-    fine_tune(model, loss, pairs, settings, folder=state, save_every=120)
+    fine_tune(model, loss, pairs, settings, folder=state, save_every=120.0)
     (state / "state.pt").unlink(missing_ok=True)
     state.rmdir()
     return model
