@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nobackfill.methods import METHODS, Method
 from nobackfill.methods.old_space import MEANING
+from nobackfill.methods.pairs import PAIR_METHODS, CompatiblePairs
 
 FOLDER = Path(__file__).parent / "methods"
 
@@ -33,7 +34,32 @@ def main():
 def make_pages():
     """Returns every page by its file name."""
     pages = {f"{name}.md": make_page(name, method) for name, method in METHODS.items()}
-    return {"README.md": make_index(METHODS), **pages}
+    return {"README.md": make_index(METHODS), "pairs.md": make_pairs_page(), **pages}
+
+
+def make_pairs_page():
+    """The page of pairs of a query and a document."""
+    paragraphs = inspect.cleandoc(sys.modules[CompatiblePairs.__module__].__doc__).split("\n\n")
+    sentence, body, sections = split_docstring(CompatiblePairs.__doc__)
+    arguments = split_arguments(sections.pop("Args"))
+    methods = [[f"`{name}`", meaning] for name, meaning in PAIR_METHODS.items()]
+    parts = [
+        "# Pairs",
+        *(to_markdown(paragraph) for paragraph in paragraphs),
+        "## What it does",
+        to_markdown(sentence),
+        to_markdown(body),
+        table(["method", "what it trains"], methods),
+        *(f"## {head}\n\n{to_markdown(text)}" for head, text in sections.items()),
+        "## Options",
+        list_options(CompatiblePairs, arguments),
+        "## Where",
+        "`nobackfill.methods.pairs.CompatiblePairs` in a loop of your own, and "
+        "[`CompatibleLoss`](../sentence-transformers.md) in sentence-transformers.",
+        "---",
+        "Generated from the docstrings by `python docs/make_pages.py`. [All methods](README.md).",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def make_page(name, method):
@@ -72,6 +98,7 @@ def make_index(methods):
         "# Methods",
         "What do you still have of the old model? Each method is listed under the last part in "
         "this order that it needs.",
+        "Methods for pairs of a query and a document, without classes: [pairs](pairs.md).",
     ]
     heads = {None: "Nothing", "independent": "Independent model"}
     for need, meaning in {None: "nothing of the old model", **MEANING}.items():

@@ -50,6 +50,13 @@ SLOW = {
     r"gallery/stores/test_pgvector_index\.py::test_a_process_that_is_killed": "an interrupt",
     r"gallery/stores/test_faiss\.py::test_every_kind\S*(PQ|IVF)": "flat and graph indexes",
     r"gallery/test_indexing\.py::test_lancedb_killed": "kills of backfills",
+    # training with other libraries
+    r"sentence_transformers/test_minilm\.py": "tiny models",
+    r"sentence_transformers/test_training\.py::test_(two_runs|a_resumed)": "runs of our own loop",
+    r"sentence_transformers/test_training\.py::test_other\S*\[(?!cached)": "test_loss.py",
+    r"sentence_transformers/test_loss\.py::test_nothing_is_embedded\S*\[(?!cached\]|ranking\])": (
+        "a cached loss and another"
+    ),
     # commands and pages
     r"bench/test_bench_quality_command\.py::test_a_real_upgrade": "a suite that trains nothing",
     r"report/test_charts\.py::test_names_of_equal_points\S*\[12\]": "fewer names",

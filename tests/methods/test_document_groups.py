@@ -13,11 +13,19 @@ def documents(number=60, dim=6, *, seed=0):
 
 def groups_by_loops(vectors, near_duplicate, known=None):
     """Walks from each document over pairs above the threshold, copies, and known groups."""
-    unit = [[x / sum(y * y for y in row) ** 0.5 for x in row] for row in vectors.tolist()]
+
+    def made_unit(rows):
+        return [[x / sum(y * y for y in row) ** 0.5 for x in row] for row in rows]
+
+    unit = made_unit(vectors.tolist())
     number = len(unit)
+    mean = [sum(column) / number for column in zip(*unit, strict=True)]
+    centered = made_unit([[x - m for x, m in zip(row, mean, strict=True)] for row in unit])
 
     def joined(i, j):
-        cosine = sum(a * b for a, b in zip(unit[i], unit[j], strict=True))
+        cosine = min(
+            sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) for rows in (unit, centered)
+        )
         same_group = known is not None and known[i] == known[j]
         return cosine > near_duplicate or same_group or vectors[i].tolist() == vectors[j].tolist()
 
@@ -59,8 +67,33 @@ def test_groups_known_by_any_numbers_join_their_members_only():
 def test_a_chain_of_near_duplicates_is_one_group():
     angles = torch.arange(5) * 0.19  # neighbours have a cosine of 0.982, ends of 0.72
     vectors = torch.stack([angles.cos(), angles.sin()], dim=1)
-    assert DocumentGroups.find(vectors, near_duplicate=0.98).of.tolist() == [0] * 5
-    assert DocumentGroups.find(vectors, near_duplicate=0.985).of.tolist() == list(range(5))
+    vectors = torch.cat([vectors, -vectors])
+    assert DocumentGroups.find(vectors, near_duplicate=0.98).of.tolist() == [0] * 5 + [1] * 5
+    assert DocumentGroups.find(vectors, near_duplicate=0.985).of.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("exact", [20_000, 10])
+def test_a_model_that_gives_all_texts_high_cosines_joins_only_near_duplicates(exact):
+    vectors = documents(200, 16).float() + 40
+    vectors[7] = vectors[3] + 0.01
+    unit = torch.nn.functional.normalize(vectors, dim=1)
+    assert (unit @ unit.T).min() > 0.98
+    found = DocumentGroups.find(vectors, exact=exact)
+    assert len(found.prototypes) == 199
+    assert found.of[7] == found.of[3]
+
+
+def test_rows_must_be_near_as_they_are_and_without_the_mean():
+    def at(*degrees):
+        angles = torch.tensor(degrees).deg2rad()
+        return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+    opposite = at(0.0, 20.0, *[190.0] * 8)  # 0.94, but 0.98 without the mean
+    assert DocumentGroups.find(opposite, near_duplicate=0.97).of[:2].tolist() == [0, 1]
+    beside = at(0.0, 6.0, 30.0, -30.0, 40.0, -40.0)  # 0.99, far without the mean
+    assert DocumentGroups.find(beside, near_duplicate=0.97).of[:2].tolist() == [0, 1]
+    apart = at(0.0, 6.0, 180.0, 186.0)
+    assert DocumentGroups.find(apart, near_duplicate=0.97).of.tolist() == [0, 0, 1, 1]
 
 
 def test_copies_are_joined_at_any_threshold_and_whatever_cells_they_are_in():
@@ -126,5 +159,6 @@ def test_vectors_without_direction_are_refused():
 
 def test_documents_that_are_all_the_same_are_refused(monkeypatch):
     monkeypatch.setattr("nobackfill.methods.document_groups.MOST_PAIRS", 100)
+    side = torch.tensor([1.0, -1.0]).repeat(30)[:, None]
     with pytest.raises(OldSpaceError, match="most documents are the same"):
-        DocumentGroups.find(torch.ones(60, 4) + documents(60, 4).float() / 1000)
+        DocumentGroups.find(side + documents(60, 4).float() / 1000)

@@ -99,9 +99,7 @@ def test_moved_targets_do_not_need_all_groups_as_candidates():
 def test_distillation_is_the_cosine_distance_of_each_document_from_its_own_old_vector():
     old, query, document = corpus(), drawn(3, seed=1), drawn(3, seed=2)
     rows = [38, 3, 17]
-    expected = sum(
-        1 - cosine(document[i].tolist(), old[rows[i]].tolist()) for i in range(3)
-    ) / 3
+    expected = sum(1 - cosine(document[i].tolist(), old[rows[i]].tolist()) for i in range(3)) / 3
     pairs = CompatiblePairs(old, method="distillation")
     assert pairs(query, torch.tensor(rows), document=document).item() == pytest.approx(expected)
     with pytest.raises(DataError, match="pass `document="):
@@ -153,6 +151,15 @@ def test_the_gradient_reaches_the_compared_embeddings_and_nothing_old_is_learned
     other = query if method == "distillation" else document
     assert other.grad is None
     assert not list(pairs.parameters())
+
+
+def test_the_term_is_in_float32_whatever_the_precision_of_the_model():
+    pairs, query, rows = CompatiblePairs(corpus()), drawn(3, seed=1), torch.tensor([1, 2, 3])
+    half = query.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = pairs(half, rows)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(pairs(half.double(), rows).item(), rel=1e-5)
 
 
 def test_old_vectors_are_not_saved():

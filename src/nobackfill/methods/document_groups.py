@@ -1,5 +1,6 @@
 """Documents as classes: near-duplicates by the old model form one group, with one prototype."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from nobackfill.ops.components import Edges, chain, components
 NEAR_DUPLICATE = 0.98  # cosine of two old vectors above which they are one document
 EXACT = 20_000  # documents up to which all pairs are compared
 MINED = 32  # neighbours of each document, where not all documents are contrasted
+PART = 2**16  # rows that are changed at a time
 MOST_PAIRS = 2**26  # near-duplicates that are listed
 
 Groups = Int[Tensor, " rows"]
@@ -49,10 +51,11 @@ class DocumentGroups:
     ) -> "DocumentGroups":
         r"""Joins documents to groups, and computes their prototypes.
 
-        Two documents are joined if the cosine of their old vectors is above `near_duplicate`, or if
-        `groups` joins them; and so are documents that a chain of such pairs connects. Exact copies
-        are always joined. The prototype of a group is the mean of its unit vectors, made unit
-        again.
+        Two documents are joined if the cosine of their old vectors is above `near_duplicate`, as
+        they are and after the mean of all unit vectors was subtracted: some models give all texts
+        high cosines. They are joined too if `groups` joins them, or if they are exact copies; and
+        so are documents that a chain of such pairs connects. The prototype of a group is the mean
+        of its unit vectors, made unit again.
 
         Args:
             vectors: Old vectors of the documents.
@@ -62,23 +65,26 @@ class DocumentGroups:
                 of :math:`\sqrt{N}` cells of k-means are.
         """
         check_documents(vectors, groups, near_duplicate)
-        units = F.normalize(vectors.detach().float(), dim=1).to(vectors.dtype)
+        units = in_parts(unit, vectors.detach())
         edges: list[Edges] = [copies(vectors)]
         if groups is not None:
             edges.append(chain(groups.cpu().numpy()))
 
-        near_rows = None
+        near_rows, pairs = None, None
+        mean = torch.stack([part.float().sum(dim=0) for part in units.split(PART)]).sum(dim=0)
+        center = in_parts(lambda rows: unit(rows - mean / len(units)), units)
         if len(units) <= exact:
-            pairs = near_pairs(units.float(), units.float(), near_duplicate, most=MOST_PAIRS)
+            center = center.float()
+            pairs = near_pairs(center, center, near_duplicate, most=MOST_PAIRS)
         else:
-            near_rows, pairs = near_in_cells(units, MINED, near_duplicate)
+            near_rows, pairs = near_in_cells(center, MINED, near_duplicate)
         if pairs is None:
             raise OldSpaceError(
                 f"More than {MOST_PAIRS:,} pairs of documents have an old cosine above "
                 f"{near_duplicate}: by the old model, most documents are the same. Check the old "
                 f"vectors, or raise `near_duplicate`."
             )
-        edges.append((pairs[0].cpu().numpy(), pairs[1].cpu().numpy()))
+        edges.append(above(units, *pairs, near_duplicate))
 
         root = components(len(units), edges)
         first, of = np.unique(root, return_inverse=True)
@@ -88,6 +94,35 @@ class DocumentGroups:
         if near_rows is not None:
             near = group_of[near_rows[torch.from_numpy(first)].long()].int()
         return cls(group_of, prototypes, near)
+
+
+def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    """Rows at unit length; a zero row stays."""
+    return F.normalize(rows, dim=1)
+
+
+def in_parts(
+    function: Callable[[Tensor], Tensor], vectors: Float[Tensor, "rows dim"]
+) -> Float[Tensor, "rows dim"]:
+    """A function of rows in at least float32, in the precision of the vectors, part by part."""
+    result = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+    for part, rows in zip(result.split(PART), vectors.split(PART), strict=True):
+        part.copy_(function(rows.to(torch.promote_types(rows.dtype, torch.float32))))
+    return result
+
+
+def above(
+    units: Float[Tensor, "rows dim"],
+    left: Int[Tensor, " pairs"],
+    right: Int[Tensor, " pairs"],
+    threshold: float,
+) -> Edges:
+    """The pairs of rows whose cosine is above a threshold."""
+    kept = [torch.zeros(0, dtype=torch.bool)]
+    for row, other in zip(left.split(2**16), right.split(2**16), strict=True):
+        kept.append((units[row].float() * units[other].float()).sum(dim=1).cpu() > threshold)
+    is_above = torch.cat(kept).numpy()
+    return left.cpu().numpy()[is_above], right.cpu().numpy()[is_above]
 
 
 def means(
@@ -112,8 +147,12 @@ def means(
 def copies(vectors: Float[Tensor, "rows dim"]) -> Edges:
     """Each row and the row before it that has the same values, if there is one."""
     rows = np.ascontiguousarray(vectors.detach().cpu().numpy())
-    key = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    return chain(np.unique(key, return_inverse=True)[1])
+    words = rows.view(f"i{rows.dtype.itemsize}")
+    # A key of 64 bits per row: the sum of its words times random odd numbers.
+    factors = np.random.default_rng(0).integers(2**63, size=rows.shape[1]) | 1
+    parts = range(0, len(words), PART)
+    keys = [(words[first : first + PART] * factors).sum(axis=1) for first in parts]
+    return chain(np.concatenate(keys))
 
 
 def check_documents(

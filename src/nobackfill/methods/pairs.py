@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
+from nobackfill.methods.checks import at_least_single
 from nobackfill.methods.document_groups import EXACT, NEAR_DUPLICATE, DocumentGroups
 from nobackfill.methods.losses import mimic_loss, prototype_loss
 from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
@@ -29,8 +30,8 @@ PAIR_METHODS: Mapping[str, str] = {
 class CompatiblePairs(nn.Module):
     r"""The term that makes a model of pairs compatible with the old vectors of its documents.
 
-    Documents that the old model holds for the same form one group :math:`y`, which takes the place
-    of a class: its prototype :math:`p_y` is the unit mean of their old vectors. The term is the
+    Documents whose old vectors are nearly equal form one group :math:`y`, which takes the place of
+    a class: its prototype :math:`p_y` is the unit mean of their old vectors. The term is the
     contrast of `prototype_loss`, over a set :math:`C` of groups:
 
     .. math::
@@ -56,14 +57,16 @@ class CompatiblePairs(nn.Module):
         method: Name in `PAIR_METHODS`.
         temperature: Temperature :math:`\tau`.
         groups: Known group of each document, in any numbering: labels, sources of copied texts.
-        near_duplicate: Cosine of old vectors above which documents form one group.
+        near_duplicate: Cosine of old vectors, as they are and without their mean, above which two
+            documents form one group.
         exact: Number of documents up to which all pairs of documents, and all groups in each step,
             are compared.
         memory: Number of random groups in :math:`C` beyond that.
         epoch_items: Number of pairs in an epoch, after which "ndpp" and "odpp" move prototypes; by
             default the number of documents.
         seed: Seed of the random groups.
-        perturbation: Options of `NeighborPerturbation` or `OptimizedPerturbation`.
+        perturbation: Options of `NeighborPerturbation` for "ndpp", or of `OptimizedPerturbation`
+            for "odpp".
     """
 
     old: Float[Tensor, "rows old_dim"]
@@ -188,6 +191,20 @@ class CompatiblePairs(nn.Module):
             document: New vectors of these documents. "distillation" needs them; "ndpp" and "odpp"
                 `observe` them.
         """
+        with torch.autocast(query.device.type, enabled=False):  # losses are in float32
+            return self.term(
+                at_least_single(query),
+                rows,
+                None if document is None else at_least_single(document),
+            )
+
+    def term(
+        self,
+        query: Float[Tensor, "batch old_dim"],
+        rows: Int[Tensor, " batch"],
+        document: Float[Tensor, "batch old_dim"] | None,
+    ) -> Float[Tensor, ""]:
+        """The term of vectors in at least float32; see `forward`."""
         compared = document if self.method == "distillation" else query
         if compared is None:
             raise DataError("Method 'distillation' needs the new documents: pass `document=`.")

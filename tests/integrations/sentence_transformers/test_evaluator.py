@@ -15,8 +15,8 @@ from tiny_models import pairs, tiny_model
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.integrations.sentence_transformers import CompatibilityEvaluator, add_query_map
-from nobackfill.integrations.sentence_transformers.releases import _evaluation
 from nobackfill.integrations.sentence_transformers.query_map import query_map_of
+from nobackfill.integrations.sentence_transformers.releases import _evaluation
 from nobackfill.vectors import Vectors
 
 QUERIES, DOCUMENTS = pairs(40)
@@ -43,9 +43,10 @@ def average_precision(scores, relevant):
 
 def mean_by_loops(query, document):
     scores = (query.double() @ document.double().T).tolist()
-    return sum(
-        average_precision(scores[number], {number, (7 * number) % 40}) for number in range(40)
-    ) / 40
+    return (
+        sum(average_precision(scores[number], {number, (7 * number) % 40}) for number in range(40))
+        / 40
+    )
 
 
 def encoded(model, texts):
@@ -75,9 +76,10 @@ def test_pairs_are_those_of_loops_and_of_evaluate(models):
     assert metrics["debian_new_new_recall@1"] == pytest.approx(result.new_new.recall(1))
     assert metrics["debian_lost_first_hits"] == pytest.approx(result.flips(1).negative)
     assert metrics["debian_gained_first_hits"] == pytest.approx(result.flips(1).positive)
-    assert metrics["debian_compatible"] == {True: 1, False: 0, None: 0.5}[
-        result.summary()["compatible"]
-    ]
+    assert (
+        metrics["debian_compatible"]
+        == {True: 1, False: 0, None: 0.5}[result.summary()["compatible"]]
+    )
     assert evaluator.evaluation.verdict == result.verdict
 
 

@@ -16,7 +16,8 @@ from tiny_models import pairs, tiny_model
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.integrations.sentence_transformers import CompatibleLoss, OldTexts, add_query_map
-from nobackfill.integrations.sentence_transformers.releases import Dense, _losses as losses
+from nobackfill.integrations.sentence_transformers.releases import Dense
+from nobackfill.integrations.sentence_transformers.releases import _losses as losses
 from nobackfill.integrations.sentence_transformers.token_rows import tokenized
 from nobackfill.methods.pairs import CompatiblePairs
 from nobackfill.vectors import Vectors
@@ -72,7 +73,7 @@ def model(folder, request):
     return tiny_model(folder / name, seed=1).train()
 
 
-def old_vectors(dim=32, number=len(DOCUMENTS)):
+def old_vectors(dim=32, number=12):
     return torch.randn(number, dim, generator=torch.Generator().manual_seed(3))
 
 

@@ -44,6 +44,12 @@ def test_every_form_has_the_same_texts_and_vectors(old, texts):
     assert torch.equal(read.vectors, VECTORS)
 
 
+def test_old_vectors_whose_text_is_not_known_stay():
+    read = OldTexts.read(file_of([7, 8, 9, 10]), {9: TEXTS[2], 5: "another"})
+    assert read.texts == [None, None, TEXTS[2], None]
+    assert len(read.vectors) == 4
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".safetensors"])
 def test_files_are_read(tmp_path, suffix):
     path = tmp_path / f"old{suffix}"
@@ -67,7 +73,9 @@ def test_the_old_model_embeds_each_text_once_as_a_document(tmp_path):
 
 
 def test_groups_are_a_column_the_labels_or_a_list():
-    old = OldTexts.read(Vectors(TEXTS, VECTORS, labels=["x", "y", "x", "z"], columns={"n": [3, 3, 1, 0]}))
+    old = OldTexts.read(
+        Vectors(TEXTS, VECTORS, labels=["x", "y", "x", "z"], columns={"n": [3, 3, 1, 0]})
+    )
     assert old.groups("label").tolist() == [0, 1, 0, 2]
     assert old.groups("n").tolist() == [2, 2, 1, 0]
     assert old.groups(["b", "a", "a", "a"]).tolist() == [1, 0, 0, 0]
@@ -100,7 +108,7 @@ def test_what_cannot_be_read_is_refused(old, texts, words):
 
 def test_the_old_model_needs_texts(tmp_path):
     model = tiny_model(tmp_path / "tiny")
-    with pytest.raises(DataError, match='documents=train_dataset'):
+    with pytest.raises(DataError, match="documents=train_dataset"):
         OldTexts.read(model)
     with pytest.raises(DataError, match="no texts to embed"):
         OldTexts.read(model, [])

@@ -92,6 +92,13 @@ def test_texts_that_are_cut_alike_have_the_row_of_the_first(model):
     assert rows.rows(model, tokenized(model, [long], None, None)).tolist() == [1]
 
 
+def test_rows_without_text_are_not_found_and_not_alike(model):
+    _, texts = pairs(2)
+    rows = TokenRows(model, [texts[0], None, None, texts[1]])
+    assert len(set(rows.keys.tolist())) == 4
+    assert rows.rows(model, tokenized(model, [texts[1], ""], None, None)).tolist() == [3, -1]
+
+
 def test_another_length_of_the_model_makes_another_table(model):
     _, texts = pairs(4)
     rows = TokenRows(model, texts)

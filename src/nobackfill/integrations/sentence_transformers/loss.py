@@ -86,6 +86,7 @@ class CompatibleLoss(nn.Module):
         self.base = default_base(model) if base is None else base
         self.has_groups = groups is not None
         texts = OldTexts.read(old, documents).checked()
+        self.check_dimensions(texts.vectors.shape[1])
         prompts = [document_prompt] if isinstance(document_prompt, str) else list(document_prompt)
         own_prompts = [prompt for prompt in (model.prompts or {}).values() if prompt]
         self.rows_of = TokenRows(model, texts.texts, [*prompts, "", *own_prompts])
@@ -98,7 +99,6 @@ class CompatibleLoss(nn.Module):
         self.pairs = CompatiblePairs(
             texts.vectors, groups=joined, method=method, temperature=temperature, **options
         )
-        self.check_dimensions(texts.vectors.shape[1])
 
     def forward(self, sentence_features: Iterable[Any], labels: Tensor | None = None) -> Terms:
         """Returns the terms "base" and "compatibility", whose sum is minimised."""

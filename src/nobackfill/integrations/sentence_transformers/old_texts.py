@@ -23,12 +23,12 @@ class OldTexts:
     """Texts and the old vector of each.
 
     Attributes:
-        texts: The texts, each once if the old model embedded them.
+        texts: The texts, each once if the old model embedded them; None if a text is not known.
         vectors: Old vector of each text.
         file: The vectors that were read, with their labels and columns; None if there are none.
     """
 
-    texts: Sequence[str]
+    texts: Sequence[str | None]
     vectors: Float[Tensor, "rows dim"]
     file: Vectors | None = None
 
@@ -146,7 +146,7 @@ def encode(
     return torch.as_tensor(vectors).detach().float().cpu().clone()  # not an inference tensor
 
 
-def texts_of(old: Vectors, texts: Documents) -> list[str]:
+def texts_of(old: Vectors, texts: Documents) -> list[str | None]:
     """The text of each old vector: by id, from the column `text`, or the ids themselves."""
     if isinstance(texts, Mapping):
         by_id = {str(key): text for key, text in texts.items()}
@@ -157,7 +157,7 @@ def texts_of(old: Vectors, texts: Documents) -> list[str]:
                 f"None of the ids in `documents` is an id of the old vectors, which begin with "
                 f"{ids[0]!r}. Pass the texts by the ids of the old file."
             )
-        return [by_id.get(one, "") for one in ids]
+        return [by_id.get(one) for one in ids]
     if "text" in old.columns:
         return [str(text) for text in old.columns["text"].tolist()]
     if old.ids.dtype.kind not in "iu":

@@ -93,22 +93,15 @@ class TokenRows:
 
     Args:
         model: Model whose tokens they are.
-        texts: One text per row.
+        texts: One text per row; a row without text is never found.
         prompts: Prompts that may come before a text. All are tried in turn.
     """
 
-    def __init__(self, model: Any, texts: Sequence[str], prompts: Sequence[str] = ("",)):
+    def __init__(self, model: Any, texts: Sequence[str | None], prompts: Sequence[str] = ("",)):
         self.texts, self.prompts = texts, list(dict.fromkeys(prompts))
         self.tables: dict[tuple[Any, ...], tuple[Keys, Int[Tensor, " rows"]]] = {}
-        self.keys = self.keys_of_texts(model, self.prompts[0], None)
-
-    def keys_of_texts(self, model: Any, prompt: str, task: str | None) -> Keys:
-        """The key of each text, as tokenised with a prompt."""
-        parts = [
-            token_keys(tokenized(model, self.texts[first : first + CHUNK], prompt, task)).cpu()
-            for first in range(0, len(self.texts), CHUNK)
-        ]
-        return torch.cat(parts)
+        known, row = self.table(model, self.prompts[0], None)
+        self.keys = torch.empty_like(known).scatter_(0, row, known)
 
     def rows(self, model: Any, features: Features) -> Int[Tensor, " batch"]:
         """The row of each text of a batch, the first if several have its tokens; -1 if none has."""
@@ -131,3 +124,13 @@ class TokenRows:
             order = known.argsort(stable=True)
             self.tables[name] = known[order], order
         return self.tables[name]
+
+    def keys_of_texts(self, model: Any, prompt: str, task: str | None) -> Keys:
+        """The key of each row, as its text is tokenised after a prompt; random without text."""
+        keys = mixed(-1 - torch.arange(len(self.texts)))
+        rows = [row for row, text in enumerate(self.texts) if text is not None]
+        for first in range(0, len(rows), CHUNK):
+            part = rows[first : first + CHUNK]
+            texts = [self.texts[row] or "" for row in part]
+            keys[torch.tensor(part)] = token_keys(tokenized(model, texts, prompt, task)).cpu()
+        return keys
