@@ -123,8 +123,9 @@ def test_after_ten_bad_pairs_the_others_are_counted(tmp_path):
 
 def test_lines_of_a_csv_are_counted_as_in_an_editor(tmp_path):
     path = tmp_path / "p.csv"
-    path.write_text('query,document\n"two\nlines",x\n\ny\n"",z\n')
+    path.write_text('query,document\n"two\nlines",\n\ny\n"",z\n')
     message = problem(path)
+    assert "line 2: the document is empty" in message
     assert "line 5: it has 1 cells, the header has 2" in message
     assert "line 6: the query is empty" in message
 

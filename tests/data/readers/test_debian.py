@@ -24,6 +24,11 @@ Source: foo
 Version: 1.2-1
 Section: doc
 
+Package: a-foo
+Source: foo
+Version: 1.2-1
+Section: libs
+
 Package: bar-bin
 Source: bar (3.4)
 Version: 3.4+b1
@@ -49,6 +54,10 @@ Description-en: shell of the foo family
 
 Package: foo-doc
 Description-en: documents of the foo family
+ {LONG}
+
+Package: a-foo
+Description-en: library of the foo family
  {LONG}
 
 Package: bar-bin
@@ -92,13 +101,13 @@ def test_one_package_stands_for_each_source(root):
         "alone#description": f"{LONG} (alone)",
         "bar#synopsis": "program of the bar family",  # the first, as none is called bar
         "bar#description": f"{LONG} (program)",
-        "foo#synopsis": "shell of the foo family",  # of the same name, not foo-doc
+        "foo#synopsis": "shell of the foo family",  # of the same name, not a-foo
         "foo#description": f"{LONG} * one item ü",
     }
     assert texts.groups.tolist() == ["alone", "alone", "bar", "bar", "foo", "foo"]
     assert texts.columns["is_query"].tolist() == [True, False] * 3
     assert texts.columns["is_gallery"].tolist() == [False, True] * 3
-    assert any(note.startswith("2 further packages") for note in texts.notes)
+    assert any(note.startswith("3 further packages") for note in texts.notes)
 
 
 def test_sections_and_debtags_are_columns(root):
