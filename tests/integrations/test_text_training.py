@@ -2,7 +2,6 @@
 
 import sys
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,14 @@ if find_spec("sentence_transformers") is None:
     pytest.skip("sentence-transformers is not installed", allow_module_level=True)
 sys.path[:0] = [str(Path(__file__).parent)]
 
+from sentence_transformers import SentenceTransformer
 from tiny_models import pairs as draw_pairs
 from tiny_models import tiny_model
+
+try:
+    from sentence_transformers.sentence_transformer.modules import Dense
+except ImportError:
+    from sentence_transformers.models import Dense
 
 from nobackfill.data.texts import TextPair
 from nobackfill.errors import ConfigError, DataError, TrainingDiverged
@@ -22,6 +27,7 @@ from nobackfill.integrations.sentence_transformers import CompatibleLoss
 from nobackfill.integrations.text_training import (
     STATE,
     TextTraining,
+    features_of,
     fine_tune,
     half_precision,
     planned_batches,
@@ -146,14 +152,13 @@ def test_the_seed_decides_the_weights(make):
     assert not torch.equal(trained(1), trained(2))
 
 
-def test_dropout_differs_from_step_to_step(make):
-    """With a rate of zero, only dropout changes the loss of a repeated batch."""
+def test_each_step_has_its_own_dropout(make):
     model, loss = make()
-    steps = []
-    settings = TextTraining(epochs=3, batch_size=80, learning_rate=0.0)
-    fine_tune(model, loss, pairs(), settings, watch=steps.append)
-    values = [one.terms["compatibility"] for one in steps]
-    assert all(abs(one - other) > 1e-4 for one, other in pairwise(values))
+    states = []
+    loss.register_forward_pre_hook(lambda *_: states.append(torch.get_rng_state()))
+    fine_tune(model, loss, pairs(), SETTINGS)
+    assert len(states) == 10
+    assert len({tuple(state.tolist()) for state in states}) == 10
 
 
 def test_negatives_are_further_columns(make):
@@ -212,7 +217,10 @@ def test_bfloat16_is_used_inside_the_model_only(make):
     texts = [pair.document for pair in pairs()]
     exact = torch.as_tensor(model.encode(texts))
     with half_precision(model):
-        half = torch.as_tensor(model.encode(texts))
+        half = model(features_of(model, pairs())[1])["sentence_embedding"].detach()
+    bare = SentenceTransformer(modules=[model[0], model[1], Dense(32, 8)])  # ends in a product
+    with half_precision(bare):
+        assert bare(features_of(bare, pairs())[1])["sentence_embedding"].dtype == torch.float32
     assert set(kinds) == {torch.bfloat16}
     assert half.dtype == torch.float32
     assert 1e-6 < (half - exact).abs().max() < 0.02
