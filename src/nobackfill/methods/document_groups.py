@@ -84,6 +84,7 @@ class DocumentGroups:
                 f"{near_duplicate}: by the old model, most documents are the same. Check the old "
                 f"vectors, or raise `near_duplicate`."
             )
+        del center
         edges.append(above(units, *pairs, near_duplicate))
 
         root = components(len(units), edges)
@@ -133,6 +134,8 @@ def means(
     `first` is the first row of each group. The result is that of `class_means`, without a copy of
     all vectors.
     """
+    if len(first) == len(units):
+        return units
     prototypes = units[first]
     several = groups.bincount(minlength=len(first)) > 1
     row = several[groups].nonzero().flatten()

@@ -10,6 +10,8 @@ from nobackfill.ops.kmeans import assign, train_codebooks
 from nobackfill.ops.nearest import nearest_checked
 
 ROWS_AT_A_TIME = 4096  # rows of a cell that are compared with the whole cell at once
+ASSIGNED = 2**14  # rows that are assigned to cells at once
+PER_CELL = 64  # rows on which k-means runs, for each cell
 ITERATIONS = 4  # of k-means; more make cells only a little more even
 
 Rows = Int[Tensor, " _"]
@@ -42,10 +44,17 @@ def near_in_cells(
     """
     cells = cells or max(1, math.isqrt(len(units)))
     generator = generator or torch.Generator().manual_seed(0)
+    sample = torch.randperm(len(units), generator=generator)[: cells * PER_CELL].to(units.device)
     book = train_codebooks(
-        units, parts=1, centroids=cells, iterations=ITERATIONS, starts=1, generator=generator
+        units[sample].float(),
+        parts=1,
+        centroids=cells,
+        iterations=ITERATIONS,
+        starts=1,
+        generator=generator,
     )
-    cell = assign(units[None], book.to(units.dtype), block=2**14)[0][0]
+    parts = units.split(ASSIGNED)  # half precision is converted part by part
+    cell = torch.cat([assign(rows[None].float(), book, block=ASSIGNED)[0][0] for rows in parts])
     order = cell.argsort(stable=True)
     counts = cell.bincount(minlength=cells).tolist()
 

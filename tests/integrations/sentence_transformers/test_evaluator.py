@@ -16,7 +16,7 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.integrations.sentence_transformers import CompatibilityEvaluator, add_query_map
 from nobackfill.integrations.sentence_transformers.query_map import query_map_of
-from nobackfill.integrations.sentence_transformers.releases import _evaluation
+from nobackfill.integrations.sentence_transformers.releases import evaluation
 from nobackfill.vectors import Vectors
 
 QUERIES, DOCUMENTS = pairs(40)
@@ -85,7 +85,7 @@ def test_pairs_are_those_of_loops_and_of_evaluate(models):
 
 def test_metrics_are_those_of_the_evaluator_of_sentence_transformers(models):
     old, new = models
-    theirs = _evaluation.InformationRetrievalEvaluator(
+    theirs = evaluation.InformationRetrievalEvaluator(
         ASKED, SEARCHED, RELEVANT, ndcg_at_k=[10], name="x", write_csv=False
     )(new)
     ours = CompatibilityEvaluator(ASKED, SEARCHED, RELEVANT, old)(new)

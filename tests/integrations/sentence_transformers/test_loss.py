@@ -16,8 +16,7 @@ from tiny_models import pairs, tiny_model
 
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.integrations.sentence_transformers import CompatibleLoss, OldTexts, add_query_map
-from nobackfill.integrations.sentence_transformers.releases import Dense
-from nobackfill.integrations.sentence_transformers.releases import _losses as losses
+from nobackfill.integrations.sentence_transformers.releases import Dense, losses
 from nobackfill.integrations.sentence_transformers.token_rows import tokenized
 from nobackfill.methods.pairs import CompatiblePairs
 from nobackfill.vectors import Vectors
@@ -116,7 +115,7 @@ def test_value_and_gradient_are_the_sum_of_both_losses(name, model):
     of_term = gradients(model)
     # both together
     both = CompatibleLoss(model, (DOCUMENTS, old), base, weight=0.7, temperature=0.1)
-    terms = both(*batch_of(name, model))
+    terms = both.terms(*batch_of(name, model))
     assert terms["compatibility"].item() == pytest.approx(0.7 * term.item(), rel=1e-4)
     assert total(terms).item() == pytest.approx(alone.item() + 0.7 * term.item(), rel=1e-4)
     total(terms).backward()
@@ -138,22 +137,33 @@ def test_nothing_is_embedded_twice(name, model):
     total(base(*batch_of(name, model))).backward()
     of_base, texts[:] = sum(texts), []
     loss = CompatibleLoss(model, (DOCUMENTS, old_vectors()), base)
-    total(loss(*batch_of(name, model))).backward()
+    total(loss.terms(*batch_of(name, model))).backward()
     assert sum(texts) == of_base
+
+
+def test_the_trainer_gets_the_terms_or_their_sum(model, monkeypatch):
+    loss = CompatibleLoss(model, (DOCUMENTS, old_vectors()))
+    for logs in (True, False):
+        monkeypatch.setattr("nobackfill.integrations.sentence_transformers.loss.LOGS_TERMS", logs)
+        found = loss(*batch_of("ranking", model))
+        assert isinstance(found, dict) == logs
+        assert total(found).item() == pytest.approx(
+            total(loss.terms(*batch_of("ranking", model))).item()
+        )
 
 
 def test_the_default_base_is_the_ranking_loss(model):
     loss = CompatibleLoss(model, (DOCUMENTS, old_vectors()))
     assert isinstance(loss.base, losses.MultipleNegativesRankingLoss)
     expected = losses.MultipleNegativesRankingLoss(model)(*batch_of("ranking", model))
-    assert loss(*batch_of("ranking", model))["base"].item() == pytest.approx(expected.item())
+    assert loss.terms(*batch_of("ranking", model))["base"].item() == pytest.approx(expected.item())
 
 
 def test_frozen_documents_leave_the_base_out_and_embed_queries_only(model):
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))
     loss = CompatibleLoss(model, (DOCUMENTS, old_vectors()), method="frozen_documents")
-    terms = loss(*batch_of("ranking", model))
+    terms = loss.terms(*batch_of("ranking", model))
     assert list(terms) == ["compatibility"]
     assert len(calls) == 1
 
@@ -163,7 +173,7 @@ def test_distillation_compares_documents(model):
     loss = CompatibleLoss(model, (DOCUMENTS, old), method="distillation", weight=2.0)
     document = model(batch(model, DOCUMENTS[:BATCH])[0])["sentence_embedding"]
     expected = 2 * (1 - F.cosine_similarity(document, old[:BATCH]).mean())
-    found = loss(*batch_of("ranking", model))["compatibility"]
+    found = loss.terms(*batch_of("ranking", model))["compatibility"]
     assert found.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
@@ -172,7 +182,7 @@ def test_moved_documents_are_observed(method, model):
     old = old_vectors() + 2  # near each other, but no duplicates
     loss = CompatibleLoss(model, (DOCUMENTS, old), method=method, epoch_items=BATCH)
     before = loss.pairs.targets.clone()
-    loss(*batch_of("ranking", model))
+    loss.terms(*batch_of("ranking", model))
     assert not torch.equal(loss.pairs.targets, before)
 
 
@@ -185,24 +195,24 @@ def test_texts_with_labels_use_groups(model):
     expected = CompatiblePairs(
         old.vectors, groups=torch.tensor([0, 1, 0, 1, 2, 2] * 2), temperature=0.1
     )(query, torch.arange(BATCH))
-    found = loss(batch(model, DOCUMENTS[:BATCH]), labels)["compatibility"]
+    found = loss.terms(batch(model, DOCUMENTS[:BATCH]), labels)["compatibility"]
     assert found.item() == pytest.approx(expected.item(), rel=1e-4)
     with pytest.raises(ConfigError, match=r"CompatibleLoss\(groups=…\)"):
-        CompatibleLoss(model, old, base)(batch(model, DOCUMENTS[:BATCH]), labels)
+        CompatibleLoss(model, old, base).terms(batch(model, DOCUMENTS[:BATCH]), labels)
 
 
 def test_a_document_without_old_vector_is_named(model):
     loss = CompatibleLoss(model, (DOCUMENTS[:4], old_vectors(number=4)))
     with pytest.raises(DataError, match=f"2 of 6 documents .* '{DOCUMENTS[4]}'"):
-        loss(*batch_of("ranking", model))
+        loss.terms(*batch_of("ranking", model))
 
 
 def test_data_of_an_evaluation_needs_no_old_vectors(model):
     loss = CompatibleLoss(model, (DOCUMENTS[:4], old_vectors(number=4)), temperature=0.1)
     query = model(batch(model, QUERIES[:BATCH])[0])["sentence_embedding"][:4]
     with torch.no_grad():
-        terms = loss(*batch_of("ranking", model))
-        nothing = loss(batch(model, QUERIES[6:], DOCUMENTS[6:]))
+        terms = loss.terms(*batch_of("ranking", model))
+        nothing = loss.terms(batch(model, QUERIES[6:], DOCUMENTS[6:]))
     assert terms["compatibility"].item() == pytest.approx(
         loss.pairs(query, torch.arange(4)).item(), rel=1e-4
     )
@@ -213,14 +223,14 @@ def test_data_of_an_evaluation_needs_no_old_vectors(model):
 def test_documents_after_a_prompt_are_found(model):
     old = (DOCUMENTS, old_vectors())
     features = batch(model, QUERIES[:3]) + batch(model, DOCUMENTS[:3], prompt="passage: ")
-    plain = CompatibleLoss(model, old)(batch(model, QUERIES[:3], DOCUMENTS[:3]))
+    plain = CompatibleLoss(model, old).terms(batch(model, QUERIES[:3], DOCUMENTS[:3]))
     with pytest.raises(DataError, match="document_prompt="):
-        CompatibleLoss(model, old)(features)
+        CompatibleLoss(model, old).terms(features)
     named = CompatibleLoss(model, old, document_prompt="passage: ")
-    assert named(features)["compatibility"] == plain["compatibility"]
+    assert named.terms(features)["compatibility"] == plain["compatibility"]
     model.prompts["document"] = "passage: "
     known = CompatibleLoss(model, old)
-    assert known(features)["compatibility"] == plain["compatibility"]
+    assert known.terms(features)["compatibility"] == plain["compatibility"]
 
 
 def test_documents_that_the_model_cannot_tell_apart_are_one_group(model):
@@ -243,7 +253,7 @@ def test_mapped_queries_meet_old_vectors_and_the_base_loss_does_not_see_the_map(
     alone = total(base(*batch_of(name, model)))
     add_query_map(model, 20)
     loss = CompatibleLoss(model, (DOCUMENTS, old_vectors(20)), base, temperature=0.1)
-    terms = loss(*batch_of(name, model))
+    terms = loss.terms(*batch_of(name, model))
     assert terms["base"].item() == pytest.approx(alone.item(), rel=1e-4)
     query = model(batch(model, QUERIES[:BATCH])[0] | {"task": "query"})["sentence_embedding"]
     assert query.shape == (BATCH, 20)
@@ -264,4 +274,4 @@ def test_one_set_of_old_texts_serves_several_losses(model, folder):
     old = OldTexts.read(GUIDE["model"], DOCUMENTS)
     one, other = CompatibleLoss(model, old), CompatibleLoss(model, old, weight=2.0)
     features = batch(model, QUERIES[:3], DOCUMENTS[:3])
-    assert 2 * one(features)["compatibility"] == other(features)["compatibility"]
+    assert 2 * one.terms(features)["compatibility"] == other.terms(features)["compatibility"]

@@ -21,7 +21,10 @@ from nobackfill.integrations.sentence_transformers.query_map import (
     mapped,
     query_map_of,
 )
-from nobackfill.integrations.sentence_transformers.releases import MultipleNegativesRankingLoss
+from nobackfill.integrations.sentence_transformers.releases import (
+    LOGS_TERMS,
+    MultipleNegativesRankingLoss,
+)
 from nobackfill.integrations.sentence_transformers.token_rows import TokenRows
 from nobackfill.methods.pairs import TEMPERATURE, CompatiblePairs
 from nobackfill.ops.components import chain, components
@@ -100,7 +103,14 @@ class CompatibleLoss(nn.Module):
             texts.vectors, groups=joined, method=method, temperature=temperature, **options
         )
 
-    def forward(self, sentence_features: Iterable[Any], labels: Tensor | None = None) -> Terms:
+    def forward(
+        self, sentence_features: Iterable[Any], labels: Tensor | None = None
+    ) -> Terms | Tensor:
+        """Returns the terms, which the trainer adds and logs; if it cannot, returns their sum."""
+        terms = self.terms(sentence_features, labels)
+        return terms if LOGS_TERMS else torch.stack(list(terms.values())).sum()
+
+    def terms(self, sentence_features: Iterable[Any], labels: Tensor | None = None) -> Terms:
         """Returns the terms "base" and "compatibility", whose sum is minimised."""
         features = list(sentence_features)
         rows, sizes = self.rows_of_batch(features, labels)  # before a module changes the features

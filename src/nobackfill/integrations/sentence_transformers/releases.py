@@ -1,7 +1,15 @@
 """The classes of sentence-transformers that we use: other releases keep them in other modules."""
 
 from importlib import import_module
+from importlib.util import find_spec
+from inspect import getsource
 from typing import Any
+
+if find_spec("sentence_transformers") is None:
+    raise ModuleNotFoundError(
+        "sentence-transformers is not installed. `pip install 'nobackfill[sentence-transformers]'`",
+        name="sentence_transformers",
+    )
 
 
 def from_first(*names: str) -> Any:
@@ -14,12 +22,18 @@ def from_first(*names: str) -> Any:
     return import_module(f"sentence_transformers.{names[-1]}")
 
 
-# In 5.0, all of them are in the second module of each pair; in 6.0, importing it warns.
-_modules = from_first("sentence_transformer.modules", "models")
-_losses = from_first("sentence_transformer.losses", "losses")
-_evaluation = from_first("sentence_transformer.evaluation", "evaluation")
+# Release 6 has the first module of each pair, release 5.0 the second, which warns in release 6.
+modules = from_first("sentence_transformer.modules", "models")
+losses = from_first("sentence_transformer.losses", "losses")
+evaluation = from_first("sentence_transformer.evaluation", "evaluation")
 
-Dense, Dropout = _modules.Dense, _modules.Dropout
-Normalize, Router = _modules.Normalize, _modules.Router
-MultipleNegativesRankingLoss = _losses.MultipleNegativesRankingLoss
-SentenceEvaluator = _evaluation.SentenceEvaluator
+Dense, Dropout = modules.Dense, modules.Dropout
+Normalize, Router = modules.Normalize, modules.Router
+MultipleNegativesRankingLoss = losses.MultipleNegativesRankingLoss
+SentenceEvaluator = evaluation.SentenceEvaluator
+
+# Releases before 5.3 log the terms of a loss by a method that transformers 5.2 removed.
+LOGS_TERMS = hasattr(import_module("transformers").Trainer, "_nested_gather") or (
+    "trainer_pt_utils"
+    in getsource(import_module("sentence_transformers").SentenceTransformerTrainer.log)
+)
