@@ -12,6 +12,7 @@ from nobackfill.cli import progress_lines
 from nobackfill.core.console import PlainConsole
 from nobackfill.data.han import HAN_FACES
 from nobackfill.data.registry import DATASETS, DRAWN
+from nobackfill.data.text_collections import TEXT_DATASETS
 
 NAMES = """
     bounding_box_train/0002_c1s1_000451_03.jpg bounding_box_train/0007_c3s3_077419_03.jpg
@@ -61,7 +62,7 @@ def test_the_list_is_one_json_object(command):
     code, out, _ = command("--json")
     listed = {row["name"]: row for row in json.loads(out)["datasets"]}
     assert code == 0
-    assert list(listed) == [*DRAWN, *DATASETS]
+    assert list(listed) == [*DRAWN, *DATASETS, *TEXT_DATASETS]
     assert listed["inshop"]["counts"]["queries"] == 14_218
     assert listed["market1501"]["layout"] == DATASETS["market1501"].layout.splitlines()
 

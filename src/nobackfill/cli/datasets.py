@@ -17,6 +17,8 @@ from nobackfill.core.page import Page, Section, Table
 from nobackfill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nobackfill.data.listing import Dataset
+    from nobackfill.data.texts import TextDataset
     from nobackfill.data.verify import Check
 
 
@@ -24,6 +26,7 @@ class Action(StrEnum):
     """Action other than listing."""
 
     check = "check"
+    pairs = "pairs"
 
 
 class Decode(StrEnum):
@@ -36,21 +39,35 @@ class Decode(StrEnum):
 
 def datasets(
     action: Annotated[
-        Action | None, typer.Argument(help="check: compare a copy with the official counts.")
+        Action | None,
+        typer.Argument(
+            help="check: compare a copy with the official counts. pairs: write a collection of "
+            "texts as pairs for `train --pairs`."
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Argument(help="Collection to check, such as market1501.")
     ] = None,
     path: Annotated[
         Path | None,
-        typer.Argument(help="Folder of the collection; for han, of its fonts."),
+        typer.Argument(
+            help="Folder of the collection; for han, of its fonts; for debian, files of an apt "
+            "mirror, by default those of this machine."
+        ),
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File of pairs to write (.jsonl).")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Split of the pairs: train, validation or unused.")
+    ] = "train",
     decode: Annotated[
         Decode, typer.Option(help="Images to open: all, some (1,000) or none.")
     ] = Decode.some,
     json: Json = False,
 ) -> None:
     """List the supported collections, or check a copy on disk (exit code 1 if it differs)."""
+    from nobackfill.data.text_collections import TEXT_DATASETS
     from nobackfill.data.verify import check_dataset
 
     if action is None:
@@ -58,6 +75,16 @@ def datasets(
         return
     if name == "han":
         check_fonts(path, as_json=json)
+        return
+    if action is Action.pairs:
+        from nobackfill.cli.text_datasets import write_pairs
+
+        write_pairs(name, path, output, split=split, as_json=json)
+        return
+    if name in TEXT_DATASETS:
+        from nobackfill.cli.text_datasets import check_texts
+
+        check_texts(name, path, as_json=json)
         return
     if name is None or path is None:
         raise ConfigError(
@@ -73,7 +100,9 @@ def datasets(
 def print_datasets(*, as_json: bool) -> None:
     """Prints each collection with its expected files and counts."""
     from nobackfill.data.registry import DATASETS, DRAWN
+    from nobackfill.data.text_collections import TEXT_DATASETS
 
+    files: dict[str, Dataset | TextDataset] = {**DATASETS, **TEXT_DATASETS}
     if as_json:
         drawn = [
             {"name": name, "says": description, "layout": [], "counts": {}}
@@ -86,14 +115,14 @@ def print_datasets(*, as_json: bool) -> None:
                 "layout": dataset.layout.splitlines(),
                 "counts": dict(dataset.counts),
             }
-            for name, dataset in DATASETS.items()
+            for name, dataset in files.items()
         ]
         emit({"datasets": [*drawn, *rows]})
         return
     for name, description in DRAWN.items():
         print_item(Text(name, "bold").append(f"  {description}", "not bold"))
         console.print()
-    for name, dataset in DATASETS.items():
+    for name, dataset in files.items():
         print_item(Text(name, "bold").append(f"  {dataset.description}", "not bold"))
         for line in dataset.layout.splitlines():
             print_item(f"    {line}", indent="      ")

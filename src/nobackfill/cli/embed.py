@@ -25,7 +25,8 @@ def embed(
         Path,
         typer.Argument(
             help="Data to embed: a recipe or run folder, whose \\[data] is used; a .txt file with "
-            "one text per line; for a head, new vectors: a file, a folder or a pattern."
+            "one text per line; for a run on pairs also a table of id and text; for a head, new "
+            "vectors: a file, a folder or a pattern."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File of vectors to write.")],
@@ -40,7 +41,7 @@ def embed(
         str | None,
         typer.Option(
             help="query: vectors that search the old gallery (default of a head and of texts); "
-            "gallery: vectors to store (default of a run)."
+            "gallery: vectors to store (default of a run, and of a table of texts)."
         ),
     ] = None,
     modality: Modality = "modality",
@@ -60,6 +61,8 @@ def embed(
     from nobackfill.cli.progress import doing, embedding_progress
     from nobackfill.core.device import choose_device
     from nobackfill.errors import ConfigError
+    from nobackfill.integrations.text_folder import is_text_run
+    from nobackfill.integrations.text_results import embed_with_run
     from nobackfill.training.decoding import choose_decoding
     from nobackfill.training.embed import embed_collection
 
@@ -75,9 +78,12 @@ def embed(
                 new, old=stored, side=side or "query", modality=modality_of(new, modality)
             )
     elif old is not None:
-        from nobackfill.errors import ConfigError
-
         raise ConfigError(f"--old is for heads, but {model} is a run. Leave it out.")
+    elif is_text_run(model):
+        with doing("embedding") as show_step:
+            vectors = embed_with_run(
+                model, data, side=side, device=choose_device(device), watch=show_step
+            )
     elif data.suffix == ".txt":
         from nobackfill.training.embed import embed_sentences, read_sentences
 
@@ -118,7 +124,8 @@ def check_model(folder: Path) -> None:
     from nobackfill.core.suggest import suggest_path
     from nobackfill.errors import DataError
 
-    if not any((folder / name).exists() for name in ("config.toml", "config.json")):
+    files = ("config.toml", "config.json", "settings.json")
+    if not any((folder / name).exists() for name in files):
         has_none = "it has neither config.toml nor config.json"
         reason = has_none if folder.is_dir() else "it does not exist"
         remedy = (

@@ -19,5 +19,7 @@ def how_to_continue(arguments: list[str]) -> str:
         >>> how_to_continue(["gallery", "status", "flat://shop.parquet"])
         ''
     """
+    if arguments[:1] == ["train"] and "--pairs" in arguments:
+        return "Stopped. Saved steps are kept. Run the same command with --resume to continue."
     hint = CONTINUED.get(tuple(arguments[:1])) or CONTINUED.get(tuple(arguments[:2]))
     return f"Stopped. {hint}" if hint and "--dry-run" not in arguments else ""

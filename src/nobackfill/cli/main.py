@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "train": (
         "train:train",
-        "Train a recipe: one model, after the old model that it names, or a sequence of models.",
+        "Train a recipe, or fine-tune a text model on pairs (--pairs), and evaluate the upgrade.",
     ),
     "assess": (
         "assess:assess",

@@ -41,20 +41,25 @@ def report(
     from nobackfill.cli.outputs import claim
     from nobackfill.cli.progress import doing
     from nobackfill.core.device import choose_device
+    from nobackfill.integrations.text_folder import is_text_run
+    from nobackfill.integrations.text_report import report_text_run
     from nobackfill.report.from_runs import report_runs
     from nobackfill.report.pages.expected import TITLE
     from nobackfill.training.decoding import choose_decoding
 
     claim(pages=(output,))  # before anything is done
     with doing() as show_step:
-        made = report_runs(
-            runs,
-            title=title,
-            device=choose_device(device),
-            classes=classes.value,
-            decoding=choose_decoding(workers=0),
-            watch=show_step,
-        )
+        if any(is_text_run(run) for run in runs):
+            made = report_text_run(runs, title=title, watch=show_step)
+        else:
+            made = report_runs(
+                runs,
+                title=title,
+                device=choose_device(device),
+                classes=classes.value,
+                decoding=choose_decoding(workers=0),
+                watch=show_step,
+            )
         written = made.save(output)
     facts = {"report": str(output), "files": [str(path) for path in written], **made.facts}
     published = [section for section in made.page.sections if section.title == TITLE]

@@ -8,9 +8,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from nobackfill.cli.options import Device, Json, Keep, Workers
+from nobackfill.cli.options import Device, Json, Keep, Workers, names_in
 from nobackfill.cli.output import console, emit, print_line, print_object, print_page, print_table
 from nobackfill.core.console import visible
+
+PAIRS = "Pairs of texts"  # heading of their options in the help
 
 if TYPE_CHECKING:
     from nobackfill.core.config import Recipe
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe (a TOML file); see recipes/.")],
+    recipe: Annotated[
+        Path | None, typer.Argument(help="Recipe (a TOML file); see recipes/. Or pass --pairs.")
+    ] = None,
+    *,
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")],
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: --set train.epochs=3")
@@ -35,12 +40,130 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the losses for TensorBoard.")
     ] = False,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=PAIRS,
+            help="Fine-tune a text model on this file of pairs (.jsonl, .csv, .tsv, .parquet): "
+            "query and document, and perhaps negatives.",
+        ),
+    ] = None,
+    old_model: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PAIRS, help="Model of the stored vectors: folder, or name on the hub."
+        ),
+    ] = None,
+    new_model: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=PAIRS, help="Model to fine-tune. Default: the old model."),
+    ] = None,
+    old_vectors: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=PAIRS,
+            help="Old vectors of the documents by id. Default: the old model embeds.",
+        ),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=PAIRS, help="File of id and text, if the pairs are ids."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PAIRS,
+            help="contrast (default), ndpp, odpp, frozen_documents or distillation.",
+            autocompletion=names_in("methods.pairs:PAIR_METHODS"),
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(rich_help_panel=PAIRS, help="Epochs, by default 1.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(rich_help_panel=PAIRS, help="Pairs of a batch, by default 64.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=PAIRS, help="Highest rate of AdamW, by default 4e-5."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(rich_help_panel=PAIRS, help="Tokens at which texts are cut.")
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=PAIRS, help="Share of the pairs kept for the verdict, by default 0.1."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=PAIRS, help="Stop training after this time; --resume continues."
+        ),
+    ] = None,
     workers: Workers = None,
     keep: Keep = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train a recipe: one model, after the old model that it names, or a sequence of models."""
+    """Train a recipe, or fine-tune a text model on pairs (--pairs), and evaluate the upgrade."""
+    from nobackfill.cli.train_pairs import check_options, settings_of, train_pairs
+
+    of_pairs = {
+        "--old-model": old_model,
+        "--new-model": new_model,
+        "--old-vectors": old_vectors,
+        "--texts": texts,
+        "--method": method,
+        "--epochs": epochs,
+        "--batch-size": batch_size,
+        "--learning-rate": learning_rate,
+        "--max-tokens": max_tokens,
+        "--held-out": held_out,
+        "--seconds": seconds,
+    }
+    of_recipes = {
+        "--set": change,
+        "--dry-run": dry_run,
+        "--tensorboard": tensorboard,
+        "--workers": workers,
+        "--keep-images": keep,
+    }
+    check_options(recipe, pairs, of_pairs, of_recipes)
+    if pairs is not None:
+        settings = settings_of(pairs, {**of_pairs, "--seed": seed})
+        train_pairs(settings, output, resume=resume, seconds=seconds, device=device, as_json=json)
+        return
+    assert recipe is not None  # checked above
+    train_recipe(
+        recipe,
+        output,
+        [*(change or []), *([] if seed is None else [f"train.seed={seed}"])],
+        resume=resume,
+        dry_run=dry_run,
+        tensorboard=tensorboard,
+        workers=workers,
+        keep=keep,
+        device=device,
+        as_json=json,
+    )
+
+
+def train_recipe(
+    recipe: Path,
+    output: Path,
+    changes: list[str],
+    *,
+    resume: bool,
+    dry_run: bool,
+    tensorboard: bool,
+    workers: int | None,
+    keep: bool,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Trains the models of a recipe, and prints the result."""
     from nobackfill.cli.progress import TrainingProgress, doing, training_progress
     from nobackfill.core import distributed
     from nobackfill.core.device import choose_device
@@ -53,11 +176,10 @@ def train(
     from nobackfill.training.tensorboard import with_tensorboard
 
     # List the models to train.
-    changes = [*(change or []), *([] if seed is None else [f"train.seed={seed}"])]
     jobs = plan_jobs(recipe, output, changes)
     decoding = choose_decoding(workers, keep=keep)
     if dry_run:
-        print_plan([(job, plan_job(job, decoding=decoding)) for job in jobs], as_json=json)
+        print_plan([(job, plan_job(job, decoding=decoding)) for job in jobs], as_json=as_json)
         return
 
     # Train them, each after those that it needs.
@@ -79,12 +201,12 @@ def train(
     if not distributed.is_main():
         return
     if len(requested := [job for job in jobs if job.is_requested]) == 1:
-        print_run(output, as_json=json)
+        print_run(output, as_json=as_json)
         return
     runs = [Run.open(job.folder) for job in requested]
     with distributed.single_process(), doing("evaluating the sequence"):
         summary = summarize_sequence(output, runs, device=where, decoding=decoding)
-    print_sequence(output, summary, as_json=json)
+    print_sequence(output, summary, as_json=as_json)
 
 
 def print_run(folder: Path, *, as_json: bool) -> None:

@@ -152,6 +152,19 @@ class CompatiblePairs(nn.Module):
             self.perturb.update(torch.where(is_unseen, self.prototypes.float(), self.sums))
             self.sums, self.observed = None, 0
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a resumed training needs beside the buffers: the random groups, and this epoch."""
+        return {
+            "generator": self.generator.get_state(),
+            "sums": self.sums,
+            "observed": self.observed,
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_extra_state` returned."""
+        self.generator.set_state(state["generator"].cpu())
+        self.sums, self.observed = state["sums"], state["observed"]
+
     def candidates(self, own: Int[Tensor, " batch"]) -> Int[Tensor, " candidates"]:
         """The groups that a batch is contrasted with, ascending: its own, near and random ones."""
         if self.near is None:

@@ -3,6 +3,7 @@
 Hodosh, Young and Hockenmaier, Framing Image Description as a Ranking Task, JAIR 2013.
 """
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Literal
 
@@ -41,26 +42,13 @@ def read_flickr8k(root: Path, *, searched: Literal["test", "dev"] = "test") -> L
     """
     texts = root / "Flickr8k_text"
     texts = texts if texts.is_dir() else root
-    captions = _read_captions(texts / CAPTIONS)
-
-    # Read the lists of images, each of which must have captions.
-    files: list[str] = []
-    roles: list[str] = []
-    for list_name, use in LISTS.items():
-        role = "gallery" if use == searched else "train" if use == "train" else "unused"
-        rows = read_table(texts / list_name, "a list of Flickr8k", separator="\t", columns=1)
-        for (name,) in rows:
-            files.append(name)
-            roles.append(role)
-            if name not in captions:
-                raise invalid(
-                    texts / CAPTIONS,
-                    f"it has no caption of {name}, an image of {list_name}",
-                    "Unpack both again.",
-                )
+    captions = read_captions(texts / CAPTIONS)
+    listed = read_lists(texts, captions)
+    files = list(listed)
+    role_of = {searched: "gallery", "train": "train"}
+    roles = [role_of.get(use, "unused") for use in listed.values()]
 
     # Add the images that are in no list. One of the "images" with captions is no JPEG.
-    listed = set(files)
     others = [name for name in captions if name not in listed and name.endswith(".jpg")]
     files += others
     roles += ["unused"] * len(others)
@@ -79,7 +67,27 @@ def read_flickr8k(root: Path, *, searched: Literal["test", "dev"] = "test") -> L
     )
 
 
-def _read_captions(path: Path) -> dict[str, dict[str, str]]:
+def read_lists(folder: Path, captions: Container[str]) -> dict[str, str]:
+    """Reads the list of each image, "train", "dev" or "test"; each must have captions."""
+    use_of: dict[str, str] = {}
+    for list_name, use in LISTS.items():
+        rows = read_table(folder / list_name, "a list of Flickr8k", separator="\t", columns=1)
+        for (name,) in rows:
+            if name in use_of:
+                raise invalid(
+                    folder / list_name, f"the lists name {name} twice", "Remove one of the lines."
+                )
+            use_of[name] = use
+            if name not in captions:
+                raise invalid(
+                    folder / CAPTIONS,
+                    f"it has no caption of {name}, an image of {list_name}",
+                    "Unpack both again.",
+                )
+    return use_of
+
+
+def read_captions(path: Path) -> dict[str, dict[str, str]]:
     """Reads the captions of each image, by their number."""
     captions: dict[str, dict[str, str]] = {}
     for key, text in read_table(path, "the captions of Flickr8k", separator="\t", columns=2):
