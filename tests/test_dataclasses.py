@@ -11,7 +11,7 @@ import nobackfill
 ARRAYS = ("Tensor", "ndarray")
 
 
-CHANGING = {"Progress", "PixelFiles"}  # filled step by step
+CHANGING = {"Candidate", "Faults", "PairReader", "PixelFiles", "Progress"}  # filled step by step
 
 
 @cache

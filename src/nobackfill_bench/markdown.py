@@ -14,8 +14,8 @@ def name_of(way: str) -> str:
     """Returns the name of a variant in code style; ours is bold, and mapped queries are marked.
 
     Example:
-        >>> name_of("bct"), name_of("janus"), name_of("rm:temperature=0.2")
-        ('`bct`', '**`janus`** (maps queries)', '`rm:temperature=0.2` (maps queries)')
+        >>> name_of("bct"), name_of("member_contrast"), name_of("rm:temperature=0.2")
+        ('`bct`', '**`member_contrast`** (maps queries)', '`rm:temperature=0.2` (maps queries)')
     """
     name = f"**`{way}`**" if way == OURS else f"`{way}`"
     return f"{name} ({MAPS})" if maps_queries(way) else name

@@ -64,8 +64,8 @@ def batch(size=32, labels=None):
 
 
 SHARED = {
-    "__init__", "base", "checks", "item_index", "losses", "old_space", "options", "prototypes",
-    "query_map",
+    "__init__", "base", "checks", "document_groups", "item_index", "losses", "old_space", "options",
+    "pairs", "prototypes", "query_map",
 }  # fmt: skip
 
 

@@ -118,7 +118,7 @@ OTHER_THAN_DEFAULT = {
     "weight": 0.5, "temperature": 0.2, "warmup_epochs": 3, "normalize": False,
     "neighbors": 2, "old_strength": 0.3, "new_strength": 0.2,
     "accumulate": False, "include_self": True, "precision": "tf32",
-    "seek_from": "moved", "clamp_weights": False, "unit_items": False,
+    "seek_from": "moved", "clamp_weights": False, "unit_items": False, "cosine": True,
     "old_threshold": 0.5, "new_threshold": 0.4, "new_weight": 0.3, "steps": 4,
     "learning_rate": 0.02, "optimizer": "sgd", "hinge": "cosine", "pairs": "inbatch",
     "pairs_per_epoch": 5, "batch_size": 2, "keep_state": False,
@@ -129,7 +129,7 @@ OTHER_THAN_DEFAULT = {
 def test_every_option_reaches_what_it_is_for(name):
     known = resolve_options(METHODS[name], {}, where="method")
     options = {key: OTHER_THAN_DEFAULT[key] for key in known}
-    own = ("weight", "temperature", "warmup_epochs", "unit_items")
+    own = ("weight", "temperature", "warmup_epochs", "cosine", "unit_items")
     method = METHODS[name](OldSpace(prototypes=2 * PROTOTYPES), 6, **options)
     perturb = PERTURBATIONS[name](
         2 * PROTOTYPES, **{key: value for key, value in options.items() if key not in own}

@@ -45,7 +45,7 @@ Weights = Mapping[str, Tensor]
 Forms = Mapping[str, list[Affine]]  # closed forms by name, with a map for each modality
 
 
-@dataclass
+@dataclass(eq=False)
 class Candidate:
     """A head that was tried: a closed form, or what a method made of it."""
 

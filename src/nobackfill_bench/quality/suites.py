@@ -119,7 +119,7 @@ SUITES: dict[str, Suite] = {
         ),
         load=caption_vectors,
         supervision="groups",
-        ways=("procrustes", "ridge", "prototype_alignment", "cross_supcon", "janus"),
+        ways=("procrustes", "ridge", "prototype_alignment", "cross_supcon", "janus", "auto"),
         was_seen=True,
         wants=("flickr8k_heads/flickr8k.npz",),
     ),
