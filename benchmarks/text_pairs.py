@@ -218,16 +218,15 @@ def run(where, parts, old, folder):
     search, documents = parts.searches[name], old[f"{name}/documents"]
     before = measure(old[f"{name}/queries"], documents, search)[1]
     results = {"new/old": measure(asked[name], documents, search, before)[0]}
+    more = {}
     if model is not None:
         new = embed(model, [text for text, _ in search["documents"]])
         results["new/new"] = measure(asked[name], new, search, before)[0]
-        results["new documents as old"] = {
-            "map": float(F.cosine_similarity(new, documents).mean())  # how far documents moved
-        }
+        more["document_cosine"] = float(F.cosine_similarity(new, documents).mean())  # to the old
     weight = both_weight(asked["validation"], parts.searches["validation"], old)
     both = add_old(asked[name], old[f"{name}/queries"], weight)
     results["both/old"] = measure(both, documents, search, before)[0] | {"weight": weight}
-    return {"results": results, "options": {OPTIONS[method][0]: value}}
+    return {"results": results, "options": {OPTIONS[method][0]: value}, **more}
 
 
 def both_weight(queries, search, old):
