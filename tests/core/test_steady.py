@@ -95,8 +95,9 @@ def test_a_file_that_is_replaced_comes_with_its_own_record(tmp_path, suffix):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        seen, told = set(), []
-        for _ in range(40):
+        seen, told, reads, last = set(), [], 0, time.monotonic() + 20
+        while reads < 40 or (seen != {1, 2} and time.monotonic() < last):
+            reads += 1
             try:
                 read = nb.load_vectors(path)
             except DataError as error:

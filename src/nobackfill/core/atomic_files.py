@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nobackfill.core.locks import lock_output
 from nobackfill.errors import DataError
 
 UMASK = os.umask(0o077)  # can only be read by setting it
@@ -47,6 +46,8 @@ def replacing(path: Path | str, *, like: Path | str | None = None) -> Iterator[P
         '42'
     """
     check_is_file(path)
+    from nobackfill.core.locks import lock_output  # most commands only read
+
     with lock_output(path) as target, telling(path, target.parent), part_of(target) as part:
         unfinished = part / target.name
         yield unfinished

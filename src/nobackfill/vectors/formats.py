@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from nobackfill.core.atomic_files import check_is_file, replacing
-from nobackfill.core.locks import lock_output
 from nobackfill.errors import DataError, NobackfillError
 from nobackfill.vectors.beside import announce, bind_to_present, settle
 from nobackfill.vectors.column_names import ANY, Columns
@@ -89,6 +88,8 @@ def write_contents(path: Path, contents: Contents) -> None:
         )
     writer = _module(FORMATS[suffix])
     try:
+        from nobackfill.core.locks import lock_output
+
         with lock_output(path):
             check_is_file(path)
             bind_to_present(path)

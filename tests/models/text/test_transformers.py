@@ -399,7 +399,7 @@ def test_weights_that_do_not_fit(bert):
 @pytest.mark.parametrize("pool", ["model", "projected"])
 @pytest.mark.parametrize(("layers", "message"), [(1, "left over"), (3, "missing")])
 def test_layers_of_the_part_for_texts_that_do_not_fit(clip, pool, layers, message):
-    with pytest.raises(DataError, match=rf"  {message} \(16\): "):
+    with pytest.raises(DataError, match=rf" {message} \(16\): "):
         transformers_text(path=clip[1], pool=pool, settings=(f"num_hidden_layers={layers}",))
 
 
