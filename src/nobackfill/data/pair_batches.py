@@ -24,7 +24,7 @@ def shuffled_batches(
 
     Example:
         >>> shuffled_batches([["a"], ["a"], ["b"], ["c"]], 2, seed=0)
-        [[2, 0], [1, 3]]
+        [[0, 3], [1, 2]]
     """
     order = torch.randperm(len(keys), generator=torch.Generator().manual_seed(2**20 * seed + epoch))
     waiting = deque(order.tolist())

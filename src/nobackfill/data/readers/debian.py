@@ -94,7 +94,7 @@ def split_of(source: str) -> str:
 
     Example:
         >>> [split_of(source) for source in ("bash", "coreutils", "nano")]
-        ['validation', 'train', 'train']
+        ['train', 'train', 'validation']
     """
     place = int(sha256(source.encode()).hexdigest(), 16) % 100
     return "train" if place < TRAINING_SHARE else "validation"
