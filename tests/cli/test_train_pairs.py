@@ -226,15 +226,17 @@ def test_bad_pairs_and_models_end_with_2(nobackfill, files, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_run_ends_with_the_same_weights(files, run, tmp_path, seed):
-    """Kills at random moments, with a state after each step."""
+    """Kills at random moments: one soon after the settings are written, two at any time."""
     draw, killed = random.Random(seed), 0
-    words = arguments(files, tmp_path / "run", "--json")
-    for _ in range(3):
-        more = ["--resume"] if (tmp_path / "run" / "settings.json").exists() else []
-        training = process([*words, *more], files)
-        end = time.monotonic() + draw.uniform(3, 12)
+    words, settings = arguments(files, tmp_path / "run", "--json"), tmp_path / "run/settings.json"
+    for seconds in (0.5, 8, 12):
+        was_there = settings.exists()
+        training = process([*words, *(["--resume"] if was_there else [])], files)
+        while not settings.exists() and training.poll() is None:
+            time.sleep(0.005)
+        end = time.monotonic() + draw.uniform(0, seconds)
         while time.monotonic() < end and training.poll() is None:
-            time.sleep(0.05)
+            time.sleep(0.005)
         killed += training.poll() is None
         training.send_signal(signal.SIGKILL)
         training.communicate()
