@@ -56,6 +56,13 @@ def test_a_package_that_cannot_be_imported_says_why(package, code, problem):
     assert problem in remedy(found)
 
 
+def test_a_package_that_is_installed_under_another_name_is_found(package, tmp_path):
+    package("sound_package_cpu", "answer = 42")
+    (tmp_path / "sound_package_cpu-1.2.dist-info" / "top_level.txt").write_text("sound_part\n")
+    (tmp_path / "sound_part.py").write_text("answer = 42")
+    assert doctor.installed_version("sound_part") == "1.2"
+
+
 def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(doctor.OPTIONAL, "absent_package", ("more", "trying"))
     found = doctor.check_package("absent_package")

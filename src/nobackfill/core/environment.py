@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ OPTIONAL = {
     "timm": ("vision", "backbones of timm"),
     "torchvision": ("vision", "backbones of torchvision"),
     "transformers": ("transformers", "backbones and text models of transformers"),
+    "sentence_transformers": ("sentence-transformers", "fine-tuning on pairs of texts"),
+    "peft": ("peft", "upgrades by LoRA"),
+    "lightning": ("lightning", "our methods in Lightning"),
     "accelerate": ("multi", "training on many GPUs"),
     "triton": ("triton", "faster search on GPUs; installed with torch for CUDA"),
     "tensorboard": ("tensorboard", "curves while training"),
@@ -125,9 +128,8 @@ def devices() -> list[str]:
 def check_package(name: str) -> Package:
     """Checks whether an optional package is installed and can be imported."""
     extra, gives = OPTIONAL[name]
-    try:
-        installed = version(name)
-    except PackageNotFoundError:
+    installed = installed_version(name)
+    if installed is None:
         return Package(name, extra, gives, None)
     problem = ""
     try:
@@ -138,6 +140,18 @@ def check_package(name: str) -> Package:
         cause = first_cause(error)
         problem = (str(cause).splitlines() or [type(cause).__name__])[0]
     return Package(name, extra, gives, installed, problem)
+
+
+def installed_version(name: str) -> str | None:
+    """Returns the version of an importable package, or None.
+
+    It may be installed under another name: `faiss` is part of `faiss-cpu`.
+    """
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        distributions = packages_distributions().get(name)
+        return version(distributions[0]) if distributions else None
 
 
 def first_cause(error: BaseException) -> BaseException:
