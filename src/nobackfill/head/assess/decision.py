@@ -43,12 +43,12 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
     ways: dict[str, tuple[Answer, str]] = {
         best: (
             "upgrade with head",
-            f"queries mapped by {best} beat the old model on its own gallery",
+            f"queries mapped by the {best} head beat the old model on its own gallery",
         ),
         BOTH: (
             BOTH,
-            f"queries that sum their old vector and their new one, mapped by {best}, beat the old "
-            f"model on its own gallery",
+            f"queries that sum their old vector and their new one, mapped by the {best} head, beat "
+            f"the old model on its own gallery",
         ),
         two_stage_name(k): (
             "two-stage",
