@@ -53,9 +53,9 @@ def make_pairs_page():
         *(f"## {head}\n\n{to_markdown(text)}" for head, text in sections.items()),
         "## Options",
         list_options(CompatiblePairs, arguments),
-        "## Where",
-        "`nobackfill.methods.pairs.CompatiblePairs` in a loop of your own, and "
-        "[`CompatibleLoss`](../sentence-transformers.md) in sentence-transformers.",
+        "## Where to use it",
+        "In your own training loop, use `nobackfill.methods.pairs.CompatiblePairs`. In "
+        "sentence-transformers, use [`CompatibleLoss`](../sentence-transformers.md).",
         "---",
         "Generated from the docstrings by `python docs/make_pages.py`. [All methods](README.md).",
     ]
@@ -96,8 +96,12 @@ def make_index(methods):
     """All methods, grouped by the last part that they need."""
     parts = [
         "# Methods",
-        "What do you still have of the old model? Each method is listed under the last part in "
-        "this order that it needs.",
+        "Use this page to choose a training method by what you still have of the old model. The "
+        "groups are ordered, and each method is in the group of the last part that it needs. It "
+        "may need parts of earlier groups, too; see the column *needs*.",
+        "The page of a method has its formula and its options. There, *New classes* describes how "
+        "the method treats classes that the old model was not trained on. *Old view* says whether "
+        "old vectors are stored before training, or computed from the augmented image.",
         "Methods for pairs of a query and a document, without classes: [pairs](pairs.md).",
     ]
     heads = {None: "Nothing", "independent": "Independent model"}
@@ -155,7 +159,7 @@ def explain_arguments(method):
 def shared_sections(method):
     """The sections that each page has, from the nearest base class with such a section."""
     if not method.needs:
-        return {"Old view": "None: nothing of the old model is used."}
+        return {"Old view": "Nothing of the old model is used."}
     found = {}
     for kind in reversed(method.__mro__):
         if issubclass(kind, Method):
@@ -214,8 +218,8 @@ def list_needs(method):
 def tell_cost(method):
     """What a query costs at inference."""
     if method.at_inference == "nothing":
-        return "A query costs nothing beyond the new model's embedding."
-    return f"A query costs, beyond the new model's embedding: {method.at_inference}."
+        return "A query costs no more than its embedding by the new model."
+    return f"Cost of a query, in addition to its embedding by the new model: {method.at_inference}."
 
 
 def list_options(method, arguments):

@@ -33,21 +33,22 @@ class AdvBCT(ClassifyingMethod):
     reversed gradient, stronger from batch to batch, teaches the new model to deceive it.
 
     New classes:
-        Have no boundary and are only in the term of the adversary. Classes with a single item have
-        no boundary either.
+        New classes have no boundary and only take part in the term of the adversary. Classes with a
+        single item have no boundary either.
 
     Old view:
-        The authors run the old model on each batch, so on the same view (`old_view = "same"`); as
-        their code augments nothing, both views are the same there. Centres and radii are of images
-        without augmentation.
+        The authors run the old model on each batch, so old and new vectors come from the same view
+        (`old_view = "same"`). Their code augments nothing, so both views are equal there. Centres
+        and radii are computed from images without augmentation.
 
     Differences:
-        Regions are of the old classes' items in the *new* training set; the authors took the old
-        one, which is the same if classes are added. Without `OldSpace.labels`, the classes of the
-        items are learned from the batches, and boundaries are complete from the second epoch on.
+        Regions are computed from items of the old classes in the *new* training set. The authors
+        use the old training set, which gives the same regions if an upgrade only adds classes.
+        Without `OldSpace.labels`, the method collects the classes of the items from the batches, so
+        boundaries are complete from the second epoch on.
 
     Relations:
-        `PrototypeAlignment` pulls to a point, this to a region.
+        `PrototypeAlignment` pulls embeddings to a point, this method to a region.
 
     Args:
         weight: Weight of the boundary.

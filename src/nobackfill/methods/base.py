@@ -46,10 +46,10 @@ class Method(nn.Module):
     docstring of a method lists only what differs from the sections below.
 
     New classes:
-        Take part like all others.
+        New classes take part like all others.
 
     Old view:
-        The stored vectors by default.
+        Old vectors are the stored ones by default.
 
     Attributes:
         needs: Parts of the old space that the method uses.

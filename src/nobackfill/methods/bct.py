@@ -14,13 +14,13 @@ from nobackfill.methods.old_space import OldSpace
 
 
 class BCT(ClassifyingMethod):
-    r"""Adds to the new classification loss that of the same embedding under the old classifier.
+    r"""Adds to the new classification loss that of the old classifier on the same embedding.
 
     .. math::
         \mathrm{CE}(W_{new} e, y) + \lambda \, \mathrm{CE}(W_{old} e, y \mid y < C_{old})
 
     New classes:
-        Take no part in the second term.
+        New classes take no part in the second term.
 
     Dimensions:
         The old classifier and the old gallery use the first dimensions of a longer new embedding.
@@ -28,7 +28,7 @@ class BCT(ClassifyingMethod):
         refuses it.
 
     Old view:
-        None: the loss uses the old classifier, not the old vectors.
+        The loss uses the old classifier, not the old vectors, so there is no old view.
 
     Relations:
         `PrototypeAlignment` uses class means instead of the old classifier, so it needs no old

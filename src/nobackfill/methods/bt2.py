@@ -43,11 +43,11 @@ class BT2(ClassifyingMethod):
         :math:`D_{new} + D_{old}`.
 
     Old view:
-        The authors stored old and independent vectors once, under one random augmentation; here
-        they are stored as for a test.
+        The authors stored old and independent vectors once, under one random augmentation. Here
+        they are computed without augmentation, as for a test.
 
     Relations:
-        Training costs twice: the independent model comes first.
+        Training costs twice as much, because the independent model must be trained first.
 
     Args:
         independent_weight: Weight of the independent vectors, :math:`\lambda_1`.

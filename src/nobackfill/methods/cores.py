@@ -29,17 +29,17 @@ class CoReS(Method):
     class; those of future classes are negatives.
 
     New classes:
-        Have a corner from the first version on.
+        New classes have a corner from the first version on.
 
     Old view:
-        None: nothing of the old model is used. New queries can search its gallery if the *old*
-        model was trained by this method too, with the same dimension and numbering of classes. In a
-        comparison it therefore has an old model of its own.
+        Nothing of the old model is used. New queries can search its gallery if the *old* model was
+        trained by this method too, with the same dimension and numbering of classes. In
+        comparisons, this method therefore has its own old model.
 
     Differences:
-        The authors have no BatchNorm between the model and the corners: `head = "no_norm"` in
-        [model], as in the recipes. The number of corners on Market-1501 is not known; here it is
-        that of the classes of the last step, by choosing `embedding_dim`.
+        The authors have no BatchNorm between the model and the corners. Set `head = "no_norm"` in
+        [model], as the recipes do. Their number of corners on Market-1501 is not known; our recipes
+        set `embedding_dim` so that there is one corner for each class of the last step.
 
     Args:
         dim: Dimension of the embedding, at least the final number of classes minus one; taken from

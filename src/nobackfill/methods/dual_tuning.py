@@ -18,7 +18,7 @@ from nobackfill.methods.old_space import OldSpace
 
 
 class DualTuning(ClassifyingMethod):
-    r"""Adds to the new classification loss each classifier on the other's features, and a contrast.
+    r"""Adds to the new loss a contrast, and each classifier's loss on the other model's features.
 
     .. math::
         \mathrm{CE}_{0.1}(W_{new} e, y) + 0.1 \, L_{proto}(e) + 0.2 \bigl(\mathrm{CE}(W_{old} e, y
@@ -28,15 +28,16 @@ class DualTuning(ClassifyingMethod):
     entropy smooths its labels. The last term moves the new classifier only.
 
     New classes:
-        Take part in all terms but that of the old classifier.
+        New classes take part in all terms except that of the old classifier.
 
     Dimensions:
-        Old classifier and prototypes use the first dimensions of a longer new embedding; a shorter
-        one is padded with zeros. So are old vectors for the new classifier.
+        The old classifier and the prototypes use the first dimensions of a longer new embedding; a
+        shorter one is padded with zeros. Old vectors are padded in the same way for the new
+        classifier.
 
     Old view:
-        The authors' code for this is not public; the stored vectors by default. They should be raw
-        outputs of the old model, because the new classifier uses them.
+        The authors' code for this is not public. Old vectors are the stored ones by default. They
+        should be raw outputs of the old model, because the new classifier uses them.
 
     Reconstruction:
         The published code lacks the file with the losses. Their names, weights and the tool that
@@ -44,7 +45,7 @@ class DualTuning(ClassifyingMethod):
         contrastive"; the form above is read from these. Every weight is an option.
 
     Relations:
-        `BCT` is the third term, `PrototypeAlignment` the second.
+        The third term is that of `BCT`, and the second that of `PrototypeAlignment`.
 
     Args:
         prototype_weight: Weight of the contrast.

@@ -10,7 +10,7 @@ from nobackfill.methods.query_map import MappedQueries
 
 
 class Janus(MappedQueries):
-    r"""Trains the new model nearly unconstrained, and with it a map whose queries rank old vectors.
+    r"""Trains the new model nearly unconstrained, with a map whose queries rank old vectors.
 
     .. math::
         \mathrm{CE}(W e, y) + \mu \bigl(1 - \mathrm{AP}(B e')\bigr), \qquad
@@ -33,10 +33,11 @@ class Janus(MappedQueries):
     `nobackfill.gallery.mixed_merge.merge_rankings` merges both rankings for a partly new gallery.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        Ours; the stored vectors by default. Those of partners are always the stored ones.
+        Old vectors are the stored ones by default. Those of partners are always the stored ones.
 
     Relations:
         With the identity in place of :math:`B`, :math:`\lambda = \mu = 1` and no partners it is

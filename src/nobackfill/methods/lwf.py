@@ -21,7 +21,7 @@ class LwF(ClassifyingMethod):
         \mathrm{softmax}(W_{old} e / T)_c, \qquad \tilde y = \mathrm{softmax}(W_{old} f / T)
 
     New classes:
-        Take part like all others: the old model has an output for every image.
+        New classes take part like all others, because the old model has an output for every image.
 
     Dimensions:
         The old classifier and the old gallery use the first dimensions of a longer new embedding.

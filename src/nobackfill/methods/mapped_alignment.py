@@ -15,25 +15,28 @@ from nobackfill.methods.query_map import MappedQueries
 
 
 class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
-    r"""`PrototypeAlignment` of mapped queries: a linear map of the embedding is aligned.
+    r"""`PrototypeAlignment` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', p_y) / \tau)}
         {\sum_c \exp(\cos(B e', p_c) / \tau)},
         \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
 
-    A control of `Janus`, which has the same map: their difference is that of the losses.
+    This is a control for `Janus` and `MemberContrast`, which have the same map: results differ only
+    because of the losses.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        None: prototypes are computed once, of images without augmentation.
+        Prototypes are computed once, from images without augmentation.
 
     Relations:
-        With the identity in place of :math:`B` it is `PrototypeAlignment`.
+        With the identity in place of :math:`B`, it is `PrototypeAlignment`.
 
     Args:
+        weight: Weight of the alignment, :math:`\mu`.
         share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
@@ -55,26 +58,28 @@ class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
 
 
 class NDPPMapped(MappedQueries, NDPP):
-    r"""`NDPP` of mapped queries: a linear map of the embedding is aligned.
+    r"""`NDPP` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}
         {\exp(\cos(B e', \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(B e', p_c) / \tau)},
         \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
 
-    The new prototypes that push are means of :math:`B e`. A control of `Janus`, which has the same
-    map.
+    The new prototypes that push are means of :math:`B e`. This is a control for `Janus`, which has
+    the same map.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        None: prototypes are computed once, of images without augmentation.
+        Prototypes are computed once, from images without augmentation.
 
     Relations:
-        With the identity in place of :math:`B` it is `NDPP`.
+        With the identity in place of :math:`B`, it is `NDPP`.
 
     Args:
+        weight: Weight of the alignment, :math:`\mu`.
         share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
@@ -96,25 +101,28 @@ class NDPPMapped(MappedQueries, NDPP):
 
 
 class ODPPMapped(MappedQueries, ODPP):
-    r"""`ODPP` of mapped queries: a linear map of the embedding is aligned.
+    r"""`ODPP` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
         \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', \tilde p_y) / \tau)}
         {\exp(\cos(B e', \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(B e', p_c) / \tau)},
         \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
 
-    Prototypes keep away from means of :math:`B e`. A control of `Janus`, which has the same map.
+    Prototypes are kept apart from means of :math:`B e`. This is a control for `Janus`, which has
+    the same map.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        None: prototypes are computed once, of images without augmentation.
+        Prototypes are computed once, from images without augmentation.
 
     Relations:
-        With the identity in place of :math:`B` it is `ODPP`.
+        With the identity in place of :math:`B`, it is `ODPP`.
 
     Args:
+        weight: Weight of the alignment, :math:`\mu`.
         share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 

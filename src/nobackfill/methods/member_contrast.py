@@ -22,9 +22,9 @@ class MemberContrast(MappedQueries):
         {\exp(\cos(B e', k) / \tau) + \sum_{c \ne y} \exp(\cos(B e', m_c) / \tau)},
         \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
 
-    In each step a class is represented by one of its old vectors, :math:`m_c`, drawn at random:
-    many draws show how a class is spread, which a class mean hides. The positives of an item are
-    its own old vector :math:`f` and another one of its class.
+    In each step, one old vector of each class, :math:`m_c`, drawn at random, represents the class.
+    Over many draws, the model sees how a class is spread, which a class mean hides. The positives
+    of an item are its own old vector :math:`f` and another one of its class.
 
     :math:`e` is stored and searched among new vectors, so it need not lie near old ones.
     :math:`B e` searches the old gallery. The map learns from the whole gradient of the contrast,
@@ -40,17 +40,19 @@ class MemberContrast(MappedQueries):
     for the next epoch. A class without known items has cosine 0 with every query.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        Ours; the stored vectors by default. Those of other items are always the stored ones.
+        Old vectors are the stored ones by default. Those of other items are always the stored ones.
 
     Relations:
-        With class means in place of the members and of both positives it is
-        `PrototypeAlignmentMapped`. `CrossSupCon` contrasts with the old vectors of the batch,
+        With class means in place of the old vectors and of both positives, it is
+        `PrototypeAlignmentMapped`. `CrossSupCon` contrasts with the old vectors of the batch, and
         `Janus` ranks them.
 
     Args:
+        weight: Weight of the contrast, :math:`\mu`.
         share: Share of the contrast's gradient that reaches the model, :math:`\lambda`.
     """
 

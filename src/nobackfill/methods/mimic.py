@@ -6,16 +6,16 @@ from nobackfill.methods.losses import mimic_loss
 
 
 class Mimic(Method):
-    r"""Distils the old vectors, item by item: no labels, no classifier.
+    r"""Distils the old vectors item by item, without labels or classifier.
 
     .. math::
         1 - \cos(e, f)
 
-    The simplest compatible method, and a lower bound for the others: at best the new model becomes
-    the old one.
+    This is the simplest compatible method, and a lower bound for the others: at best, the new model
+    becomes the old one.
 
     New classes:
-        Take part like all others; labels are not used.
+        New classes take part like all others, because labels are not used.
 
     Relations:
         `PrototypeMimic` adds the labels. `SSPL` mimics neighbourhoods instead of vectors.

@@ -18,50 +18,50 @@ from nobackfill.methods.prototypes import averaging
 class NDPP(PrototypeAlignment):
     r"""`PrototypeAlignment` towards prototypes that old and new neighbours push apart.
 
-    Eqs. 4-5: the :math:`k` nearest old prototypes of other classes, :math:`N_k(c)`, push before
-    training, once:
+    Before training, the :math:`k` nearest old prototypes of other classes, :math:`N_k(c)`, push
+    each prototype away once (Eqs. 4-5):
 
     .. math::
         r_c = \sum_{j \in N_k(c)} w_{cj} (p_c - p_j), \qquad
         w_{cj} = \frac{\max(0, \cos(p_c, p_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, p_i))}, \qquad
         \tilde p_c = p_c + \alpha_1 \, r_c
 
-    Eq. 6 is the loss; only the prototype that attracts an embedding is moved:
+    The loss is Eq. 6. Only the prototype that attracts an embedding is moved:
 
     .. math::
         \mathrm{CE}(W e, y) - \lambda \log \frac{\exp(\cos(e, \tilde p_y) / \tau)}
         {\exp(\cos(e, \tilde p_y) / \tau) + \sum_{c \ne y} \exp(\cos(e, p_c) / \tau)}
 
-    Eqs. 7-8: the new model's prototypes :math:`q` push at the start of each epoch, added to the
-    start :math:`\tilde p^{(0)}` of Eq. 5 (`accumulate = false`):
+    At the start of each epoch, the new model's prototypes :math:`q` push as well (Eqs. 7-8). With
+    `accumulate = false`, this push is added to the prototypes of Eq. 5, :math:`\tilde p^{(0)}`:
 
     .. math::
         r'_c = \sum_{j \in N_k(c)} w_{cj} (\tilde p_c - q_j), \qquad
         w_{cj} = \frac{\max(0, \cos(p_c, q_j))}{\sum_{i \in N_k(c)} \max(0, \cos(p_c, q_i))}, \qquad
         \tilde p_c = \tilde p^{(0)}_c + \alpha_2 \, r'_c
 
-    Algorithm 1 adds to the prototypes of the last epoch instead, which is the default:
+    By default, as in Algorithm 1, it is added to the prototypes of the last epoch:
 
     .. math::
         \tilde p_c \leftarrow \tilde p_c + \alpha_2 \, r'_c
 
     Shapes: :math:`p, \tilde p, q, r` are (classes, dim), :math:`w` is (classes, k) and :math:`e` is
-    (batch, dim). Negative cosines count as 0: a class without a neighbour of positive cosine is not
-    pushed.
+    (batch, dim). Negative cosines count as 0, so a class without a neighbour of positive cosine is
+    not pushed.
 
     New classes:
-        Take part like all others: their prototypes are the old model's means of images it was
-        never trained on, and push and are pushed too.
+        New classes take part like all others: their prototypes are means of the old model's
+        vectors, although it was never trained on their images. They push and are pushed too.
 
     Differences:
-        The paper's Algorithm 1 adds each epoch's push to the last (`accumulate = true`, the
-        default); its Eq. 8 begins each epoch where `NDPPOld` ends (`accumulate = false`), and with
-        the printed strengths prototypes then hardly move. Neighbours are sought from the old
-        prototype, as in Algorithm 1; the text seeks them from the moved one
+        The paper's Algorithm 1 adds up the pushes of all epochs (`accumulate = true`, the default).
+        Its Eq. 8 starts each epoch where `NDPPOld` ends (`accumulate = false`); with the printed
+        strengths, prototypes then hardly move. Neighbours are those of the old prototype, as in
+        Algorithm 1; in the text of the paper they are those of the moved one
         (`seek_from = "moved"`). The equations have no maximum with 0 (`clamp_weights = false`). The
         paper does not say whether embeddings, or their means, have unit length (`unit_items`,
-        `normalize`). A class's own new prototype does not push it, unless `include_self`, as in
-        left-over code of the authors.
+        `normalize`). A class's own new prototype does not push it, unless `include_self = true`, as
+        in unused code that the authors published.
 
     Relations:
         `NDPPOld` stops after the push of the old neighbours.

@@ -18,9 +18,9 @@ from nobackfill.methods.prototypes import averaging
 class ODPP(PrototypeAlignment):
     r"""`PrototypeAlignment` towards prototypes kept apart from each other and from new ones.
 
-    Eqs. 9-11: a perturbation :math:`r` keeps old prototypes :math:`p` apart. The first sum alone
-    is minimised before training; both are minimised at the start of each epoch, with the new
-    model's prototypes :math:`q`:
+    A perturbation :math:`r` keeps the old prototypes :math:`p` apart (Eqs. 9-11). Before training,
+    only the first sum is minimised. At the start of each epoch, both sums are minimised, with the
+    new model's prototypes :math:`q`:
 
     .. math::
         \tilde p = p + r, \qquad
@@ -37,20 +37,21 @@ class ODPP(PrototypeAlignment):
     run over ordered pairs. :math:`r` starts at zero and takes `steps` steps each time.
 
     New classes:
-        Take part like all others: their prototypes are the old model's means of images it was
-        never trained on, and are kept apart too.
+        New classes take part like all others: their prototypes are means of the old model's
+        vectors, although it was never trained on their images. They are kept apart too.
 
     Differences:
-        The paper says SGD, which at the printed learning rate moves hardly anything with thousands
-        of classes (`optimizer = "sgd"`); left-over code of the authors has Adam, the default. The
-        paper draws as many pairs as training images at random (`pairs = "sampled"`), but its count
-        of operations fits all pairs in a batch (`pairs = "inbatch"`); the default takes all pairs.
-        The procedure as printed has both options: recipes named `odpp_printed.toml`. Algorithm 2
-        continues from the last epoch's perturbation; `accumulate = false` begins again. The paper
-        does not say whether embeddings, or their means, have unit length (`unit_items`,
-        `normalize`); with shorter prototypes, fewer pairs exceed the thresholds. The hinge is on
-        the inner product as printed, which a shorter prototype satisfies too (`hinge = "inner"`);
-        the loss uses the cosine, and so does `hinge = "cosine"`.
+        The paper uses SGD (`optimizer = "sgd"`), which at the printed learning rate hardly moves
+        anything with thousands of classes. The default here is Adam, as in unused code that the
+        authors published. The paper draws as many random pairs as there are training images
+        (`pairs = "sampled"`), but its count of operations fits all pairs in a batch
+        (`pairs = "inbatch"`). The default here is all pairs. Recipes named `odpp_printed.toml`
+        follow the printed procedure, with SGD and sampled pairs. Algorithm 2 continues from the
+        last epoch's perturbation; `accumulate = false` starts again each epoch. The paper does not
+        say whether embeddings, or their means, have unit length (`unit_items`, `normalize`); with
+        shorter prototypes, fewer pairs exceed the thresholds. The hinge is on the inner product as
+        printed (`hinge = "inner"`), which a shorter prototype satisfies too; `hinge = "cosine"`
+        uses the cosine, as the loss does.
 
     Relations:
         `ODPPOld` stops after the first stage, which uses only the old prototypes.

@@ -54,14 +54,15 @@ class CompatiblePairs(nn.Module):
 
     Args:
         old: Old vectors of the documents.
-        method: Name in `PAIR_METHODS`.
+        method: Name of the method, one of `PAIR_METHODS`.
         temperature: Temperature :math:`\tau`.
-        groups: Known group of each document, in any numbering: labels, sources of copied texts.
-        near_duplicate: Cosine of old vectors, as they are and without their mean, above which two
-            documents form one group.
+        groups: Known group of each document, with any numbering, such as labels or sources of
+            copied texts.
+        near_duplicate: Cosine above which two documents form one group. It must be exceeded by
+            their old vectors both as they are and after subtracting the mean of all vectors.
         exact: Number of documents up to which all pairs of documents, and all groups in each step,
             are compared.
-        memory: Number of random groups in :math:`C` beyond that.
+        memory: Number of random groups in :math:`C` with more than `exact` documents.
         epoch_items: Number of pairs in an epoch, after which "ndpp" and "odpp" move prototypes; by
             default the number of documents.
         seed: Seed of the random groups.

@@ -25,14 +25,14 @@ class PrototypeAlignment(ClassifyingMethod):
         {\sum_c \exp(\cos(e, p_c) / \tau)}
 
     New classes:
-        Take part like all others: their prototypes are the old model's means of images it was
-        never trained on.
+        New classes take part like all others: their prototypes are means of the old model's
+        vectors, although it was never trained on their images.
 
     Old view:
-        None: prototypes are computed once, of images without augmentation.
+        Prototypes are computed once, from images without augmentation.
 
     Relations:
-        `NDPP` and `ODPP` are this method with the own prototype moved.
+        `NDPP` and `ODPP` are this method with moved prototypes.
     """
 
     needs = frozenset({"prototypes"})

@@ -10,7 +10,7 @@ from nobackfill.methods.prototype_alignment import PrototypeAlignment
 
 
 class PrototypeMimic(PrototypeAlignment):
-    r"""`PrototypeAlignment`, and each new embedding close to the old one of the same item.
+    r"""`PrototypeAlignment` that also keeps each new embedding close to its item's old one.
 
     .. math::
         \mathrm{CE}(W e, y) + \lambda L_{proto} + \mu \, (1 - \cos(e, f))

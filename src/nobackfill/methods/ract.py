@@ -27,12 +27,14 @@ class RACT(ClassifyingMethod):
     go through :math:`e_i` alone.
 
     Old view:
-        The authors run the old model on each batch, so on the same view (`old_view = "same"`); in
-        the code that the paper compared nothing is augmented, and both views are one.
+        The authors run the old model on each batch, so old and new vectors come from the same view
+        (`old_view = "same"`). In the code that the paper compares with, nothing is augmented, so
+        both views are equal.
 
     Differences:
-        The order in which the authors backfill (by uncertainty) is no part of the training. In a
-        batch with fewer items of other classes than asked for, all of them are taken.
+        The authors also choose an order of backfilling (by uncertainty), which is not part of the
+        training. If a batch has fewer items of other classes than `negatives`, all of them are
+        used.
 
     Relations:
         `CrossSupCon` takes all old vectors of the class as positives, and no new ones as negatives.

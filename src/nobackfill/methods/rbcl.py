@@ -31,14 +31,14 @@ class RBCL(ClassifyingMethod):
     the nearest old vectors of each item of the batch, from the whole training set.
 
     Old view:
-        The authors' code is not public; the stored vectors by default.
+        The authors' code is not public. Old vectors are the stored ones by default.
 
     Reconstruction:
-        From the description alone: the authors' constants, their form of the reactivation and of
-        their memory of old neighbours are not known. Here the value is that of the steep sigmoid
-        and the gradient that of one with `gradient_temperature`. The memory is all stored old
-        vectors; how many neighbours the authors take from it is not known, so it is not used by
-        default (`neighbors = 0`).
+        This method is implemented from the description alone. The authors' constants, the form of
+        their gradient reactivation, and their memory of old neighbours are not known. Here the
+        value of the loss is that of the steep sigmoid, and the gradient that of a sigmoid with
+        `gradient_temperature`. The memory consists of all stored old vectors. How many neighbours
+        the authors take from it is not known, so it is not used by default (`neighbors = 0`).
 
     Relations:
         `CrossSupCon` is a softmax over the same vectors.

@@ -20,7 +20,7 @@ from nobackfill.methods.old_space import OldSpace
 
 
 class RM(ClassifyingMethod):
-    r"""Trains the new model without constraint, and with it a map from new to old queries.
+    r"""Trains the new model without constraint, and a map from new to old queries with it.
 
     .. math::
         \mathrm{CE}(W e, y) + \lambda \, (1 - \cos(\psi(e), f)) + \mu \, L_{con}(\psi(e))
@@ -34,18 +34,19 @@ class RM(ClassifyingMethod):
     rankings for a partly new gallery.
 
     Dimensions:
-        Free: the map goes from the new dimension to the old.
+        The new embedding may have any dimension: the map goes from the new dimension to the old
+        one.
 
     Old view:
-        Both models are frozen in the paper; the stored vectors by default.
+        In the paper, both models are frozen. Old vectors are the stored ones by default.
 
     Reconstruction:
-        Sizes and temperature of the map are not public, and are chosen here. The authors train the
-        map after the model; here both learn at once. Raw vectors of two models cannot be compared,
-        so the new vectors of the contrast are the mapped ones.
+        The layer sizes of the map and its temperature are not public; we chose them. The authors
+        train the map after the model; here both are trained together. Raw vectors of two models
+        cannot be compared, so the new vectors of the contrast are the mapped ones.
 
     Relations:
-        Its new/new is that of `Independent`.
+        Its new/new is that of `Independent`, because the map does not affect the model.
 
     Args:
         mapping_weight: Weight of the distance to the item's own old vector.

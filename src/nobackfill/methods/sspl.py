@@ -77,7 +77,7 @@ def structure_loss(
 
 
 class SSPL(Method):
-    r"""Keeps the similarities of each part of a vector to centroids of the old space: no labels.
+    r"""Keeps the similarities of each part of a vector to old centroids, without using labels.
 
     .. math::
         \frac{1}{m} \sum_{j=1}^{m} \mathrm{KL}\bigl(P(f_j) \,\Vert\, P(e_j)\bigr), \qquad
@@ -88,10 +88,11 @@ class SSPL(Method):
     the length of each part.
 
     New classes:
-        Take part like all others; labels are not used.
+        New classes take part like all others, because labels are not used.
 
     Old view:
-        Not known; the stored vectors by default. Centroids are of images without augmentation.
+        The view that the authors use is not known. Old vectors are the stored ones by default.
+        Centroids are computed from images without augmentation.
 
     Relations:
         `SSPLCE` adds the labels. `Mimic` keeps the vectors themselves.
@@ -123,10 +124,10 @@ class SSPLCE(ClassifyingMethod):
         \mathrm{CE}(W e, y) + \lambda L_{sspl}
 
     Old view:
-        As for `SSPL`.
+        The old view is that of `SSPL`.
 
     Reconstruction:
-        The paper does not give the weight of the structure; it is 1 here.
+        The paper does not give the weight of the structure term. The default here is 1.
 
     Relations:
         `SSPL` is the second term alone.

@@ -26,20 +26,20 @@ class UniBCT(ClassifyingMethod):
         \theta_c)}, \qquad \cos \theta_c = \cos(e, p_c), \; c < C_{old}
 
     New classes:
-        Take no part in the second term, and are no negatives in it.
+        New classes take no part in the second term, not even as negatives.
 
     Old view:
-        None: prototypes are computed once, of images without augmentation.
+        Prototypes are computed once, from images without augmentation.
 
     Differences:
-        This is the row of the paper's tables, which has no structural refinement; `UniBCTSPR` has.
-        Prototypes are of the *new* training set; there they were of the old one, which is the same
-        if classes are added.
+        This is UniBCT as in the paper's tables, without structural refinement, which `UniBCTSPR`
+        has. Prototypes are computed from the *new* training set. UniBCT's authors use the old one,
+        which gives the same prototypes if an upgrade only adds classes.
         Beyond an angle of :math:`\pi - m`, :math:`\cos(\theta + m)` would rise again and push in
         the wrong direction; :math:`\cos \theta - m \sin m` replaces it.
 
     Relations:
-        `PrototypeAlignment` has no margin, and prototypes of all classes.
+        `PrototypeAlignment` has no margin, and uses the prototypes of all classes.
 
     Args:
         scale: Scale of the cosines.

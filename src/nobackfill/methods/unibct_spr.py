@@ -38,7 +38,7 @@ class UniBCTSPR(ClassifyingMethod):
     no compatibility term before the first refinement.
 
     Old view:
-        None: prototypes are of images without augmentation.
+        Prototypes are computed from images without augmentation.
 
     Differences:
         Each row of :math:`A` sums to one, because each item passes its weight to its neighbours. A
@@ -48,7 +48,7 @@ class UniBCTSPR(ClassifyingMethod):
         `UniBCT`. Without `OldSpace.labels`, the classes of the items are learned from the batches.
 
     Relations:
-        `UniBCT` has the plain means of the old classes.
+        `UniBCT` uses the plain means of the old classes.
 
     Args:
         scale: Scale of the cosines.

@@ -97,11 +97,12 @@ class NeighborPerturbation(Readable, nn.Module):
         new_strength: Strength of each epoch's push by new neighbours, :math:`\alpha_2`.
         accumulate: Whether pushes add up over the epochs (Algorithm 1) or not (Eq. 8).
         include_self: Whether the new prototype of a class may push the class itself.
-        normalize: Whether prototypes are scaled to unit length first. If not, pass prototypes that
-            are not (`class_means(..., normalize=False)`); the trainer does.
-        seek_from: Prototypes from which new neighbours are sought: "old" (Algorithm 1), or those
-            "moved" so far (text).
-        clamp_weights: Whether neighbours of negative cosine are left out. As printed, they attract.
+        normalize: Whether prototypes are scaled to unit length first. If false, pass prototypes
+            that are not scaled (`class_means(..., normalize=False)`), as the trainer does.
+        seek_from: Prototypes whose new neighbours are sought: "old" (Algorithm 1), or those "moved"
+            so far (text of the paper).
+        clamp_weights: Whether neighbours of negative cosine are left out. In the printed equations,
+            they attract.
         precision: Precision of the neighbour search: "float32", or on GPUs "tf32" or "bfloat16",
             which may swap neighbours whose similarities are almost equal.
     """

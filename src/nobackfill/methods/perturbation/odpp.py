@@ -64,21 +64,21 @@ class OptimizedPerturbation(Readable, nn.Module):
         new_threshold: Largest similarity of a moved prototype and another class's new one,
             :math:`\theta_2`.
         new_weight: Weight of the new prototypes in the perturbation, :math:`\gamma`.
-        steps: Number of full gradients, or of epochs of sampled pairs, in each epoch.
+        steps: Number of full gradient steps, or of epochs of sampled pairs, in each training epoch.
         learning_rate: Learning rate of the perturbation.
-        optimizer: "adam" as in left-over code of the authors, or "sgd" as printed, which at this
-            learning rate hardly moves anything with thousands of classes.
-        hinge: Similarity under the hinge: the "inner" product as printed, which a shorter prototype
-            satisfies too, or the "cosine".
-        pairs: "all", "sampled" or "inbatch".
+        optimizer: "adam", as in unused code that the authors published, or "sgd" as printed, which
+            at this learning rate hardly moves anything with thousands of classes.
+        hinge: Similarity that the hinge compares with the threshold: the "inner" product as
+            printed, which a shorter prototype satisfies too, or the "cosine".
+        pairs: Pairs of classes that are compared: "all", "sampled" or "inbatch".
         pairs_per_epoch: Number of sampled pairs, or of classes in all batches, in each of the
-            `steps` epochs. By default the number of training items, as in the paper, which the
-            method `odpp` reads from `OldSpace.labels`; without these, the number of classes.
+            `steps` epochs. By default the number of training items, as in the paper; the method
+            `odpp` reads it from `OldSpace.labels`. Without labels, the number of classes.
         batch_size: Number of sampled pairs, or of classes, in a batch.
         keep_state: Whether the optimiser's moments are kept from one epoch to the next. The
             perturbation itself is kept with `accumulate`.
-        normalize: Whether prototypes are scaled to unit length first. If not, pass prototypes that
-            are not (`class_means(..., normalize=False)`); the trainer does.
+        normalize: Whether prototypes are scaled to unit length first. If false, pass prototypes
+            that are not scaled (`class_means(..., normalize=False)`), as the trainer does.
         accumulate: Whether each epoch continues from the perturbation of the last (Algorithm 2), or
             begins again at :math:`r = 0`.
         precision: Precision of comparing pairs that are too many to list: "float32", or on GPUs
