@@ -32,7 +32,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import gallery_races as races
-from gallery_races import IDS, ITEMS, SOURCES, engine_of, forked, must
+import gallery_workers as workers
+from gallery_races import engine_of, forked, must
+from gallery_workers import IDS, ITEMS, SOURCES
 
 from nobackfill.gallery.backfill import backfill
 from nobackfill.gallery.stores import open_store
@@ -115,17 +117,17 @@ FAULTS = {"cut off": cut, "restarted": restart, "read-only": read_only, "slow": 
 
 def write_slowly(uri, folder):
     with open_store(uri) as store:
-        backfill(store, ours(store.main, "v2"), IDS, SOURCES["one"], batch=races.BATCH, rate=80)
+        backfill(store, ours(store.main, "v2"), IDS, SOURCES["one"], batch=workers.BATCH, rate=80)
 
 
 # name: (before, the command, how it is judged)
 COMMANDS = {
-    "backfill": (None, write_slowly, races.judge_collection),
-    "index": (races.prepare_indexed, races.index, races.judge_indexed),
-    "pull": (None, races.pull_into, races.judge_file),
-    "switch": (races.write("one"), races.go_live, races.judge_killed),
-    "retire": (races.prepare_served, races.retire, races.judge_killed),
-    "clean": (races.write("one"), races.clean, races.judge_killed),
+    "backfill": (None, write_slowly, workers.judge_collection),
+    "index": (workers.prepare_indexed, workers.index, workers.judge_indexed),
+    "pull": (None, workers.pull_into, workers.judge_file),
+    "switch": (workers.write("one"), workers.go_live, workers.judge_killed),
+    "retire": (workers.prepare_served, workers.retire, workers.judge_killed),
+    "clean": (workers.write("one"), workers.clean, workers.judge_killed),
 }
 
 
@@ -170,7 +172,7 @@ def attempt(galleries, name, fault, draw):
         if wrong:
             raise RuntimeError(wrong[0])
         outcomes.append(forked(command, uri, folder)())
-        facts = must(forked(races.look, uri, folder)())
+        facts = must(forked(workers.look, uri, folder)())
         mixed, lost = judge(facts, [kind for kind, _ in outcomes], folder)
         lost |= outcomes[1][0] == "killed" or facts["damaged"] > 0
         if name == "backfill":

@@ -116,7 +116,7 @@ def kill_often(engine, folder, options):
 
 def start(where, vectors):
     """A process that backfills as often as it is told, and kills each after some seconds."""
-    command = [sys.executable, str(TESTS / "killed.py"), where, str(vectors)]
+    command = [sys.executable, str(TESTS / "stores" / "killed.py"), where, str(vectors)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, text=True)
 

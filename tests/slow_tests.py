@@ -39,6 +39,7 @@ SLOW = {
     ),
     r"gallery/test_backfill\.py::test_kills_at_random_moments\S*\[pgvector\]": "files",
     r"gallery/stores/test_killed\.py": "test_backfill.py kills, too",
+    r"gallery/test_killed_changes\.py\S*\[(milvus|qdrant)": "LanceDB",
     r"gallery/stores/test_full_disk\.py::test_a_disk_that_is_full_from_the_start": "a later fault",
     r"gallery/stores/test_milvus\.py::test_(nothing_is_left|pages_are|a_file_that|ids_with)": (
         "the congruence of all engines"

@@ -2,7 +2,7 @@
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.provenance import space_key
-from nobackfill.gallery.routing import check_served, current, log
+from nobackfill.gallery.routing import check_served, current, logged
 from nobackfill.gallery.sketch import sketch_key
 from nobackfill.gallery.stores.base import Store
 
@@ -26,9 +26,9 @@ def remove_new(store: Store, collection: str, *, dry_run: bool = False) -> int:
         number = store.count(collection) if store.exists(collection) else 0
         if not dry_run:
             store.note(space_key(collection), None)  # first, where there are no transactions
-            store.drop(collection)
             store.note(sketch_key(collection), None)
-            log(store, "clean", collection=collection, removed=number)
+            with logged(store, "clean", collection=collection, removed=number):
+                store.drop(collection)
         return number
 
     return remove() if dry_run else store.exclusively(f"remove `{collection}`", remove)
@@ -65,13 +65,8 @@ def retire_old(store: Store, collection: str, *, confirm: str | None, dry_run: b
                 f"This removes the {number:,} old vectors of `{store.main}` for good. Pass "
                 f"--confirm {store.main} to confirm."
             )
-        entry = log(store, "retire", collection=store.main, removed=number)  # before it is done
-        try:
+        with logged(store, "retire", collection=store.main, removed=number):
             store.retire(collection)  # counts again, right before
-        except GalleryError:
-            if not store.atomic:
-                store.note(entry, None)
-            raise
         return number
 
     return retire() if dry_run else store.exclusively("remove the old vectors", retire, retry=False)

@@ -247,8 +247,8 @@ def replay(store: Store) -> tuple[Route, bool]:
     for entry in entries:
         if entry["action"] == "switch":
             route = _switched(route, entry)
-        elif entry["action"] == "rollback" and route.before is not None:
-            route = route.before
+        elif entry["action"] == "rollback":
+            route = _gone_back(route, entry)
     is_sure = len(entries) == number and all(one["action"] != "unreadable" for one in entries)
     return route, is_sure
 
@@ -260,6 +260,14 @@ def _switched(route: Route, entry: dict[str, Any]) -> Route:
     before = route.before if again else route
     share = float(entry.get("share") or 0.0)
     return Route(collection, query_space, share, before, entry.get("model"), entry.get("space"))
+
+
+def _gone_back(route: Route, entry: dict[str, Any]) -> Route:
+    """Returns the route after a rollback that the log tells of, perhaps twice after a kill."""
+    target = (entry.get("collection"), entry.get("query_space"))
+    if route.before is None or (route.collection, route.query_space) == target:
+        return route
+    return route.before
 
 
 def _problem(error: Exception) -> str:

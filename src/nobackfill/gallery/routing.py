@@ -1,7 +1,8 @@
 """Which collection is served: one note, replaced atomically, and a log of every change."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from getpass import getuser
@@ -78,9 +79,10 @@ def switch(
         before = now.before if again else now
         route = Route(collection, query_space, share, before, model, fingerprint)
         check_served(store, route)
-        write_route(store, route)
         entry = {"collection": collection, "query_space": query_space, "share": share}
-        log(store, "switch", **entry, standing=standing, space=fingerprint, model=model)
+        known = {"standing": standing, "space": fingerprint, "model": model}
+        with logged(store, "switch", **entry, **known):
+            write_route(store, route)
         return route
 
     return store.exclusively(f"serve `{collection}`", serve)
@@ -120,11 +122,28 @@ def rollback(store: Store) -> Route:
 
     def serve() -> Route:
         route = before(store)
-        write_route(store, route)
-        log(store, "rollback", collection=route.collection, query_space=route.query_space)
+        entry = {"collection": route.collection, "query_space": route.query_space}
+        with logged(store, "rollback", **entry):
+            write_route(store, route)
         return route
 
     return store.exclusively("go back", serve)
+
+
+@contextmanager
+def logged(store: Store, action: str, **details: Any) -> Iterator[None]:
+    """Logs a change before it is done, so that no kill leaves a change that the log lacks.
+
+    A kill may leave an entry of a change that was not done; the same command does it, and logs it
+    again. If the change fails, the entry is removed.
+    """
+    entry = log(store, action, **details)
+    try:
+        yield
+    except GalleryError:
+        if not store.atomic:
+            store.note(entry, None)
+        raise
 
 
 def log(store: Store, action: str, **details: Any) -> str:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from nobackfill.gallery.stores.base import ours
 from nobackfill.gallery.stores.uri import read_uri
 
 pymilvus = pytest.importorskip("pymilvus")
+milvus_rows = pytest.importorskip("nobackfill.gallery.stores.milvus.rows")
 manager = pytest.importorskip("milvus_lite.server_manager").server_manager_instance
 DataType = pymilvus.DataType
 TOKEN = "t0ken-of-the-owner"
@@ -219,11 +221,11 @@ def test_what_is_not_there_is_told_and_nothing_is_made(tmp_path):
         open_store(f"milvus:{tmp_path / 'x.db'}?colection=x")
 
 
-def test_a_file_that_another_process_has_open_is_told(owner):
-    owner.make([1, 2, 3], rows(3))
-    line = owner.end()
+@contextmanager
+def opened_by_another_process(path):
+    """A process that has the file open until its input ends."""
     script = (
-        f"import sys, pymilvus; client = pymilvus.MilvusClient({owner.path!r}); "
+        f"import sys, pymilvus; client = pymilvus.MilvusClient({path!r}); "
         f"print('open', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(
@@ -231,11 +233,46 @@ def test_a_file_that_another_process_has_open_is_told(owner):
     )
     with other:
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(GalleryError, match="another process"):
-            open_store(line)
+        yield other
         other.stdin.close()
+
+
+def test_a_file_that_another_process_has_open_is_told(owner):
+    owner.make([1, 2, 3], rows(3))
+    line = owner.end()
+    with (
+        opened_by_another_process(owner.path),
+        pytest.raises(GalleryError, match="another process"),
+    ):
+        open_store(line)
     with open_store(line) as store:
         assert store.count("photos") == 3
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_another_process_that_opens_the_file_in_the_same_moment(owner, closes, monkeypatch):
+    owner.make([1, 2, 3], rows(3))
+    line, check, calls = owner.end(), milvus_rows.check_free, []
+
+    def late(lock, shown):
+        """Takes the file for free at first: the other process opens it right after."""
+        calls.append(lock)
+        if len(calls) == 1:
+            return
+        if closes:
+            other.stdin.close()
+            other.wait()
+        check(lock, shown)
+
+    monkeypatch.setattr(milvus_rows, "check_free", late)
+    with opened_by_another_process(owner.path) as other:
+        if closes:
+            with open_store(line) as store:
+                assert store.count("photos") == 3
+        else:
+            with pytest.raises(GalleryError, match="another process"):
+                open_store(line)
+    assert len(calls) == 2
 
 
 def test_two_stores_of_one_process_share_the_engine_until_the_last_is_closed(owner):

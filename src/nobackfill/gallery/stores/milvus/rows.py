@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pymilvus import DataType, MilvusClient
+from pymilvus.exceptions import ConnectionConfigException
 
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery.stores.base import MARK
@@ -56,7 +57,13 @@ def open_client(uri: Uri) -> Any:
         check_free(path / "LOCK", uri.shown)
     for name in LOGS:
         logging.getLogger(name).addHandler(_silent)
-    client = MilvusClient(uri=str(path), timeout=seconds(uri))
+    try:
+        client = MilvusClient(uri=str(path), timeout=seconds(uri))
+    except ConnectionConfigException:
+        if engine is not None:
+            raise
+        check_free(path / "LOCK", uri.shown)  # another process has opened it since
+        client = MilvusClient(uri=str(path), timeout=seconds(uri))  # and has closed it again
     if engine is None or _stores[str(path)]:  # else other code started the engine
         _stores[str(path)] += 1
     return client
