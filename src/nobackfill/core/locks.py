@@ -11,9 +11,9 @@ from pathlib import Path
 from nobackfill.errors import ConfigError, DataError
 
 HELD = {errno.EACCES, errno.EAGAIN}  # errors of a lock that another process holds
-PAUSE = 0.005  # seconds between two tries of one that waits for a lock
+PAUSE = 0.005  # seconds between two tries while waiting for a lock
 
-_locked: set[Path] = set()  # folders of this process, which would get its own lock a second time
+_locked: set[Path] = set()  # folders that this process has locked: the system would lock again
 _writing: dict[Path, int] = {}  # outputs of this process, and the thread that writes each
 _guard = threading.Lock()  # of `_writing`
 
@@ -73,7 +73,7 @@ def lock_output(path: Path | str, *, wait: float = 0.0) -> Iterator[Path]:
 
 
 def _claim(target: Path) -> int | None:
-    """Makes this thread the owner of an output in this process unless it has one; returns that."""
+    """Returns the thread that writes an output in this process; if none does, this one will."""
     with _guard:
         owner = _writing.get(target)
         _writing.setdefault(target, threading.get_ident())
@@ -81,7 +81,7 @@ def _claim(target: Path) -> int | None:
 
 
 def _open_locked(lock: Path, path: Path | str, end: float) -> int:
-    """Opens and locks a file, which another process may be removing; tries until a moment."""
+    """Opens and locks a file, which another process may be removing; tries until `end`."""
     while True:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)

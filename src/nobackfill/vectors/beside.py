@@ -1,4 +1,4 @@
-"""Records beside a file of vectors, for what its format cannot hold or was found out later.
+"""Records beside a file of vectors, for facts that its format cannot store or that came later.
 
 `y.npy.space.json` says which model made the vectors of `y.npy`, and `y.npy.fitted.json` on which of
 them a head was fitted. Records that nobackfill writes are bound to the contents of the file by a
@@ -30,7 +30,7 @@ class Beside:
 
     Attributes:
         path: Path of the record.
-        facts: What it says, without the digest.
+        facts: Content of the record, without the digest.
         is_bound: Whether it has a digest of the file that it describes.
     """
 
@@ -61,19 +61,19 @@ def read_beside(
             as one of other contents.
     """
     digest: Callable[[], str] = cache(lambda: digest_of(path))
-    found: list[Beside] = []
+    records: list[Beside] = []
     others: list[Path] = []
-    for record in _places(path, kind):
-        is_upcoming = record == _upcoming(path, kind)
-        if not _exists(record) or (is_upcoming and any(f.is_bound for f in found)):
+    for place in _places(path, kind):
+        is_upcoming = place == _upcoming(path, kind)
+        if not _exists(place) or (is_upcoming and any(record.is_bound for record in records)):
             continue
-        facts = parse_object(read_json_text(record), str(record), REMEDY)
+        facts = parse_object(read_json_text(place), str(place), REMEDY)
         contents = facts.pop(CONTENTS, None)
         if verify and contents is not None and contents != digest():
-            others.append(record)
+            others.append(place)
         else:
-            found.append(Beside(record, facts, contents is not None))
-    return found, [record for record in others if record.suffix == ".json" and not found]
+            records.append(Beside(place, facts, contents is not None))
+    return records, [place for place in others if place.suffix == ".json" and not records]
 
 
 def write_beside(path: Path, kind: str, facts: Mapping[str, Any]) -> Path:
@@ -147,7 +147,7 @@ def _upcoming(path: Path, kind: str) -> Path:
 
 
 def _settle_left(path: Path, kind: str) -> None:
-    """Finishes or removes what a killed process announced."""
+    """Finishes or removes a record that a killed process announced."""
     upcoming = _upcoming(path, kind)
     if not upcoming.exists():
         return

@@ -8,6 +8,7 @@ from typing import Any
 from nobackfill.core.steady import read_steadily
 from nobackfill.errors import DataError
 from nobackfill.vectors.beside import (
+    KINDS,
     files_named_like,
     path_beside,
     path_by_stem,
@@ -96,9 +97,9 @@ def declared_space(
         dim: Number of dimensions of the vectors, for a record without `dim`.
     """
     own = Space.from_json(notes[SPACE], where=f"the record in {path}") if SPACE in notes else None
-    found, others = read_beside(path, verify=own is None)
+    records, others = read_beside(path, verify=own is None)
     space, first = own, path
-    for record in found:
+    for record in records:
         beside = with_dim(_space_from(record.facts, record.path), dim)
         if space is None:
             space, first = beside, record.path
@@ -118,8 +119,7 @@ def declared_space(
 
 def sources(path: Path) -> list[Path]:
     """Returns the paths that decide what is read of a file and its records."""
-    kinds = ("space", "fitted")
-    beside = [place(path, kind) for kind in kinds for place in (path_beside, path_by_stem)]
+    beside = [place(path, kind) for kind in KINDS for place in (path_beside, path_by_stem)]
     return [path, *beside] if path.suffix else [path, *beside[::2]]
 
 

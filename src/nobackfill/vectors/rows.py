@@ -25,7 +25,7 @@ Kept = dict[str, list[pa.Array]]  # other columns, batch by batch
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read of a table.
+    """Columns to read from a table.
 
     Attributes:
         leaves: All columns by name.

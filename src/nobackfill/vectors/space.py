@@ -1,4 +1,4 @@
-"""The space of vectors: which model made them. Stored for every artefact as `NAME.space.json`."""
+"""The space of vectors: the model that made them. Stored as `NAME.space.json` or in the file."""
 
 import hashlib
 import json
@@ -215,8 +215,8 @@ def write_record(record: Path, space: Space) -> None:
     """Writes a space record atomically; it remains that of the same contents."""
     facts = space.to_record()
     if record.exists():
-        there = parse_object(read_json_text(record), str(record), REMEDY)
-        facts |= {CONTENTS: there[CONTENTS]} if CONTENTS in there else {}
+        earlier = parse_object(read_json_text(record), str(record), REMEDY)
+        facts |= {CONTENTS: earlier[CONTENTS]} if CONTENTS in earlier else {}
     write_text(record, json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
 

@@ -23,7 +23,7 @@ from nobackfill.gallery.planning.curve import Curve, CurveRecord
 from nobackfill.gallery.sketch import BITS, Sketch
 from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.columns import as_key
-from nobackfill.vectors.formats import told_in_a_sentence
+from nobackfill.vectors.formats import readable_errors
 
 DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 KEY, SCHEMA = b"nobackfill.backfill", 1
@@ -128,7 +128,7 @@ class BackfillPlan(Short):
 def load_plan(path: Path | str) -> BackfillPlan:
     """Reads what `BackfillPlan.save` wrote."""
     try:
-        with told_in_a_sentence(Path(path), "a backfill plan"):
+        with readable_errors(Path(path), "a backfill plan"):
             return _read_plan(Path(path))
     except DataError as error:
         raise DataError(f"{path}: {error} {REMEDY}") from error
