@@ -149,7 +149,7 @@ def test_list_shows_all_suites_and_studies_and_runs_nothing(quality, tmp_path, m
     for name, suite in SUITES.items():
         (row,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
         assert suite.title in row
-        assert row.rstrip().endswith(", ".join(suite.wants) or "nothing")
+        assert row.rstrip().endswith(", ".join(suite.requires) or "nothing")
     studies = out[out.index("Studies:") :].replace("\n", " ")
     assert all(name in studies for name in STUDIES)
     assert not list(tmp_path.iterdir())

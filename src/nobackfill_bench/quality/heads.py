@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nobackfill.core.device import choose_device
+from nobackfill.core.device import choose_device, device_name
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
@@ -19,8 +19,8 @@ from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.frozen_features import epochs_of, known_of
-from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
-from nobackfill_bench.quality.trained import device_name, numbers
+from nobackfill_bench.quality.suite import Results, Suite, Task, options_of, read_way
+from nobackfill_bench.quality.trained import numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
 PREPARATION = "old"
@@ -68,7 +68,7 @@ class FittedSuite(Suite):
             if name not in (EARLIER_HEAD, *CLOSED_FORMS):
                 check_method(name)
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Fits one head; see `Suite`."""
         torch.set_num_threads(1)
         device = choose_device(task.place.device)

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from nobackfill.core.config import Recipe
-from nobackfill.core.device import choose_device
+from nobackfill.core.device import choose_device, device_name
 from nobackfill.training.decoding import Decoding
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import summarize_sequence
-from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
-from nobackfill_bench.quality.trained import device_name, folder_name
+from nobackfill_bench.quality.suite import Results, Suite, Task, read_way
+from nobackfill_bench.quality.trained import folder_name
 
 FIRST = "first"
 
@@ -37,7 +37,7 @@ class SequenceSuite(Suite):
         """Trains the first model first; see `Suite`."""
         return [[FIRST], list(ways)]
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Trains one sequence, or continues it; see `Suite`."""
         torch.set_num_threads(1)
         folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
