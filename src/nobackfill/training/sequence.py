@@ -54,7 +54,7 @@ class ScoresRecord(TypedDict):
 
 
 class SequenceRecord(TypedDict, total=False):
-    """What a page uses of `sequence.json`, beyond the types of `SequenceSummary`."""
+    """Fields of `sequence.json` that a page uses, with more exact types than `SequenceSummary`."""
 
     after: list[AfterRecord]
     p_scores: list[ScoresRecord]
