@@ -23,6 +23,7 @@ from nobackfill.vectors.space import MOST_DIM
 NOTE = "sketch/"  # keys of notes begin with it
 ITEMS = 16  # in a sketch
 BITS = 512  # of a digest
+DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 FLIPPED = 2  # bits that rounding to half precision may change
 FARTHEST = 128  # differing bits of vectors that may be the same: an angle of 45 degrees
 
@@ -119,7 +120,7 @@ def read_sketch(text: str, where: str) -> Sketch:
     """Reads the note of a sketch."""
     sketch = as_kind(Sketch, parse_object(text, where, REPAIR), where, REPAIR)
     for id, digest in sketch.digests.items():
-        if not re.fullmatch(f"[0-9a-f]{{{BITS // 4}}}", digest):
+        if not DIGEST.fullmatch(digest):
             raise DataError(f"{where}: the digest of {id!r} is damaged. {REPAIR}")
     if not 1 <= sketch.dim <= MOST_DIM:
         raise DataError(f"{where}: `dim` is {sketch.dim}. {REPAIR}")

@@ -1,4 +1,4 @@
-"""What a gallery contains, which model made it, what is served, and how far a backfill is."""
+"""The state of a gallery: its collections, their models, what is served, and the backfill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from nobackfill.gallery.stores.client import check_exists, split
 
 
 @dataclass(frozen=True)
-class Held:
-    """A collection."""
+class CollectionStatus:
+    """The state of a collection."""
 
     name: str
     items: int  # number of items
@@ -30,7 +30,7 @@ class Status:
     """A gallery."""
 
     where: str  # URI without credentials
-    collections: tuple[Held, ...]  # the owner's first
+    collections: tuple[CollectionStatus, ...]  # the owner's first
     route: Route  # what is served
     problem: str | None = None  # why what is served is not what was switched to
 
@@ -45,13 +45,14 @@ def status_of(store: Store) -> Status:
         check_served(store, route)
     except GalleryError as error:
         problem = str(error)
-    return Status(store.shown, tuple(held(store, name) for name in names), route, problem)
+    collections = tuple(status_of_collection(store, name) for name in names)
+    return Status(store.shown, collections, route, problem)
 
 
-def held(store: Store, name: str) -> Held:
+def status_of_collection(store: Store, name: str) -> CollectionStatus:
     """Returns the state of a collection."""
     space, index = declared(store, name), store.index_of(name)
-    return Held(
+    return CollectionStatus(
         name,
         store.count(name),
         store.dim(name),

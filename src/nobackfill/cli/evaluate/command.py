@@ -124,6 +124,7 @@ def evaluate(
     from nobackfill.core.device import choose_device
     from nobackfill.evaluation.file_columns import check_agreement, check_one_label, have_labels
 
+    # Check the options and the outputs before anything is read.
     check_one_kind(label, pairs)
     details = {
         "--slice": slices,
@@ -136,6 +137,8 @@ def evaluate(
         check_alone({**details, "--pairs": pairs})
     inputs = (old, new, query_for_old, independent, pairs)
     claim(save_queries, inputs=inputs, pages=(report,))
+
+    # Read the files.
     truth = read_truth(pairs, level)
     read = read_all(
         {"old": old, "new": new, "query_for_old": query_for_old, "independent": independent},
@@ -168,6 +171,8 @@ def evaluate(
         report=report,
         as_json=json,
     )
+
+    # Evaluate by labels or pairs; without them, compare rankings or count judgements.
     is_judged = truth is not None and bool(truth.judgements)
     if is_judged or (truth is None and not have_labels([*files, mapped])):
         from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
