@@ -33,7 +33,7 @@ from nobackfill.training.results import (
 )
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import SequenceSummary
-from nobackfill.vectors import load_vectors
+from nobackfill.vectors.records import read_space
 
 # Settings that may differ between the seeds of one method.
 PER_SEED = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")
@@ -312,11 +312,6 @@ def _spread(spaces: ClassSpaces | None) -> dict[str, Any] | None:
     return {"classes": spaces.place, "models": models}
 
 
-def _searched_tests(run: Run) -> list[str]:
-    """Names of the tests with vectors in the folder of a run; "" is its own data."""
-    return [name for name in ("", *run.recipe.tests) if vectors_path(run, name).exists()]
-
-
 def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     """Collections that a run searches, by test; "" is its own data."""
     searched = open_tests(run.recipe, decoding)
@@ -349,6 +344,7 @@ def _data(run: Run) -> str:
 
 def _fingerprint(run: Run) -> str:
     """Fingerprint of the space of a run's vectors."""
-    tests = _searched_tests(run)
-    space = load_vectors(vectors_path(run, tests[0])).space if tests else None
+    files = (vectors_path(run, name) for name in ("", *run.recipe.tests))
+    path = next((file for file in files if file.exists()), None)
+    space = None if path is None else read_space(path)
     return space.fingerprint if space else "not declared"
