@@ -13,14 +13,34 @@ from nobackfill.errors import ConfigError, DataError
 HELD = {errno.EACCES, errno.EAGAIN}  # errors of a lock that another process holds
 PAUSE = 0.005  # seconds between two tries while waiting for a lock
 
-_locked: set[Path] = set()  # folders that this process has locked: the system would lock again
+_locked: set[Path] = set()  # folders that this process has locked
 _writing: dict[Path, int] = {}  # outputs of this process, and the thread that writes each
-_guard = threading.Lock()  # of `_writing`
+_guard = threading.Lock()  # of `_locked` and `_writing`
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Locks a folder, or raises if another process holds the lock; a killed process frees it."""
+    resolved = folder.resolve()
+    with _guard:
+        # To open and close the file a second time would free the lock of this process.
+        handle = None if resolved in _locked else _lock_in(folder)
+        if handle is not None:
+            _locked.add(resolved)
+    if handle is None:
+        raise ConfigError(
+            f"Another process trains in {folder}. Wait for it, or choose another folder."
+        )
+    try:
+        yield
+    finally:
+        with _guard:
+            _locked.remove(resolved)
+            os.close(handle)  # frees the lock
+
+
+def _lock_in(folder: Path) -> int | None:
+    """Opens and locks the lock file of a folder; None if another process holds the lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -28,19 +48,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
         raise DataError(
             f"Cannot write into {folder}: {error.strerror or error}. Choose another folder."
         ) from None
-    resolved = folder.resolve()
-    try:
-        if resolved in _locked or not _try_lock(handle):
-            raise ConfigError(
-                f"Another process trains in {folder}. Wait for it, or choose another folder."
-            )
-        _locked.add(resolved)
-        try:
-            yield
-        finally:
-            _locked.remove(resolved)
-    finally:
-        os.close(handle)  # frees the lock
+    if _try_lock(handle):
+        return handle
+    os.close(handle)
+    return None
 
 
 @contextmanager

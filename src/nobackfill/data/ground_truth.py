@@ -84,7 +84,7 @@ def _read_line(line: str, number: int, path: Path) -> tuple[str, list[list[str]]
         lists = [_texts(table["relevant"]), _texts(table.get("ignored", []))]
         judgement = _judgement(table, lists[0])
         return str(table["query"]), lists, judgement
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise invalid(
             path,
             f"line {number} is {line[:80]!r}",
