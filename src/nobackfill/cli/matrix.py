@@ -97,7 +97,7 @@ def split_names(text: str, count: int) -> list[str]:
 
 
 def model_names(files: Sequence[Path]) -> list[str]:
-    """The stem of each file, with as many of its folders, or a number, as tell them apart.
+    """The stem of each file, with as many of its folders as make it unique, or a number.
 
     Example:
         >>> model_names([Path("old.npz"), Path("new.npz")])

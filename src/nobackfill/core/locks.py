@@ -77,7 +77,7 @@ def lock_output(path: Path | str, *, wait: float = 0.0) -> Iterator[Path]:
     finally:
         if handle is not None:
             with suppress(OSError):
-                lock.unlink()  # while it is locked, so that nobody locks a removed file
+                lock.unlink()  # while it is locked, so that no process locks a removed file
             os.close(handle)
         with _guard:
             del _writing[target]

@@ -35,8 +35,8 @@ def read_steadily(read: Callable[[], Result], paths: Callable[[], Iterable[Path]
             return result
     names = ", ".join(str(path) for path in list(paths())[:2])
     raise DataError(
-        f"{names} was written again each time it was read. Wait until nobody writes it, and run "
-        f"the command again."
+        f"{names} was written again each time it was read. Wait until the other process is done, "
+        f"and run the command again."
     )
 
 

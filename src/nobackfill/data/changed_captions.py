@@ -60,7 +60,7 @@ def delete_words(words: list[str], generator: torch.Generator) -> list[str]:
 
 
 def replace_words(words: list[str], generator: torch.Generator, synonyms: Synonyms) -> list[str]:
-    """Replaces a tenth of the words, at least one, wherever they stand, by a synonym of each."""
+    """Replaces a tenth of the words, at least one, by synonyms, at every place in the text."""
     known = sorted({word for word in words if synonyms.get(word)})
     order = torch.randperm(len(known), generator=generator).tolist()
     chosen = [known[place] for place in order[: _changes(words)]]

@@ -187,9 +187,9 @@ def collect(
     check_options(counts, images_per_class, parts, searched)
     is_query_face = np.array([face.is_query for face in drawings.drawn_by])
     characters, number = np.unique(drawings.characters, return_inverse=True)
-    asks = is_query_face[drawings.faces]
-    searchable = np.bincount(number[asks], minlength=len(characters)) > 0
-    searchable &= np.bincount(number[~asks], minlength=len(characters)) > 0
+    is_query = is_query_face[drawings.faces]
+    searchable = np.bincount(number[is_query], minlength=len(characters)) > 0
+    searchable &= np.bincount(number[~is_query], minlength=len(characters)) > 0
     trained, others = divide_characters(
         searchable, counts=counts, parts=parts, searched=searched, seed=seed
     )
@@ -215,8 +215,8 @@ def collect(
         labels=torch.from_numpy(labels[rows]),
         columns={
             "split": np.where(is_searched[rows], "validation", "train"),
-            "is_query": is_searched[rows] & asks[rows],
-            "is_gallery": is_searched[rows] & ~asks[rows],
+            "is_query": is_searched[rows] & is_query[rows],
+            "is_gallery": is_searched[rows] & ~is_query[rows],
             "text": np.array([chr(code) for code in codes]),
             "family": families[faces],
         },

@@ -86,7 +86,7 @@ def _items(query: Any, items: Any) -> list[str]:
 
 
 def _text(item: Any) -> str:
-    """Returns an id as text; numbers of NumPy and torch look like those of Python."""
+    """Returns an id as text; numbers of NumPy and torch are written like those of Python."""
     return str(item.item() if isinstance(item, np.generic) or hasattr(item, "item") else item)
 
 

@@ -84,7 +84,7 @@ def signs_of(vectors: Matrix) -> Bool[np.ndarray, "rows bits"]:
 
 @lru_cache(maxsize=4)
 def directions(dim: int) -> Float[np.ndarray, "dim bits"]:
-    """Returns directions of coordinates 1 and -1, the same on every machine and for ever."""
+    """Returns directions of coordinates 1 and -1, the same on every machine, always."""
     stream = np.frombuffer(shake_256(b"nobackfill").digest(dim * BITS // 8), np.uint8)
     return 1.0 - 2.0 * np.unpackbits(stream).reshape(dim, BITS)
 
@@ -134,7 +134,7 @@ def check_written_for(store: Store, collection: str) -> None:
 
 
 def why_not_for(store: Store, collection: str) -> str | None:
-    """Returns why new vectors do not belong to the old ones of now; None if they do, or may.
+    """Returns why new vectors do not belong to the present old ones; None if they do, or may.
 
     Where no vector can be compared, the declared models are.
     """

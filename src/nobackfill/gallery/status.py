@@ -22,7 +22,7 @@ class CollectionStatus:
     space: str | None  # fingerprint of its model; None where nothing declares it
     share: float  # share of the owner's collection that it covers
     index: str | None  # kind of its index; None for exact search
-    problem: str | None = None  # why its vectors do not belong to the owner's of now
+    problem: str | None = None  # why its vectors do not belong to the owner's present vectors
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def status_of_collection(store: Store, name: str) -> CollectionStatus:
 
 
 def _problem(store: Store, collection: str) -> str | None:
-    """Returns why new vectors do not belong to the old ones of now, or cannot be compared."""
+    """Returns why new vectors do not belong to the present old ones, or cannot be compared."""
     try:
         return why_not_for(store, collection)
     except DataError as error:

@@ -1,9 +1,9 @@
 """Records beside a file of vectors, for facts that its format cannot store or that came later.
 
-`y.npy.space.json` says which model made the vectors of `y.npy`, and `y.npy.fitted.json` on which of
-them a head was fitted. Records that nobackfill writes are bound to the contents of the file by a
-digest, so they never describe a file that took its place. A record that a person writes needs no
-digest, and may also be named `y.space.json`, as nobackfill 0.1 named all records.
+`y.npy.space.json` names the model that made the vectors of `y.npy`, and `y.npy.fitted.json` the
+vectors that a head was fitted on. Records that nobackfill writes are bound to the contents of the
+file by a digest, so they never describe a file that took its place. A record that a person writes
+needs no digest, and may also be named `y.space.json`, as nobackfill 0.1 named all records.
 """
 
 import json

@@ -48,7 +48,7 @@ def write(path: Path, contents: Contents) -> None:
 
 
 def records(contents: Contents) -> dict[str, dict[str, Any]]:
-    """Returns what is written beside the file: the space and the fitted items, if known."""
+    """Returns the records to write beside the file: the space and the fitted items, if known."""
     facts: dict[str, dict[str, Any]] = {}
     if SPACE in contents.notes:
         facts["space"] = json.loads(contents.notes[SPACE])

@@ -118,7 +118,7 @@ def declared_space(
 
 
 def sources(path: Path) -> list[Path]:
-    """Returns the paths that decide what is read of a file and its records."""
+    """Returns the paths of a file and of the records that it may have."""
     beside = [place(path, kind) for kind in KINDS for place in (path_beside, path_by_stem)]
     return [path, *beside] if path.suffix else [path, *beside[::2]]
 
@@ -150,7 +150,7 @@ def _space_from(facts: dict[str, Any], record: Path) -> Space:
 
 
 def _measured_too(space: Space, beside: Space) -> Space:
-    """Returns a space with the measurements of a later record of it, in place of its own."""
+    """Returns a space with the measurements of a later record in place of those in the file."""
     return replace(
         space,
         compatible_with=beside.compatible_with,

@@ -1,6 +1,6 @@
 """Vectors of several models, matched by id where they have ids, and otherwise by position.
 
-Rows without ids are never matched silently: a note says what was assumed, and different numbers of
+Rows without ids are never matched silently: a note states the assumption, and different numbers of
 rows are an error.
 """
 

@@ -55,7 +55,7 @@ def accepted(search: "Search") -> dict[str, Any]:
 
 
 def check_unlabelled(options: dict[str, Any], truth: "GroundTruth | None") -> None:
-    """Raises `ConfigError` for options that need to know every relevant item."""
+    """Raises `ConfigError` for options that require all relevant items."""
     passed = [name for name, value in options.items() if value not in (None, False, 0, [])]
     if not passed:
         return

@@ -255,7 +255,7 @@ def print_removed(key: str, collection: str, number: int, *, dry_run: bool, as_j
 
 
 def print_repairs(repairs: Sequence["Repair"], *, dry_run: bool, as_json: bool) -> None:
-    """Prints each damaged note, what was done about it, and what nobody knows."""
+    """Prints each damaged note, what was done about it, and what remains unknown."""
     if as_json:
         emit({"repairs": [asdict(repair) for repair in repairs], "dry_run": dry_run})
         return

@@ -111,7 +111,7 @@ def try_index(path: str) -> None:
 
 
 def _has_all(base: Any) -> bool:
-    """Whether an index contains as many codes, links and cells as it says."""
+    """Whether an index contains as many codes, links and cells as its header states."""
     if isinstance(base, faiss.IndexFlatCodes):
         return bool(base.codes.size() == base.ntotal * base.code_size)
     if isinstance(base, faiss.IndexHNSW):

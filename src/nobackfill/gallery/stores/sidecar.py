@@ -223,7 +223,7 @@ def create_like(path: Path, like: Path) -> None:
     """Creates an empty file that those may read who may read another, unless it exists."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError:  # it exists, or SQLite says why it cannot be written
+    except OSError:  # it exists, or SQLite reports why it cannot be written
         return
     take_permissions(path, like)
     path.chmod(0o600 | (path.stat().st_mode & 0o666))

@@ -161,7 +161,7 @@ class PgvectorStore(Store):
                 link.execute(sql.FIND_MORE if self.database.iterates else sql.FIND_1000)
                 return search_all(link)
 
-        # An index returns at most MANY items unless it is told to search deeper.
+        # An index returns at most MANY items unless its setting lets it search deeper.
         deep = vector.indexed and k > sql.MANY
         results = self._catalog.run("search", search_deep if deep else search_all)
 
@@ -247,7 +247,7 @@ class PgvectorStore(Store):
         self._catalog.forget(collection)
 
     def retire(self, collection: str) -> None:
-        """See `Store`; nobody writes into the table while its items are counted."""
+        """See `Store`; the table is locked for writing while its items are counted."""
         self.check_may_write()
         table, vector = self._catalog.get(self.main)
         lock = SQL("lock table {} in share mode").format(table.quoted)
