@@ -168,7 +168,7 @@ def _make(kind: Any, value: Any, field: str) -> Any:
     known = {entry.name: entry for entry in fields(kind) if entry.init}
     hints = get_type_hints(kind)
     if unknown := [name for name in given if name not in known]:
-        raise _Wrong(f"`{_inner(field, unknown[0])}` is unknown")
+        raise _Wrong(f"`{_inner(field, unknown[0])}` is unknown (known: {', '.join(known)})")
     for name, entry in known.items():
         has_default = entry.default is not MISSING or entry.default_factory is not MISSING
         if name not in given and not has_default:
