@@ -96,14 +96,9 @@ def bind_to_present(path: Path) -> None:
     """
     for kind in KINDS:
         _settle_left(path, kind)
-        own, shared = path_beside(path, kind), path_by_stem(path, kind)
-        if shared != own and _is_shared(path, kind):
-            for file in files_named_like(path):
-                is_meant = kind == "space" or file.suffix.lower() == ".npy"
-                if is_meant and not path_beside(file, kind).exists():
-                    with suppress(DataError):  # nothing is lost of a record that cannot be read
-                        _copy_record(shared, file, kind, bind=file == path)
-            shared.unlink()
+        own = path_beside(path, kind)
+        if path_by_stem(path, kind) != own and _is_shared(path, kind):
+            _divide_shared(path, kind)
         if own.exists():
             try:
                 _copy_record(own, path, kind, bind=True)
@@ -139,6 +134,17 @@ def _places(path: Path, kind: str) -> list[Path]:
 def _is_shared(path: Path, kind: str) -> bool:
     """Whether there is a record of all files of a stem, which is not that of a folder."""
     return _exists(path_by_stem(path, kind)) and not path.with_suffix("").exists()
+
+
+def _divide_shared(path: Path, kind: str) -> None:
+    """Replaces the record of all files of a stem by one for each of them."""
+    shared = path_by_stem(path, kind)
+    for file in files_named_like(path):
+        is_meant = kind == "space" or file.suffix.lower() == ".npy"
+        if is_meant and not path_beside(file, kind).exists():
+            with suppress(DataError):  # nothing is lost of a record that cannot be read
+                _copy_record(shared, file, kind, bind=file == path)
+    shared.unlink()
 
 
 def _upcoming(path: Path, kind: str) -> Path:
