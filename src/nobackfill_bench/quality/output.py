@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -120,32 +121,33 @@ def plan(options: RunOptions) -> list[list[Task]]:
             f"of {', '.join(STUDIES)}."
         )
     place = Place(options.work.resolve(), options.data and options.data.resolve(), options.device)
-    planned: list[tuple[str, Sequence[str] | None, int | None, int, tuple[str, ...]]] = []
-    for name in options.suites:
-        planned.append((name, options.ways, options.seeds, options.first_seed, options.changes))
+    plan_runs = partial(plan_suite, place=place, folder=options.output / LINES)
+    plans = [
+        plan_runs(
+            name,
+            ways=options.ways,
+            seeds=options.seeds,
+            first_seed=options.first_seed,
+            changes=options.changes,
+        )
+        for name in options.suites
+    ]
     for name in options.studies:
         if name not in STUDIES:
             raise ConfigError(f"unknown study `{name}`. {suggest(name, STUDIES)}")
         study = STUDIES[name]
-        for request in study.requests(read_lines(lines_path(options.output / LINES, study.suite))):
-            number = len(request.seeds) if options.seeds is None else options.seeds
-            first = request.seeds.start + options.first_seed
-            changes = (*request.changes, *options.changes)
-            planned.append((study.suite, options.ways or request.ways, number, first, changes))
-    return side_by_side(
-        [
-            plan_suite(
-                name,
-                ways=chosen,
-                seeds=seeds,
-                first_seed=first,
-                changes=changes,
-                place=place,
-                folder=options.output / LINES,
+        lines = read_lines(lines_path(options.output / LINES, study.suite))
+        plans += [
+            plan_runs(
+                study.suite,
+                ways=options.ways or request.ways,
+                seeds=len(request.seeds) if options.seeds is None else options.seeds,
+                first_seed=request.seeds.start + options.first_seed,
+                changes=(*request.changes, *options.changes),
             )
-            for name, chosen, seeds, first, changes in planned
+            for request in study.requests(lines)
         ]
-    )
+    return side_by_side(plans)
 
 
 def in_words(done: Done) -> str:
