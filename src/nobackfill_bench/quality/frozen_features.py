@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nobackfill.core.atomic_files import replacing
 from nobackfill.core.config import change_tables, resolve_options
-from nobackfill.core.device import choose_device, device_name
+from nobackfill.core.device import choose_device
 from nobackfill.core.seeding import seeded
 from nobackfill.data.splits import order_classes
 from nobackfill.errors import ConfigError
@@ -26,7 +26,7 @@ from nobackfill.methods.prototypes import averaging, class_means
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
 from nobackfill_bench.quality.suite import Results, Suite, Task, options_of, read_way
-from nobackfill_bench.quality.trained import numbers
+from nobackfill_bench.quality.trained import circumstances, numbers
 
 EPOCHS, BATCH, LEARNING_RATE, HIDDEN, DIM = 60, 256, 2e-3, 1024, 256
 OLD_SHARE = 0.3  # share of the training classes for the old head
@@ -92,9 +92,7 @@ class ScratchSuite(Suite):
         stored, queries = sides_of(network, method, new_searched, device)
         result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round(seconds, 1),
+            **circumstances(start, device, round(seconds, 1)),
             "epochs": epochs,
             **numbers(result),
             "independent": float(known["independent_map"]),

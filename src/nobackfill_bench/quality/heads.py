@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nobackfill.core.device import choose_device, device_name
+from nobackfill.core.device import choose_device
 from nobackfill.errors import ConfigError
 from nobackfill.evaluation.evaluate import evaluate
 from nobackfill.head import CompatibleHead
@@ -18,12 +18,11 @@ from nobackfill.head.schedule import AUTO, check_method
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
-from nobackfill_bench.quality.frozen_features import epochs_of, known_of
+from nobackfill_bench.quality.frozen_features import PREPARATION, epochs_of, known_of
 from nobackfill_bench.quality.suite import Results, Suite, Task, options_of, read_way
-from nobackfill_bench.quality.trained import numbers
+from nobackfill_bench.quality.trained import circumstances, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
-PREPARATION = "old"
 WITH_OLD = "+old"  # end of a way whose queries both models embed
 CONTRAST = "cross_supcon"  # the earlier default
 EARLIER_HEAD = "janus"  # rows of a head by `CONTRAST` that decides what is stored
@@ -88,9 +87,7 @@ class FittedSuite(Suite):
         seconds = time.perf_counter() - began
         result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round(seconds, 2),
+            **circumstances(start, device, round(seconds, 2)),
             "epochs": how.pop("rounds", None),
             **numbers(result),
             "independent": independent,

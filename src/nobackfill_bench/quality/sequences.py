@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from nobackfill.core.config import Recipe
-from nobackfill.core.device import choose_device, device_name
+from nobackfill.core.device import choose_device
 from nobackfill.training.decoding import Decoding
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import summarize_sequence
 from nobackfill_bench.quality.suite import Results, Suite, Task, read_way
-from nobackfill_bench.quality.trained import folder_name
+from nobackfill_bench.quality.trained import circumstances, folder_name
 
 FIRST = "first"
 
@@ -64,9 +64,7 @@ class SequenceSuite(Suite):
         runs = [Run.open(place / str(number)) for number in range(1, self.steps + 1)]
         summary = summarize_sequence(place, runs, device=device)
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
+            **circumstances(start, device, round((datetime.now(UTC) - start).total_seconds(), 1)),
             "matrix": summary.matrix,
             "ac": summary.ac,
             "am": summary.am,

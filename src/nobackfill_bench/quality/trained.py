@@ -73,9 +73,7 @@ class TrainedSuite(Suite):
         seconds = (datetime.now(UTC) - start).total_seconds()
         result = json.loads((place / "evaluation.json").read_text(encoding="utf-8"))
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": None if was_there else round(seconds, 1),
+            **circumstances(start, device, None if was_there else round(seconds, 1)),
             "epochs": recipe.train.epochs,
             **numbers(result),
             "spread": prototype_spread(Run.open(place)),
@@ -131,6 +129,12 @@ def folder_name(parts: Sequence[str]) -> str:
     if len(allowed) <= LONGEST:
         return allowed
     return f"{allowed[:LONGEST]}-{sha256('+'.join(parts).encode()).hexdigest()[:16]}"
+
+
+def circumstances(start: datetime, device: torch.device, seconds: float | None) -> Results:
+    """Returns the date, the device and the duration of a run."""
+    date = start.isoformat(timespec="seconds")
+    return {"date": date, "device": device_name(device), "seconds": seconds}
 
 
 def numbers(result: Mapping[str, Any]) -> Results:
