@@ -50,7 +50,7 @@ def toy(monkeypatch):
             }  # fmt: skip
 
     suite = Toy(
-        title="A toy upgrade", says=("Nothing is trained.",), ways=("independent", "rm"), seeds=2
+        title="A toy upgrade", text=("Nothing is trained.",), ways=("independent", "rm"), seeds=2
     )
     monkeypatch.setitem(SUITES, "toy", suite)
     monkeypatch.setattr(

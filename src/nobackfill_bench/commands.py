@@ -68,13 +68,13 @@ def quality(
     json: Json = False,
 ) -> None:
     """Compare methods on whole upgrades over several seeds; finished runs are skipped."""
-    from nobackfill_bench.quality.output import Asked, print_suites, run_and_print
+    from nobackfill_bench.quality.output import RunOptions, print_suites, run_and_print
 
     if show:
         print_suites(as_json=json)
         return
     split = None if methods is None else [name for text in methods for name in _listed(text)]
-    asked = Asked(
+    options = RunOptions(
         suites=tuple(suite or ()),
         studies=tuple(study or ()),
         ways=split,
@@ -87,7 +87,7 @@ def quality(
         jobs=jobs,
         device=device,
     )
-    run_and_print(asked, only_render=render, as_json=json)
+    run_and_print(options, only_render=render, as_json=json)
 
 
 @bench.command()
@@ -130,9 +130,9 @@ def speed(
     json: Json = False,
 ) -> None:
     """Measure time and memory, each as a ratio to a reference implementation or a lower bound."""
-    from nobackfill_bench.speed.output import AskedSpeed, measure_and_print, print_cases
+    from nobackfill_bench.speed.output import SpeedOptions, measure_and_print, print_cases
 
-    asked = AskedSpeed(
+    options = SpeedOptions(
         suites=tuple(suite or ()),
         only=tuple(case or ()),
         repeats=repeats,
@@ -143,9 +143,9 @@ def speed(
         device=device,
     )
     if show:
-        print_cases(asked, as_json=json)
+        print_cases(options, as_json=json)
         return
-    measure_and_print(asked, only_render=render, as_json=json)
+    measure_and_print(options, only_render=render, as_json=json)
 
 
 def _listed(text: str) -> list[str]:

@@ -33,7 +33,7 @@ def read_lines(path: Path, *, key: Key = key_of) -> list[Line]:
         try:
             line = json.loads(text)
             lines[key(line)] = line
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             if number == len(texts):  # no line break behind it
                 break
             raise DataError(

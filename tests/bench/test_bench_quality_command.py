@@ -12,7 +12,7 @@ from nobackfill.core.device import usable_cores
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.commands import _listed
 from nobackfill_bench.quality.greedy_search import Search
-from nobackfill_bench.quality.output import Asked, in_words, jobs_for, plan
+from nobackfill_bench.quality.output import RunOptions, in_words, jobs_for, plan
 from nobackfill_bench.quality.runner import Done
 from nobackfill_bench.quality.studies import STUDIES, Study
 
@@ -149,7 +149,7 @@ def test_list_shows_all_suites_and_studies_and_runs_nothing(quality, tmp_path, m
     for name, suite in SUITES.items():
         (row,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
         assert suite.title in row
-        assert row.rstrip().endswith(", ".join(suite.wants) or "nothing")
+        assert row.rstrip().endswith(", ".join(suite.requires) or "nothing")
     studies = out[out.index("Studies:") :].replace("\n", " ")
     assert all(name in studies for name in STUDIES)
     assert not list(tmp_path.iterdir())
@@ -186,7 +186,7 @@ def test_render_makes_the_page_anew_and_runs_nothing(quality, toy, tmp_path):
 def ask(tmp_path, **more):
     nothing = {"suites": (), "studies": (), "ways": None, "seeds": None, "first_seed": 0,
                "changes": (), "data": None, "jobs": 1, "device": "cpu"}  # fmt: skip
-    return Asked(**nothing | {"output": tmp_path / "out", "work": tmp_path / "work"} | more)
+    return RunOptions(**nothing | {"output": tmp_path / "out", "work": tmp_path / "work"} | more)
 
 
 def names(stages):

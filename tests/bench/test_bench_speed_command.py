@@ -24,7 +24,7 @@ def toys(monkeypatch):
     made = lambda device: Pair(lambda: sum(range(9000)), lambda: sum(range(90)))  # noqa: E731
     cases = [
         Case("good", {"items": 9_000}, "a shorter sum", made, target=1e9),
-        Case("lonely", {"items": 9}, "nobody", made, wants=("no_such_module",)),
+        Case("lonely", {"items": 9}, "nobody", made, requires=("no_such_module",)),
         Case("bad", {"items": 9}, "nothing", broken),
     ]
     monkeypatch.setitem(SPEED_SUITES, "toys", Suite("Toys", ("Sums.",), lambda kind: cases))

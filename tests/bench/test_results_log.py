@@ -85,7 +85,7 @@ def test_a_last_line_that_lacks_nothing_but_its_line_break_is_kept_or_not_counte
     assert read_lines(path) == counted
 
 
-@pytest.mark.parametrize("bad", ["{", '{"suite": "glyphs"}', "no JSON"])
+@pytest.mark.parametrize("bad", ["{", '{"suite": "glyphs"}', "[1]", "no JSON"])
 def test_a_bad_line_in_the_middle_is_an_error_that_says_where(path, bad):
     first, second = path.read_text().splitlines()
     path.write_text("\n".join([first, bad, second, ""]))

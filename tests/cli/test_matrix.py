@@ -12,7 +12,7 @@ import torch
 
 import nobackfill as nb
 from nobackfill.cli import output
-from nobackfill.cli.matrix import name_files, split_independent, split_names
+from nobackfill.cli.matrix import model_names, split_independent, split_names
 from nobackfill.core.console import PlainConsole
 from nobackfill.errors import ConfigError
 from nobackfill.report.pages.matrix import matrix_page
@@ -265,7 +265,7 @@ def test_what_cannot_be_done_is_two(command, arguments, says):
     ],
 )
 def test_files_are_named_apart(files, names):
-    assert name_files([Path(file) for file in files.split()]) == names.split()
+    assert model_names([Path(file) for file in files.split()]) == names.split()
 
 
 def test_arguments_are_taken_apart():

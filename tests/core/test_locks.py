@@ -38,6 +38,7 @@ def another(program, *arguments):
         [sys.executable, "-c", program, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     try:
@@ -68,6 +69,13 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_is_killed(tmp_p
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
     assert len(list(train_run(RECIPE, tmp_path / "run", device=CPU))) == 2
+
+
+def test_a_second_try_of_the_same_process_does_not_free_the_folder(tmp_path):
+    with lock_folder(tmp_path):
+        refused(tmp_path)
+        with another(HOLDER, tmp_path) as other:
+            assert other.stdout.readline() == ""  # it was refused, too
 
 
 def test_a_folder_is_free_again_after_its_block_even_if_that_failed(tmp_path):

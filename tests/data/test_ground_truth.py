@@ -50,7 +50,8 @@ def test_official_lists(tmp_path, level, relevant, ignored):
 
 @pytest.mark.parametrize(
     "line",
-    ["no json", "[]", '{"query": "a"}', '{"query": "a", "relevant": "b"}',
+    ["no json", "[]", pytest.param("[" * 10**5, id="deep"), '{"query": "a"}',
+     '{"query": "a", "relevant": "b"}',
      '{"query": "a", "relevant": [], "ignore": []}', '{"relevant": ["b"]}'],
 )  # fmt: skip
 def test_a_line_that_says_something_else(tmp_path, line):

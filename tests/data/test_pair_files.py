@@ -113,6 +113,12 @@ def test_bad_pairs_are_named_by_line(tmp_path):
     )
 
 
+def test_a_line_that_is_nested_too_deeply_is_bad(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"query": "a", "document": "b"}\n' + '{"a":' * 10**5)
+    assert "line 2: it is no JSON object" in problem(path)
+
+
 def test_after_ten_bad_pairs_the_others_are_counted(tmp_path):
     rows = [{"query": "", "document": str(number)} for number in range(1234)]
     message = problem(write(tmp_path / "p.jsonl", rows))

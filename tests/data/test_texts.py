@@ -1,4 +1,4 @@
-"""Collections of texts: pairs within groups, subsets and counts."""
+"""Collections of texts: pairs within groups, and counts."""
 
 import numpy as np
 import pytest
@@ -28,15 +28,6 @@ def test_pairs_are_queries_with_documents_of_their_group_and_split():
     assert collection().pairs("validation") == []
 
 
-def test_a_subset_keeps_its_columns():
-    by_row = collection().select(np.array([2, 0]))
-    assert by_row.ids == ["d1", "q1"]
-    assert by_row.columns["is_query"].tolist() == [False, True]
-    by_mask = collection().select(np.array([True, False, True, False, False, False]))
-    assert by_mask.texts == ["ask 1", "doc 1"]
-    assert by_mask.groups.tolist() == ["x", "x"]
-
-
 def test_counts():
     assert collection().counts() == {
         "texts": 6, "groups": 3, "train_pairs": 2, "queries": 0, "documents": 0,
@@ -45,4 +36,4 @@ def test_counts():
 
 def test_an_empty_collection_is_an_error():
     with pytest.raises(DataError, match="no texts"):
-        collection().select(np.array([], dtype=np.int64))
+        Texts([], [], np.array([]), {})

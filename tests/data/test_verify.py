@@ -17,10 +17,9 @@ FILES = ["a/0.jpg", "a/1.jpg", "a/deep/2.jpg", "b/3.jpg", "b/4.jpg"]
 WHOLE = {"images": 5, "train_images": 3, "train_classes": 2, "queries": 2, "gallery": 2}
 
 
-def read_small(root: Path, *, half: bool = False) -> Listing:
+def read_small(root: Path) -> Listing:
     """A collection of our own: a list of names; those in `a` are trained on."""
     files = [row[0] for row in read_table(root / "list.txt", "names", separator=",", columns=1)]
-    files = files[: len(files) // 2] if half else files
     is_train = np.array([file.startswith("a/") for file in files])
     return Listing(
         root=root,
@@ -146,13 +145,6 @@ def test_a_count_that_is_not_found_at_all_differs(root, monkeypatch):
     check = check_dataset("small", root)
     assert check.differences == {"captions": -7}
     assert not check.passed
-
-
-def test_options_are_passed_on_and_nothing_official_is_compared_then(root):
-    check = check_dataset("small", root, options={"half": True})
-    assert check.counts["images"] == 2
-    assert check.official == {}
-    assert check.passed
 
 
 def test_a_list_that_cannot_be_read_is_an_error_of_its_own(root):

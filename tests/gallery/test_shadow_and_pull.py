@@ -8,7 +8,7 @@ from nobackfill.errors import ConfigError, DataError
 from nobackfill.gallery import pull as pulling
 from nobackfill.gallery.pull import pull
 from nobackfill.gallery.shadow import compare_queries, exactly, overlap
-from nobackfill.gallery.stores.base import Found, Rows, ours
+from nobackfill.gallery.stores.base import Rows, SearchResults, ours
 from nobackfill.vectors import load_vectors
 
 
@@ -48,8 +48,8 @@ def test_an_exact_search_reads_every_page(store, items, both, monkeypatch):
 
 
 def test_recall_is_that_of_what_an_exact_search_finds():
-    one = Found([["a", "b"], ["c"]], [[1.0, 0.9], [0.8]])
-    other = Found([["a", "c"], ["c"]], [[1.0, 0.9], [0.8]])
+    one = SearchResults([["a", "b"], ["c"]], [[1.0, 0.9], [0.8]])
+    other = SearchResults([["a", "c"], ["c"]], [[1.0, 0.9], [0.8]])
     assert overlap(one, other) == 0.75
 
 

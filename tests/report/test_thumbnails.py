@@ -13,7 +13,7 @@ from nobackfill.report.html import render_html
 from nobackfill.report.thumbnails import (
     SIDE,
     as_cell,
-    nothing,
+    show_ids,
     thumbnail,
 )
 
@@ -83,7 +83,7 @@ def test_items_that_all_have_a_picture_are_pictures():
 def test_items_without_a_picture_are_texts_or_ids():
     assert as_cell(["a", "b"], {"a": "a cup"}, [True, False]) == f"{RIGHT}a cup\n{WRONG}b"
     assert as_cell([7, 8], {}) == "7\n8"
-    assert as_cell([7, 8], nothing([7, 8]), [False, True]) == f"{WRONG}7\n{RIGHT}8"
+    assert as_cell([7, 8], show_ids([7, 8]), [False, True]) == f"{WRONG}7\n{RIGHT}8"
     assert as_cell(["a"], {"a": "two\nlines"}) == "two lines"
 
 

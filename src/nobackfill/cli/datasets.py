@@ -1,6 +1,6 @@
 """`nobackfill datasets` and `nobackfill datasets check NAME PATH`, and their output."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -167,13 +167,6 @@ def check_fonts(folder: Path | None, *, as_json: bool) -> None:
 
 def result_page(check: "Check") -> Page:
     """The counts next to the official ones, the first faulty files, and a conclusion."""
-    rows = []
-    for key in [*check.counts, *(key for key in check.official if key not in check.counts)]:
-        official = f"{check.official[key]:,}" if key in check.official else "–"
-        sign = "✗" if key in check.differences else ""
-        rows.append([_label(key), f"{check.counts.get(key, 0):,}", official, sign])
-    columns = [check.name, "here", "official", ""]
-    # choose the conclusion
     verdict, more = "differs from the official release", ""
     if check.passed and check.official:
         verdict = "matches the official release"
@@ -187,11 +180,26 @@ def result_page(check: "Check") -> Page:
             Section(
                 check.name,
                 "\n".join(_findings(check)),
-                [Table(columns, rows, frozenset(columns[1:3]))],
+                [counts_table(check.name, check.counts, check.official)],
             )
         ],
         notes=check.notes,
     )
+
+
+def counts_table(name: str, counts: Mapping[str, int], official: Mapping[str, int]) -> Table:
+    """A row for each count of a copy, next to the official one."""
+    columns = [name, "here", "official", ""]
+    rows = [
+        [
+            _label(key),
+            f"{counts.get(key, 0):,}",
+            f"{official[key]:,}" if key in official else "–",
+            "✗" if counts.get(key, 0) != official.get(key, counts.get(key)) else "",
+        ]
+        for key in {**counts, **official}
+    ]
+    return Table(columns, rows, frozenset(columns[1:3]))
 
 
 def watch_files(files: Sequence[str]) -> Iterator[str]:

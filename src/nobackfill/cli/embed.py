@@ -114,7 +114,7 @@ def files_of_model(folder: Path) -> list[Path]:
 
 
 def data_read(data: Path) -> list[Path]:
-    """Files and folders that are embedded; a run folder stands for the data of its recipe."""
+    """Files and folders that are embedded; of a run folder, only the recipe."""
     is_run = (data / "config.toml").exists()
     return [data / "config.toml"] if is_run else [data]
 

@@ -87,7 +87,7 @@ def _explain(error: Exception) -> None:
     elif isinstance(error, OSError) and error.filename is not None:
         _print_error(f"{error.filename}: {error.strerror}. Check the path and its permissions.")
     elif isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # of torch
-        _print_error("The settings ask for more memory than there is. Choose smaller ones.")
+        _print_error("The settings require more memory than there is. Choose smaller ones.")
     elif isinstance(error, MemoryError):
         _print_error("There is not enough memory. Use a larger machine, or less data.")
     else:

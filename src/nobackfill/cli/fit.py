@@ -1,6 +1,7 @@
 """`nobackfill fit` and its output."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,73 +159,79 @@ def print_head(
     head: "CompatibleHead", folder: Path, *, onnx: Sequence[Path] = (), as_json: bool
 ) -> None:
     """Prints the results of a fit, and what to do next."""
+    if as_json:
+        emit(head_facts(head, folder, onnx))
+        return
+    for line in head_lines(head):
+        print_line(line)
+    print_notes(head.notes_)
+    old = " --old OLD" if head.progress_.old_weight is not None else ""
+    print_line(
+        f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW{old} -o "
+        f"COMPATIBLE`, then compare them with the old ones: `nobackfill evaluate`."
+    )
+
+
+def head_facts(head: "CompatibleHead", folder: Path, onnx: Sequence[Path]) -> dict[str, Any]:
+    """The results of a fit as a JSON object."""
+    progress = head.progress_
+    written = [str(path) for path in onnx]
+    several: dict[str, Any] = {"modalities": list(head.modalities_)} if head.modalities_ else {}
+    files: Any = written if several else next(iter(written), None)
+    return {
+        "head": str(folder),
+        "onnx": files or None,
+        **several,
+        "supervision": head.supervision_,
+        "method": progress.method or head.method,
+        "tried": progress.tried,
+        "blend": progress.blend,
+        "closed_forms": {
+            name: None if isnan(value) else value for name, value in progress.closed.items()
+        },
+        "start": progress.start,
+        "round_kept": progress.best,
+        "held_out_new_old": None if isnan(progress.kept) else progress.kept,
+        "held_out_old_old": progress.old_old,
+        "gain": progress.gain or None,
+        "old_weight": progress.old_weight,
+        "held_out_by_old_weight": progress.both,
+        "held_out_new_new": progress.stored,
+        "stores": head.stores,
+        "notes": list(head.notes_),
+    }
+
+
+def head_lines(head: "CompatibleHead") -> Iterator[str]:
+    """Yields a line for each result of a fit that was measured."""
     from nobackfill.evaluation.bootstrap import in_points
 
     progress = head.progress_
-    closed = {name: None if value != value else value for name, value in progress.closed.items()}
-    kept = None if progress.kept != progress.kept else progress.kept
-    if as_json:
-        written = [str(path) for path in onnx]
-        several: dict[str, Any] = {"modalities": list(head.modalities_)} if head.modalities_ else {}
-        files: Any = written if several else next(iter(written), None)
-        emit(
-            {
-                "head": str(folder),
-                "onnx": files or None,
-                **several,
-                "supervision": head.supervision_,
-                "method": progress.method or head.method,
-                "tried": progress.tried,
-                "blend": progress.blend,
-                "closed_forms": closed,
-                "start": progress.start,
-                "round_kept": progress.best,
-                "held_out_new_old": kept,
-                "held_out_old_old": progress.old_old,
-                "gain": progress.gain or None,
-                "old_weight": progress.old_weight,
-                "held_out_by_old_weight": progress.both,
-                "held_out_new_new": progress.stored,
-                "stores": head.stores,
-                "notes": list(head.notes_),
-            }
-        )
-        return
     if head.modalities_:
-        print_line(
+        yield (
             f"One map each for {' and '.join(head.modalities_)}. The following numbers are means "
             f"over the directions of search."
         )
-    if kept is not None:
-        print_line(result_sentence(progress, head.method))
+    if not isnan(progress.kept):
+        yield result_sentence(progress, head.method)
     if progress.old_old is not None:
-        gain = (
-            f"; over all queries, the head gains {in_points(progress.gain)}"
-            if progress.gain
-            else ""
-        )
-        print_line(f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP{gain}.")
+        gains = f"; over all queries, the head gains {in_points(progress.gain)}"
+        gain = gains if progress.gain else ""
+        yield f"old/old on held-out classes: {100 * progress.old_old:.2f} mAP{gain}."
     if progress.tried:
         tried = ", ".join(f"{name} {100 * value:.2f}" for name, value in progress.tried.items())
-        print_line(f"Tried on all held-out classes, in their best blends: {tried}.")
-    weight = progress.old_weight
-    if weight is not None:
-        print_line(
+        yield f"Tried on all held-out classes, in their best blends: {tried}."
+    if (weight := progress.old_weight) is not None:
+        yield (
             f"Both models embed queries: {weight:g} of the old vector, {1 - weight:g} of the "
             f"mapped one, {100 * progress.both[f'{weight:g}']:.2f} mAP."
         )
     if progress.stored:
         mapped, as_they_are = (100 * progress.stored[key] for key in ("mapped", "as they are"))
-        print_line(
+        yield (
             f"new/new on held-out classes: {mapped:.2f} mAP mapped, {as_they_are:.2f} as they are. "
             f"Store items that are embedded again {head.stores}."
         )
-    print_notes(head.notes_)
-    print_line(
-        f"The head is in {folder}. Map vectors with `nobackfill embed {folder} NEW"
-        f"{' --old OLD' if weight is not None else ''} -o COMPATIBLE`, "
-        f"then compare them with the old ones: `nobackfill evaluate`."
-    )
 
 
 def result_sentence(progress: "Progress", method: str) -> str:

@@ -109,12 +109,12 @@ class Commands(TyperGroup):
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Parses the options before the command; an error is one line."""
-        with told_in_one_line():
+        with errors_in_one_line():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, context: Any) -> Any:
         """Parses and runs the command; an error is one line."""
-        with told_in_one_line():
+        with errors_in_one_line():
             return super().invoke(context)
 
     def format_help(self, *arguments: Any) -> None:
@@ -124,7 +124,7 @@ class Commands(TyperGroup):
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """Raises a `ConfigError` for a mistake on the command line."""
     try:
         yield

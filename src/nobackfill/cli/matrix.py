@@ -61,7 +61,7 @@ def matrix(
     from nobackfill.report.pages.matrix import matrix_page
 
     truth = read_truth(pairs, level)
-    called = split_names(names, len(files)) if names is not None else name_files(files)
+    called = split_names(names, len(files)) if names is not None else model_names(files)
     alone = split_independent(independent or [])
     check_names(called, alone)  # before anything is read
     unconstrained = {f"{name}, independent": file for name, file in alone.items()}
@@ -96,15 +96,15 @@ def split_names(text: str, count: int) -> list[str]:
     return names
 
 
-def name_files(files: Sequence[Path]) -> list[str]:
-    """The stem of each file, with as many of its folders, or a number, as tell them apart.
+def model_names(files: Sequence[Path]) -> list[str]:
+    """The stem of each file, with as many of its folders as make it unique, or a number.
 
     Example:
-        >>> name_files([Path("old.npz"), Path("new.npz")])
+        >>> model_names([Path("old.npz"), Path("new.npz")])
         ['old', 'new']
-        >>> name_files([Path("runs/1/validation.parquet"), Path("runs/2/validation.parquet")])
+        >>> model_names([Path("runs/1/validation.parquet"), Path("runs/2/validation.parquet")])
         ['1/validation', '2/validation']
-        >>> name_files([Path("a.npz"), Path("a.parquet"), Path("a-2.npz")])
+        >>> model_names([Path("a.npz"), Path("a.parquet"), Path("a-2.npz")])
         ['a', 'a-3', 'a-2']
     """
     parts = [file.with_suffix("").parts for file in files]

@@ -116,11 +116,10 @@ def read_vectors(
     *,
     id: str | None = None,
     vector: str | None = None,
-    label: str | None = None,
     drop_invalid: bool = False,
 ) -> "Vectors":
     """Reads a file of vectors; prints on stderr what was guessed or left out."""
-    files = read_all({"file": path}, id=id, vector=vector, label=label, drop_invalid=drop_invalid)
+    files = read_all({"file": path}, id=id, vector=vector, drop_invalid=drop_invalid)
     return files["file"]
 
 

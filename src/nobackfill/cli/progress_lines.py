@@ -194,7 +194,7 @@ def plain(lines: Lines) -> Iterator[None]:
 
     def print_from_time_to_time() -> None:
         pause = FIRST
-        with suppress(OSError, SystemExit):  # nobody reads; rich raises SystemExit
+        with suppress(OSError, SystemExit):  # a broken pipe, for which rich raises SystemExit
             while not is_over.wait(pause):
                 print_new()
                 pause = min(LONGEST_PAUSE, max(EVERY, (monotonic() - lines.begun) / 10))

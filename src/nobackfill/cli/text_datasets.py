@@ -5,10 +5,11 @@ from pathlib import Path
 
 import typer
 
+from nobackfill.cli.datasets import counts_table
 from nobackfill.cli.exit_codes import NO
 from nobackfill.cli.output import print_object, print_page
 from nobackfill.cli.outputs import claim
-from nobackfill.core.page import Page, Section, Table
+from nobackfill.core.page import Page, Section
 from nobackfill.errors import ConfigError
 
 
@@ -21,20 +22,10 @@ def check_texts(name: str, path: Path | None, *, as_json: bool) -> None:
     differences = {
         key: counts[key] - count for key, count in official.items() if counts[key] != count
     }
-    rows = [
-        [
-            key.replace("_", " "),
-            f"{count:,}",
-            f"{official[key]:,}" if key in official else "–",
-            "✗" if key in differences else "",
-        ]
-        for key, count in counts.items()
-    ]
     verdict = "All files exist; there are no official counts to compare with."
     if official:
         verdict = f"{'Differs from' if differences else 'Matches'} the official release."
-    columns = [name, "here", "official", ""]
-    table = Table(columns, rows, frozenset(columns[1:3]))
+    table = counts_table(name, counts, official)
     page = Page(name, summary=[verdict], sections=[Section(name, "", [table])], notes=texts.notes)
     facts = {
         "name": name,

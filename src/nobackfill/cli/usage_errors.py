@@ -7,7 +7,7 @@ from nobackfill.errors import ConfigError
 
 
 def as_config_error(error: Any) -> Exception:
-    """A `ConfigError` that says what is wrong with a command line, and what to do.
+    """A `ConfigError` for a mistake on the command line, with a remedy.
 
     No arguments at all are no mistake: then the help has been printed.
     """

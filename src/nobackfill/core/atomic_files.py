@@ -17,7 +17,7 @@ from nobackfill.errors import DataError
 UMASK = os.umask(0o077)  # can only be read by setting it
 os.umask(UMASK)
 FULL_DISK = 2**20  # bytes; a disk with less free space counts as full
-KINDS = (  # what no file is written over
+KINDS = (  # paths that are never replaced by a file
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a pipe"),
     (stat.S_ISSOCK, "it is a socket"),
@@ -48,7 +48,7 @@ def replacing(path: Path | str, *, like: Path | str | None = None) -> Iterator[P
     check_is_file(path)
     from nobackfill.core.locks import lock_output  # most commands only read
 
-    with lock_output(path) as target, telling(path, target.parent), part_of(target) as part:
+    with lock_output(path) as target, plain_errors(path, target.parent), part_of(target) as part:
         unfinished = part / target.name
         yield unfinished
         set_permissions(unfinished, target, like)
@@ -70,8 +70,8 @@ def part_of(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def telling(path: Path | str, folder: Path) -> Iterator[None]:
-    """Reports errors of the system, and those of libraries on a full disk, in a sentence."""
+def plain_errors(path: Path | str, folder: Path) -> Iterator[None]:
+    """Raises a DataError for errors of the system, and for any error on a full disk."""
     try:
         yield
     except Exception as error:
@@ -118,10 +118,10 @@ def write_text(path: Path | str, text: str, *, like: Path | str | None = None) -
 
 def take_permissions(made: Path, old: Path) -> None:
     """Gives a file or folder the permissions and, as far as allowed, the owner of another."""
-    there = old.stat()
+    status = old.stat()
     with suppress(OSError, AttributeError):  # only root may give files away
-        os.chown(made, there.st_uid, there.st_gid)
-    made.chmod(stat.S_IMODE(there.st_mode))
+        os.chown(made, status.st_uid, status.st_gid)
+    made.chmod(stat.S_IMODE(status.st_mode))
 
 
 def set_permissions(made: Path, target: Path, like: Path | str | None = None) -> None:

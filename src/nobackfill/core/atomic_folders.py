@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nobackfill.core.atomic_files import (
     part_of,
+    plain_errors,
     set_permissions,
     sync,
     take_permissions,
-    telling,
 )
 from nobackfill.core.exchange import exchange
 from nobackfill.core.locks import lock_output
@@ -30,7 +30,7 @@ def replacing_folder(path: Path | str, own: Sequence[str]) -> Iterator[Path]:
         path: Folder to write.
         own: Paths within `path` of the files that belong to what is replaced, the last one last.
     """
-    with lock_output(path) as target, telling(path, target.parent):
+    with lock_output(path) as target, plain_errors(path, target.parent):
         _restore(target)
         with part_of(target) as part:
             made = part / target.name
@@ -86,11 +86,11 @@ def _carry_over(old: Path, made: Path, own: Sequence[str]) -> None:
 
 def _files_in(folder: Path) -> list[str]:
     """Returns the paths of all files within a folder, and of links."""
-    found = []
+    paths = []
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        found += [os.path.relpath(Path(parent, name), folder) for name in (*links, *files)]
-    return found
+        paths += [os.path.relpath(Path(parent, name), folder) for name in (*links, *files)]
+    return paths
 
 
 def _link(file: Path | str, place: Path | str) -> None:

@@ -1,4 +1,4 @@
-"""What is printed: ids, labels, paths and other people's texts cannot control the terminal.
+"""Printing of ids, labels, paths and texts from files, which cannot control the terminal.
 
 Every console of the package is a `PlainConsole`. With --json, texts are exact: JSON escapes them.
 """
@@ -24,7 +24,7 @@ PLAIN = {"markup": False, "emoji": False, "highlight": False}
 def visible(text: str, *, lines: bool = False) -> str:
     r"""Returns a text in which characters that control a terminal are written as in Python.
 
-    So are new lines, which would make one id look like two, unless the text has `lines` of ours.
+    New lines are, too, because they would make one id look like two; `lines` keeps them.
 
     Example:
         >>> visible("a\x1b[31mb\u202ec"), visible("ß\n"), visible("ß\n", lines=True)

@@ -27,6 +27,11 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+def device_name(device: torch.device) -> str:
+    """Returns the model of a GPU, or the type of another device, such as "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def usable_cores() -> int:
     """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

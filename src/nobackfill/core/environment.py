@@ -135,7 +135,7 @@ def check_package(name: str) -> Package:
     try:
         module = importlib.import_module(name)
         if part := PARTS.get(name):
-            getattr(module, part)  # transformers imports its models when they are asked for
+            getattr(module, part)  # transformers imports its models on first use
     except Exception as error:  # report any error that users would get
         cause = first_cause(error)
         problem = (str(cause).splitlines() or [type(cause).__name__])[0]
@@ -155,7 +155,7 @@ def installed_version(name: str) -> str | None:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Returns the error that an error was raised from, and that one from, up to the first."""
+    """Follows the causes of an error (`raise … from …`) to the first one."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,4 +1,4 @@
-"""JSON that people hand us: limits on its size and depth, and its fields checked by type."""
+"""Reading of JSON from untrusted files: limits on size and depth, and fields checked by type."""
 
 import json
 import math
@@ -27,7 +27,7 @@ Kind = TypeVar("Kind")
 
 
 def read_json_text(path: Path) -> str:
-    """Reads a text file of a size that JSON of ours can have."""
+    """Reads a text file that is no larger than our JSON files can be."""
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise DataError(
@@ -46,7 +46,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "Write it again.") -
     Args:
         text: A document.
         where: Name of its source, for errors.
-        remedy: What to do if it is invalid, for errors.
+        remedy: Sentence on what to do if it is invalid, for errors.
 
     Example:
         >>> parse_json("[1, 2]", "here")
@@ -72,9 +72,9 @@ def parse_object(text: str | bytes, where: str, remedy: str = "Write it again.")
 
 
 def as_kind(kind: type[Kind], value: Any, where: str, remedy: str = "Write it again.") -> Kind:
-    """Makes a dataclass of a JSON object, or checks another value, by its annotations.
+    """Converts a JSON object to a dataclass, or checks another value, by the annotations.
 
-    A TypedDict names some fields of an object, which may have others.
+    An object may have more fields than a TypedDict names.
 
     Missing fields get their defaults. A missing field without one, an unknown field and a value
     of another type are errors that name the field.
@@ -168,7 +168,7 @@ def _make(kind: Any, value: Any, field: str) -> Any:
     known = {entry.name: entry for entry in fields(kind) if entry.init}
     hints = get_type_hints(kind)
     if unknown := [name for name in given if name not in known]:
-        raise _Wrong(f"`{_inner(field, unknown[0])}` is unknown")
+        raise _Wrong(f"`{_inner(field, unknown[0])}` is unknown (known: {', '.join(known)})")
     for name, entry in known.items():
         has_default = entry.default is not MISSING or entry.default_factory is not MISSING
         if name not in given and not has_default:

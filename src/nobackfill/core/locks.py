@@ -11,16 +11,36 @@ from pathlib import Path
 from nobackfill.errors import ConfigError, DataError
 
 HELD = {errno.EACCES, errno.EAGAIN}  # errors of a lock that another process holds
-PAUSE = 0.005  # seconds between two tries of one that waits for a lock
+PAUSE = 0.005  # seconds between two tries while waiting for a lock
 
-_locked: set[Path] = set()  # folders of this process, which would get its own lock a second time
+_locked: set[Path] = set()  # folders that this process has locked
 _writing: dict[Path, int] = {}  # outputs of this process, and the thread that writes each
-_guard = threading.Lock()  # of `_writing`
+_guard = threading.Lock()  # of `_locked` and `_writing`
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Locks a folder, or raises if another process holds the lock; a killed process frees it."""
+    resolved = folder.resolve()
+    with _guard:
+        # To open and close the file a second time would free the lock of this process.
+        handle = None if resolved in _locked else _lock_in(folder)
+        if handle is not None:
+            _locked.add(resolved)
+    if handle is None:
+        raise ConfigError(
+            f"Another process trains in {folder}. Wait for it, or choose another folder."
+        )
+    try:
+        yield
+    finally:
+        with _guard:
+            _locked.remove(resolved)
+            os.close(handle)  # frees the lock
+
+
+def _lock_in(folder: Path) -> int | None:
+    """Opens and locks the lock file of a folder; None if another process holds the lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -28,19 +48,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
         raise DataError(
             f"Cannot write into {folder}: {error.strerror or error}. Choose another folder."
         ) from None
-    resolved = folder.resolve()
-    try:
-        if resolved in _locked or not _try_lock(handle):
-            raise ConfigError(
-                f"Another process trains in {folder}. Wait for it, or choose another folder."
-            )
-        _locked.add(resolved)
-        try:
-            yield
-        finally:
-            _locked.remove(resolved)
-    finally:
-        os.close(handle)  # frees the lock
+    if _try_lock(handle):
+        return handle
+    os.close(handle)
+    return None
 
 
 @contextmanager
@@ -66,14 +77,14 @@ def lock_output(path: Path | str, *, wait: float = 0.0) -> Iterator[Path]:
     finally:
         if handle is not None:
             with suppress(OSError):
-                lock.unlink()  # while it is locked, so that nobody locks a removed file
+                lock.unlink()  # while it is locked, so that no process locks a removed file
             os.close(handle)
         with _guard:
             del _writing[target]
 
 
 def _claim(target: Path) -> int | None:
-    """Makes this thread the owner of an output in this process unless it has one; returns that."""
+    """Returns the thread that writes an output in this process; if none does, this one will."""
     with _guard:
         owner = _writing.get(target)
         _writing.setdefault(target, threading.get_ident())
@@ -81,7 +92,7 @@ def _claim(target: Path) -> int | None:
 
 
 def _open_locked(lock: Path, path: Path | str, end: float) -> int:
-    """Opens and locks a file, which another process may be removing; tries until a moment."""
+    """Opens and locks a file, which another process may be removing; tries until `end`."""
     while True:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How much memory is left, so that a file that needs more is refused before it is read."""
+"""Available memory, so that a file that needs more is refused before it is read."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ LIMITS = (  # of a container: what it may use, and what it uses
 
 
 def available_memory() -> int | None:
-    """Returns the bytes that this process can still allocate; None where nobody knows."""
+    """Returns the bytes that this process can still allocate; None if unknown."""
     known = []
     with suppress(OSError, ValueError, StopIteration):
         lines = MEMINFO.read_text().splitlines()
@@ -36,12 +36,12 @@ def available_memory() -> int | None:
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
-    """Raises if there is no memory for something.
+    """Raises if there is too little memory.
 
     Args:
-        needed: Bytes.
-        what: What needs them, for the error.
-        remedy: What to do.
+        needed: Required bytes.
+        what: Noun phrase for what requires them, for the error.
+        remedy: Sentence on what to do, for the error.
     """
     left = available_memory()
     if left is not None and needed > left:

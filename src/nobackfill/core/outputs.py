@@ -47,9 +47,9 @@ def _named_by(path: Path) -> list[Path]:
     return [path]
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     """Whether two paths name one file, by links too."""
     try:
-        return os.path.samefile(one, other)
-    except OSError:  # one of them does not exist
-        return os.path.realpath(one) == os.path.realpath(other)
+        return os.path.samefile(first, second)
+    except OSError:  # a path does not exist
+        return os.path.realpath(first) == os.path.realpath(second)

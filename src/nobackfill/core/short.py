@@ -1,4 +1,4 @@
-"""Records that print in a few lines, whatever their arrays and lists hold."""
+"""Records that print in a few lines, however large their arrays and lists are."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Reads files that another process may replace meanwhile: all of the old ones, or of the new."""
+"""Reads files that another process may replace meanwhile: either all old ones or all new ones."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ def read_steadily(read: Callable[[], Result], paths: Callable[[], Iterable[Path]
         paths: Function that returns the files and folders that it reads.
 
     Raises:
-        DataError: If they change each time; whatever `read` raises if they do not.
+        DataError: If the files change each time. Errors of `read` are raised if they do not.
     """
     for _ in range(ATTEMPTS):
         before = identities(paths())
@@ -35,13 +35,13 @@ def read_steadily(read: Callable[[], Result], paths: Callable[[], Iterable[Path]
             return result
     names = ", ".join(str(path) for path in list(paths())[:2])
     raise DataError(
-        f"{names} was written again each time it was read. Wait until nobody writes it, and run "
-        f"the command again."
+        f"{names} was written again each time it was read. Wait until the other process is done, "
+        f"and run the command again."
     )
 
 
 def identities(paths: Iterable[Path]) -> dict[Path, Identity | None]:
-    """Returns what changes with a file: its number, size and times; None if there is none."""
+    """Returns the inode, size and times of each file; None if it does not exist."""
     return {path: _identity(path) for path in paths}
 
 

@@ -8,7 +8,7 @@ Number = int | float
 class Step(str):
     """Name of a step, and the amount of it that is done.
 
-    A callback that only wants names can treat it as a text.
+    A callback that only needs names can treat it as a text.
 
     Args:
         name: Name of the step.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-MOST = 30  # words that are listed
+MOST = 30  # number of words that are listed
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

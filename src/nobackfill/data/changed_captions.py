@@ -22,7 +22,7 @@ Synonyms = Mapping[str, Sequence[str]]
 def change_caption(text: str, generator: torch.Generator, synonyms: Synonyms | None = None) -> str:
     """Changes words of a text in one of two ways, with synonyms in one of four.
 
-    Words are swapped or deleted; with synonyms, also replaced by them or joined by some.
+    Words are swapped or deleted; with synonyms, they may also be replaced or inserted.
 
     Args:
         text: Words with spaces between them.
@@ -47,8 +47,8 @@ def swap_words(words: list[str], generator: torch.Generator) -> list[str]:
     """Swaps two words, once for each ten words, at least once."""
     words = list(words)
     for _ in range(_changes(words)):
-        one, other = torch.randperm(len(words), generator=generator)[:2].tolist()
-        words[one], words[other] = words[other], words[one]
+        first, second = torch.randperm(len(words), generator=generator)[:2].tolist()
+        words[first], words[second] = words[second], words[first]
     return words
 
 
@@ -60,7 +60,7 @@ def delete_words(words: list[str], generator: torch.Generator) -> list[str]:
 
 
 def replace_words(words: list[str], generator: torch.Generator, synonyms: Synonyms) -> list[str]:
-    """Replaces a tenth of the words, at least one, wherever they stand, by a synonym of each."""
+    """Replaces a tenth of the words, at least one, by synonyms, at every place in the text."""
     known = sorted({word for word in words if synonyms.get(word)})
     order = torch.randperm(len(known), generator=generator).tolist()
     chosen = [known[place] for place in order[: _changes(words)]]
@@ -73,10 +73,10 @@ def insert_words(words: list[str], generator: torch.Generator, synonyms: Synonym
     words = list(words)
     for _ in range(_changes(words)):
         drawn = (_drawn(words, generator) for _ in range(TRIES))
-        found = next((synonyms[word] for word in drawn if synonyms.get(word)), None)
-        if found is not None:
+        choices = next((synonyms[word] for word in drawn if synonyms.get(word)), None)
+        if choices is not None:
             place = int(torch.randint(len(words), (), generator=generator))
-            words.insert(place, _drawn(found, generator))
+            words.insert(place, _drawn(choices, generator))
     return words
 
 
@@ -84,8 +84,8 @@ def read_synonyms(path: Path) -> Synonyms:
     """Reads a JSON file from words to lists of their synonyms."""
     remedy = 'Write a list of synonyms for each word, such as {"coat": ["jacket"]}.'
     content = parse_object(read_json_text(path), str(path), remedy)
-    for word, found in content.items():
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    for word, choices in content.items():
+        if not isinstance(choices, list) or not all(isinstance(text, str) for text in choices):
             raise DataError(f"The synonyms of {word!r} in {path} are no list of words. {remedy}")
     return content
 

@@ -7,8 +7,8 @@ are left out.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -21,10 +21,8 @@ from nobackfill.errors import DataError
 
 EM = 0.9  # size of the em square, as a share of the side of an image
 INK = 96  # darkness, of 255, from which a pixel is ink
-FONT_SUFFIXES = (".ttf", ".ttc", ".otf", ".otc")
 
 Bits = UInt8[np.ndarray, "drawings side columns"]  # 8 pixels per byte, the leftmost first
-Watch = Callable[[int, int], None]  # receives the numbers of done and of all faces
 
 
 @dataclass(frozen=True)
@@ -109,11 +107,7 @@ def load_drawings(path: Path) -> Drawings:
 
 
 def draw_faces(
-    faces: Sequence[tuple[Face, Path]],
-    characters: Sequence[int],
-    *,
-    side: int = 40,
-    watch: Watch = lambda done, total: None,
+    faces: Sequence[tuple[Face, Path]], characters: Sequence[int], *, side: int = 40
 ) -> Drawings:
     """Draws all characters by all faces.
 
@@ -121,12 +115,8 @@ def draw_faces(
         faces: Faces and the paths of their files.
         characters: Code points.
         side: Height and width of an image in pixels, a multiple of 8.
-        watch: Called after each face.
     """
-    results = []
-    for face, path in faces:
-        results.append(draw_face(path, face.index, characters, side=side))
-        watch(len(results), len(faces))
+    results = [draw_face(path, face.index, characters, side=side) for face, path in faces]
     numbers = np.concatenate([rows for rows, _, _ in results])
     bits = np.concatenate([images for _, images, _ in results])
     drawn = np.repeat(np.arange(len(faces)), [len(rows) for rows, _, _ in results])
@@ -136,7 +126,7 @@ def draw_faces(
         np.asarray(characters, dtype=np.int32)[numbers[order]],
         drawn[order].astype(np.int32),
         tuple(
-            Face(**{**asdict(face), "sha256": digest})
+            replace(face, sha256=digest)
             for (face, _), (_, _, digest) in zip(faces, results, strict=True)
         ),
     )

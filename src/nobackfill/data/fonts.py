@@ -6,13 +6,14 @@ forms of one family are near-duplicates. `han.py` draws Han characters by free f
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
 from nobackfill.data.collection import Collection, Pixels, Rows
@@ -186,13 +187,61 @@ def collect(
     check_options(counts, images_per_class, parts, searched)
     is_query_face = np.array([face.is_query for face in drawings.drawn_by])
     characters, number = np.unique(drawings.characters, return_inverse=True)
-    asks = is_query_face[drawings.faces]
-    searchable = np.bincount(number[asks], minlength=len(characters)) > 0
-    searchable &= np.bincount(number[~asks], minlength=len(characters)) > 0
+    is_query = is_query_face[drawings.faces]
+    searchable = np.bincount(number[is_query], minlength=len(characters)) > 0
+    searchable &= np.bincount(number[~is_query], minlength=len(characters)) > 0
+    trained, others = divide_characters(
+        searchable, counts=counts, parts=parts, searched=searched, seed=seed
+    )
 
-    # Divide the characters into parts, the same for all seeds, and draw those to train on.
+    # Number the classes: training classes by the step that adds them, then searched ones.
+    label = np.full(len(characters), -1, dtype=np.int64)
+    label[trained] = np.arange(len(trained))
+    label[others] = len(trained) + np.arange(len(others))
+    labels = label[number]
+    is_searched = labels >= len(trained)
+    is_used = (labels >= 0) & (is_searched | is_first(number, images_per_class, seed))
+
+    # Sort the drawings by label, so that training drawings come first.
+    rows = np.flatnonzero(is_used)
+    rows = rows[np.argsort(labels[rows], kind="stable")]
+    names = np.array([face.name for face in drawings.drawn_by])
+    families = np.array([face.family for face in drawings.drawn_by])
+    faces, codes = drawings.faces[rows], drawings.characters[rows]
+    bits = torch.from_numpy(drawings.bits[rows]).unsqueeze(1)
+    first_searched = int((~is_searched[rows]).sum())
+    return Collection(
+        ids=[f"U+{code:04X}-{name}" for code, name in zip(codes, names[faces], strict=True)],
+        labels=torch.from_numpy(labels[rows]),
+        columns={
+            "split": np.where(is_searched[rows], "validation", "train"),
+            "is_query": is_searched[rows] & is_query[rows],
+            "is_gallery": is_searched[rows] & ~is_query[rows],
+            "text": np.array([chr(code) for code in codes]),
+            "family": families[faces],
+        },
+        class_counts=tuple(counts),
+        load=DrawnPixels(bits, distorted_once(bits[first_searched:], float(distortion))),
+        prepare=lambda pixels: as_floats(pixels, drawings.side),
+        augment=partial(distort, strength=float(distortion)),
+        preprocessing=f"characters of {drawings.side} px, drawings {drawings.digest}",
+    )
+
+
+def divide_characters(
+    searchable: Bool[np.ndarray, " characters"],
+    *,
+    counts: Sequence[int],
+    parts: dict[str, int],
+    searched: str,
+    seed: int,
+) -> tuple[Int64[np.ndarray, " trained"], Int64[np.ndarray, " searched"]]:
+    """Draws the characters to train on and those to search, as positions.
+
+    Validation and test characters are the same for all seeds.
+    """
     order = shuffled(np.flatnonzero(searchable), PART_SEED)
-    part_of = np.zeros(len(characters), dtype=np.int64)  # 0 for training
+    part_of = np.zeros(len(searchable), dtype=np.int64)  # 0 for training
     start = 0
     for place, name in enumerate(PARTS, start=1):
         part_of[order[start : start + parts[name]]] = place
@@ -200,55 +249,36 @@ def collect(
     trained = shuffled(np.flatnonzero(part_of == 0), seed + 1)[: counts[-1]]
     if start > len(order) or len(trained) < counts[-1]:
         raise DataError(
-            f"There are drawings of {len(characters):,} characters, too few for {counts[-1]:,} "
+            f"There are drawings of {len(searchable):,} characters, too few for {counts[-1]:,} "
             f"training characters and {start:,} others. Lower `counts`, or install more fonts "
             f"(`nobackfill datasets check han`)."
         )
+    return trained, np.flatnonzero(part_of == PARTS.index(searched) + 1)
 
-    # Number the classes: training classes by the step that adds them, then searched ones.
-    label = np.full(len(characters), -1, dtype=np.int64)
-    label[trained] = np.arange(len(trained))
-    others = np.flatnonzero(part_of == PARTS.index(searched) + 1)
-    label[others] = len(trained) + np.arange(len(others))
-    labels = label[number]
-    is_searched = labels >= len(trained)
-    is_used = (labels >= 0) & (is_searched | is_first(number, images_per_class, seed))
 
-    rows = np.flatnonzero(is_used)
-    rows = rows[np.argsort(labels[rows], kind="stable")]
-    names = np.array([face.name for face in drawings.drawn_by])
-    families = np.array([face.family for face in drawings.drawn_by])
-    faces, codes = drawings.faces[rows], drawings.characters[rows]
-    bits = torch.from_numpy(drawings.bits[rows]).unsqueeze(1)
-    first = int((~is_searched[rows]).sum())  # training drawings come first
-    pixels = distorted_once(bits[first:], float(distortion))
+@dataclass(frozen=True, eq=False)
+class DrawnPixels:
+    """Loader of drawings.
 
-    def load(wanted: Rows, generator: torch.Generator | None) -> Pixels:
-        if not len(wanted) or int(wanted.max()) < first:
-            return bits[wanted]
-        if int(wanted.min()) >= first:
-            return pixels[wanted - first]
-        whole = unpack(bits[wanted]).mul(255).to(torch.uint8)
-        is_late = wanted >= first
-        whole[is_late] = pixels[wanted[is_late] - first]
-        return whole
+    Attributes:
+        bits: All drawings, 8 pixels per byte; those to train on come first.
+        searched: Searched drawings, distorted once, one pixel per byte.
+    """
 
-    return Collection(
-        ids=[f"U+{code:04X}-{name}" for code, name in zip(codes, names[faces], strict=True)],
-        labels=torch.from_numpy(labels[rows]),
-        columns={
-            "split": np.where(is_searched[rows], "validation", "train"),
-            "is_query": is_searched[rows] & asks[rows],
-            "is_gallery": is_searched[rows] & ~asks[rows],
-            "text": np.array([chr(code) for code in codes]),
-            "family": families[faces],
-        },
-        class_counts=tuple(counts),
-        load=load,
-        prepare=lambda pixels: as_floats(pixels, drawings.side),
-        augment=partial(distort, strength=float(distortion)),
-        preprocessing=f"characters of {drawings.side} px, drawings {drawings.digest}",
-    )
+    bits: UInt8[Tensor, "drawings 1 side _"]
+    searched: UInt8[Tensor, "searched 1 side side"]
+
+    def __call__(self, rows: Rows, generator: torch.Generator | None) -> Pixels:
+        """Returns the bits of training drawings; rows of searched ones have one pixel per byte."""
+        first_searched = len(self.bits) - len(self.searched)
+        is_searched = rows >= first_searched
+        if not is_searched.any():
+            return self.bits[rows]
+        if is_searched.all():
+            return self.searched[rows - first_searched]
+        pixels = unpack(self.bits[rows]).mul(255).to(torch.uint8)
+        pixels[is_searched] = self.searched[rows[is_searched] - first_searched]
+        return pixels
 
 
 def as_floats(pixels: Pixels, side: int) -> Float[Tensor, "batch 1 side side"]:

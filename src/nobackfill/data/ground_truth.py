@@ -6,7 +6,7 @@ of a table with the columns `query` and `relevant`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def _read_line(line: str, number: int, path: Path) -> tuple[str, list[list[str]]
         lists = [_texts(table["relevant"]), _texts(table.get("ignored", []))]
         judgement = _judgement(table, lists[0])
         return str(table["query"]), lists, judgement
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise invalid(
             path,
             f"line {number} is {line[:80]!r}",
@@ -125,10 +125,20 @@ def read_pairs(path: Path) -> dict[str, list[str]]:
         )
     texts = {name: as_text(table.column(name), name) for name in COLUMNS}
     queries, items = (require_filled(texts, name, path).tolist() for name in COLUMNS)
+    return relevant_of(zip(queries, items, strict=True))
+
+
+def relevant_of(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Returns the different relevant items of each query, both in the order of the pairs.
+
+    Example:
+        >>> relevant_of([("a", "b"), ("a", "c"), ("a", "b")])
+        {'a': ['b', 'c']}
+    """
     relevant: dict[str, dict[str, None]] = {}
-    for query, item in zip(queries, items, strict=True):
+    for query, item in pairs:
         relevant.setdefault(query, {})[item] = None
-    return {query: list(related) for query, related in relevant.items()}
+    return {query: list(items) for query, items in relevant.items()}
 
 
 def check_level(level: str | None, path: Path | None) -> None:

@@ -27,7 +27,7 @@ def read_pair_file(
 ) -> list[TextPair]:
     """Reads a `.jsonl`, `.csv`, `.tsv` or `.parquet` file of pairs.
 
-    It has the columns `query` and `document`, and perhaps `negatives` (a text or a list),
+    It has the columns `query` and `document`, optionally `negatives` (a text or a list),
     `query_id`, `document_id` and `group`; or, with `texts`, `query_id` and `document_id` alone.
     Without ids, equal texts get the same one. The file is read line by line.
 
@@ -147,8 +147,8 @@ class PairReader:
         elif id_name is None:
             if record.is_sparse:  # other lines may have it
                 raise ValueError(f"there is no {role}")
-            wanted = f"`{role}`" if self.table is None else f"`{id_names[0]}`"
-            raise missing_column(record.path, wanted, record)
+            column = f"`{role}`" if self.table is None else f"`{id_names[0]}`"
+            raise missing_column(record.path, column, record)
         elif self.table is None:
             raise DataError(
                 f"{record.path} has ids of the {role}, but no texts. Pass a file of texts with the "
@@ -204,14 +204,14 @@ class PairReader:
             raise ValueError(f"no old vector has the id {document_id[:40]!r}")
 
 
-def find(names: Mapping[str, str], wanted: Sequence[str]) -> str | None:
-    """Returns the first of some columns that a record has.
+def find(names: Mapping[str, str], usual: Sequence[str]) -> str | None:
+    """Returns the name of the first usual column that a record has.
 
     Example:
         >>> find({"anchor": "Anchor"}, QUERY)
         'Anchor'
     """
-    return next((names[name] for name in wanted if name in names), None)
+    return next((names[name] for name in usual if name in names), None)
 
 
 def as_id(value: Any) -> str:
@@ -219,7 +219,7 @@ def as_id(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-def missing_column(path: Path, wanted: str, record: Record) -> DataError:
+def missing_column(path: Path, column: str, record: Record) -> DataError:
     """Returns the error for a file that lacks a column."""
-    there = ", ".join(f"`{name}`" for name in record.values) or "none"
-    return DataError(f"{path} has no column {wanted}; its columns are {there}. Rename or add it.")
+    columns = ", ".join(f"`{name}`" for name in record.values) or "none"
+    return DataError(f"{path} has no column {column}; its columns are {columns}. Rename or add it.")

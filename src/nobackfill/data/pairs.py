@@ -1,4 +1,4 @@
-"""Pairs of queries and relevant items from what people have in Python."""
+"""Pairs of queries and relevant items from Python objects."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nobackfill.data.ground_truth import COLUMNS, read_ground_truth
+from nobackfill.data.ground_truth import COLUMNS, read_ground_truth, relevant_of
 from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import DataError
 from nobackfill.vectors.arrays import key_of, naming
@@ -47,11 +47,8 @@ def as_ground_truth(pairs: Any) -> GroundTruth:
     with naming("pairs"):
         if isinstance(pairs, Mapping) and set(pairs) != set(COLUMNS):
             return GroundTruth({_text(query): _items(query, pairs[query]) for query in pairs})
-        queries, items = _columns(pairs)
-        relevant: dict[str, dict[str, None]] = {}
-        for query, item in zip(map(str, queries.tolist()), map(str, items.tolist()), strict=True):
-            relevant.setdefault(query, {})[item] = None
-        return GroundTruth({query: list(related) for query, related in relevant.items()})
+        queries, items = (map(str, column.tolist()) for column in _columns(pairs))
+        return GroundTruth(relevant_of(zip(queries, items, strict=True)))
 
 
 def _columns(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -89,7 +86,7 @@ def _items(query: Any, items: Any) -> list[str]:
 
 
 def _text(item: Any) -> str:
-    """Returns an id as text; numbers of NumPy and torch look like those of Python."""
+    """Returns an id as text; numbers of NumPy and torch are written like those of Python."""
     return str(item.item() if isinstance(item, np.generic) or hasattr(item, "item") else item)
 
 

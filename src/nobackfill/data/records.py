@@ -70,7 +70,7 @@ def _json_lines(path: Path) -> Iterator[Record]:
             where = f"line {number}"
             try:
                 values = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 values = None
             if isinstance(values, dict):
                 yield Record(path, where, values, is_sparse=True)

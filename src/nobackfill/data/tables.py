@@ -32,7 +32,7 @@ def read_columns(
         path: Path of the file, with one of the suffixes in `TABLES`.
         what: Noun for the rows in errors, such as "images".
         needed: Names of the required columns.
-        text: Names of columns that are text, whatever they look like: "007" stays what it is.
+        text: Names of columns that are read as text, so that "007" remains "007".
         ignored: Names of columns of a `.parquet` that are not read.
     """
     separator = SEPARATORS.get(path.suffix.lower())

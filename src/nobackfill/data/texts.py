@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
 from nobackfill.core.short import Short
@@ -59,17 +58,6 @@ class Texts(Short):
         assert lengths == {len(self.ids)}, "one text, group and value of each column per id"
         if not self.ids:
             raise DataError("The collection has no texts. Check the path.")
-
-    def select(self, rows: Bool[np.ndarray, " texts"] | Int[np.ndarray, " rows"]) -> "Texts":
-        """Returns a subset of the texts."""
-        places = np.flatnonzero(rows) if rows.dtype == bool else rows
-        return Texts(
-            [self.ids[place] for place in places],
-            [self.texts[place] for place in places],
-            self.groups[places],
-            {name: column[places] for name, column in self.columns.items()},
-            self.notes,
-        )
 
     def pairs(self, split: str) -> list[TextPair]:
         """Returns each query of a split with each document of its group.

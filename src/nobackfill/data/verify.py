@@ -35,7 +35,7 @@ class Check:
         name: Name of the collection.
         root: Folder that file names are relative to.
         counts: Counts of the copy, named as in `count_items`.
-        official: Counts that the authors state; empty if they state none for these options.
+        official: Counts that the authors state; empty if they state none.
         missing: Files that are listed but do not exist.
         undecodable: Files that exist but are no images.
         unused: Files in the folders of the images that are not listed. They are no fault.
@@ -75,7 +75,6 @@ def check_dataset(
     root: Path,
     *,
     decode: Decode = "some",
-    options: Mapping[str, Any] | None = None,
     watch: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> Check:
     """Reads a collection and compares it with what its authors state.
@@ -84,21 +83,19 @@ def check_dataset(
         name: Name in `DATASETS`.
         root: Folder of the collection.
         decode: Images to open: "all", "some" (1,000, evenly spread over the lists) or "none".
-        options: Options of the reader. Official counts are those of the defaults, so with options
-            nothing is compared with them.
         watch: Wraps the files to open, as a progress bar does.
     """
     if name not in DATASETS:
         raise ConfigError(f"unknown collection `{name}`. {suggest(name, DATASETS)}")
     dataset = DATASETS[name]
-    listing = dataset.read(root, **(options or {}))
+    listing = dataset.read(root)
     absent, unused = compare_files(listing)
     files = [file for file in choose_files(listing.files, decode) if file not in absent]
     return Check(
         name=name,
         root=listing.root,
         counts=count_items(listing),
-        official={} if options else dataset.counts,
+        official=dataset.counts,
         missing=Files(len(absent), next((file for file in listing.files if file in absent), None)),
         undecodable=open_files(listing.root, watch(files)),
         unused=unused,
@@ -109,7 +106,7 @@ def check_dataset(
 
 def compare_files(listing: Listing) -> tuple[set[str], Files]:
     """Returns the listed files that do not exist, and the existing files that are not listed."""
-    # Walk through the top folders of the listed files: faster than looking for each file.
+    # List the top folders of the listed files: faster than looking for each file.
     absent = set(listing.files)
     unused = []
     tops = {"".join(file.partition("/")[:2]) if "/" in file else "" for file in listing.files}
@@ -119,7 +116,7 @@ def compare_files(listing: Listing) -> tuple[set[str], Files]:
                 absent.remove(file)
             else:
                 unused.append(file)
-    # Some exist although the walk did not meet them: behind a link to a folder, or outside.
+    # Files behind a link to a folder, or outside of the root, were not listed.
     absent = {file for file in absent if not os.path.isfile(os.path.join(listing.root, file))}
     return absent, Files(len(unused), min(unused, default=None))
 

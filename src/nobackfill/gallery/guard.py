@@ -137,9 +137,9 @@ def standing_of(
 
 
 def declared_since(route: Route, dim: int) -> str | None:
-    """Returns how the model of a route was measured not to be compatible, by its present record.
+    """Returns the measurements by which the model of a route is declared not to be compatible.
 
-    None if its record declares no such thing, or is gone, or is that of another model now.
+    None if its record declares none, does not exist any more, or is that of another model now.
 
     Args:
         route: Collection and model that are served, or that a rollback would serve.

@@ -6,7 +6,7 @@ from nobackfill.core.page import Readable
 from nobackfill.errors import ConfigError, GalleryError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.status import share_of
-from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
+from nobackfill.gallery.stores.base import Matrix, SearchResults, Store, unit
 
 SAMPLE = 1000  # stored vectors with which the scores of unrelated pairs are measured
 
@@ -52,7 +52,7 @@ class MixedGallery(Readable):
             scales.append(Scale.of(unit(queries) @ unit(stored).T) if len(stored) else Scale())
         self.scales = scales[0], scales[1]
 
-    def search(self, query: Matrix, k: int, *, query_new: Matrix | None = None) -> Found:
+    def search(self, query: Matrix, k: int, *, query_new: Matrix | None = None) -> SearchResults:
         """Returns the best items of both halves.
 
         Args:
@@ -75,7 +75,9 @@ class MixedGallery(Readable):
         old = self._half(self.store.main, query, k)
         new = self._half(self.new, query if query_new is None else query_new, k)
         rankings = zip(old, new, strict=True)
-        return Found.of(merge(of_old, of_new, self.scales, k) for of_old, of_new in rankings)
+        return SearchResults.of(
+            merge(of_old, of_new, self.scales, k) for of_old, of_new in rankings
+        )
 
     def _half(self, collection: str, query: Matrix, k: int) -> list[Ranking]:
         """Returns the best items of one half; searches deeper until each query has `k`."""

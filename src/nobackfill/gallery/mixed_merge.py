@@ -9,20 +9,21 @@ from nobackfill.errors import DataError
 
 
 def merge_rankings(
-    one: tuple[Int[Tensor, "query one"], Float[Tensor, "query one"]],
-    other: tuple[Int[Tensor, "others other"], Float[Tensor, "others other"]],
+    first: tuple[Int[Tensor, "query first"], Float[Tensor, "query first"]],
+    second: tuple[Int[Tensor, "others second"], Float[Tensor, "others second"]],
     k: int,
 ) -> tuple[Int[Tensor, "query {k}"], Float[Tensor, "query {k}"]]:
     """Merges the results of the same queries in two galleries, by score.
 
     Each gallery is searched with its own query vectors: the old one with those of the old model or
     with mapped new ones, the new one with those of the new model. Scores must be comparable. An
-    item of both galleries counts once, at its better rank; `one` comes first among equal scores.
+    item of both galleries counts once, at its better rank. Among equal scores, items of `first`
+    come first.
 
     Args:
-        one: Items and scores, best first, as returned by `nearest`; both galleries number items
+        first: Items and scores, best first, as returned by `nearest`; both galleries number items
             alike.
-        other: Items and scores of the other gallery.
+        second: Items and scores of the other gallery.
         k: Number of items; missing ones become item -1 with score minus infinity.
 
     Example:
@@ -33,14 +34,16 @@ def merge_rankings(
     """
     if k < 1:
         raise DataError(f"k must be at least 1, but k is {k}.")
-    if len(one[0]) != len(other[0]):
+    if len(first[0]) != len(second[0]):
         raise DataError(
-            f"Both rankings must be of the same queries, but one has {len(one[0])} and the other "
-            f"{len(other[0])}. Search both galleries with the same queries, in the same order."
+            f"Both rankings must be of the same queries, but one has {len(first[0])} and the other "
+            f"{len(second[0])}. Search both galleries with the same queries, in the same order."
         )
     # Sort all entries by score, then move repeated items to the end.
-    scores, order = torch.cat([one[1], other[1]], dim=1).sort(dim=1, descending=True, stable=True)
-    items = torch.cat([one[0], other[0]], dim=1).gather(1, order)
+    scores, order = torch.cat([first[1], second[1]], dim=1).sort(
+        dim=1, descending=True, stable=True
+    )
+    items = torch.cat([first[0], second[0]], dim=1).gather(1, order)
     kept = (~seen_before(items)).to(torch.int8)
     place = kept.argsort(dim=1, descending=True, stable=True)
     kept = kept.gather(1, place).bool()

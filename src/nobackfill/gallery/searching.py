@@ -1,7 +1,7 @@
 """Searches with many queries, block by block, so that progress can be shown."""
 
 from nobackfill.core.steps import Step, Watch, unwatched
-from nobackfill.gallery.stores.base import Found, Matrix, Store
+from nobackfill.gallery.stores.base import Matrix, SearchResults, Store
 
 BLOCK = 1000  # queries of one search
 
@@ -14,7 +14,7 @@ def searched(
     *,
     watch: Watch = unwatched,
     name: str = "queries",
-) -> Found:
+) -> SearchResults:
     """Searches a collection block by block; `watch` receives the number of queries."""
     ids, cosines = list[list[str]](), list[list[float]]()
     for first in range(0, len(query), BLOCK):
@@ -22,4 +22,4 @@ def searched(
         part = store.search(collection, query[first : first + BLOCK], k)
         ids += part.ids
         cosines += part.cosines
-    return Found(ids, cosines)
+    return SearchResults(ids, cosines)

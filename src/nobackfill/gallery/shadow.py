@@ -6,7 +6,7 @@ import numpy as np
 
 from nobackfill.core.steps import Watch, unwatched
 from nobackfill.gallery.searching import searched
-from nobackfill.gallery.stores.base import Found, Matrix, Store, unit
+from nobackfill.gallery.stores.base import Matrix, SearchResults, Store, unit
 
 PAGE = 4096
 
@@ -62,11 +62,12 @@ def compare_queries(
     )
 
 
-def overlap(results: Found, reference: Found) -> float:
+def overlap(results: SearchResults, reference: SearchResults) -> float:
     """Returns the mean share of the reference's results that are also in `results`.
 
     Example:
-        >>> overlap(Found([["a", "b"]], [[1.0, 0.5]]), Found([["b", "c"]], [[1.0, 0.5]]))
+        >>> results = SearchResults([["a", "b"]], [[1.0, 0.5]])
+        >>> overlap(results, SearchResults([["b", "c"]], [[1.0, 0.5]]))
         0.5
     """
     pairs = zip(results.ids, reference.ids, strict=True)
@@ -74,7 +75,7 @@ def overlap(results: Found, reference: Found) -> float:
     return float(np.mean(shares)) if shares else 1.0
 
 
-def exactly(store: Store, collection: str, query: Matrix, k: int) -> Found:
+def exactly(store: Store, collection: str, query: Matrix, k: int) -> SearchResults:
     """Returns the results of a search that compares every vector, page by page."""
     queries = unit(query)
     best: list[list[tuple[str, float]]] = [[] for _ in query]
@@ -84,4 +85,4 @@ def exactly(store: Store, collection: str, query: Matrix, k: int) -> Found:
             top = np.argpartition(-scores, min(k, len(scores)) - 1)[:k]
             both = best[row] + [(rows.ids[place], float(scores[place])) for place in top]
             best[row] = sorted(both, key=lambda item: -item[1])[:k]
-    return Found.of(best)
+    return SearchResults.of(best)

@@ -23,6 +23,7 @@ from nobackfill.vectors.space import MOST_DIM
 NOTE = "sketch/"  # keys of notes begin with it
 ITEMS = 16  # in a sketch
 BITS = 512  # of a digest
+DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 FLIPPED = 2  # bits that rounding to half precision may change
 FARTHEST = 128  # differing bits of vectors that may be the same: an angle of 45 degrees
 
@@ -83,7 +84,7 @@ def signs_of(vectors: Matrix) -> Bool[np.ndarray, "rows bits"]:
 
 @lru_cache(maxsize=4)
 def directions(dim: int) -> Float[np.ndarray, "dim bits"]:
-    """Returns directions of coordinates 1 and -1, the same on every machine and for ever."""
+    """Returns directions of coordinates 1 and -1, the same on every machine, always."""
     stream = np.frombuffer(shake_256(b"nobackfill").digest(dim * BITS // 8), np.uint8)
     return 1.0 - 2.0 * np.unpackbits(stream).reshape(dim, BITS)
 
@@ -119,7 +120,7 @@ def read_sketch(text: str, where: str) -> Sketch:
     """Reads the note of a sketch."""
     sketch = as_kind(Sketch, parse_object(text, where, REPAIR), where, REPAIR)
     for id, digest in sketch.digests.items():
-        if not re.fullmatch(f"[0-9a-f]{{{BITS // 4}}}", digest):
+        if not DIGEST.fullmatch(digest):
             raise DataError(f"{where}: the digest of {id!r} is damaged. {REPAIR}")
     if not 1 <= sketch.dim <= MOST_DIM:
         raise DataError(f"{where}: `dim` is {sketch.dim}. {REPAIR}")
@@ -133,7 +134,7 @@ def check_written_for(store: Store, collection: str) -> None:
 
 
 def why_not_for(store: Store, collection: str) -> str | None:
-    """Returns why new vectors do not belong to the old ones of now; None if they do, or may.
+    """Returns why new vectors do not belong to the present old ones; None if they do, or may.
 
     Where no vector can be compared, the declared models are.
     """

@@ -1,4 +1,4 @@
-"""What a gallery contains, which model made it, what is served, and how far a backfill is."""
+"""The state of a gallery: its collections, their models, what is served, and the backfill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from nobackfill.gallery.stores.client import check_exists, split
 
 
 @dataclass(frozen=True)
-class Held:
-    """A collection."""
+class CollectionStatus:
+    """The state of a collection."""
 
     name: str
     items: int  # number of items
@@ -22,7 +22,7 @@ class Held:
     space: str | None  # fingerprint of its model; None where nothing declares it
     share: float  # share of the owner's collection that it covers
     index: str | None  # kind of its index; None for exact search
-    problem: str | None = None  # why its vectors do not belong to the owner's of now
+    problem: str | None = None  # why its vectors do not belong to the owner's present vectors
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Status:
     """A gallery."""
 
     where: str  # URI without credentials
-    collections: tuple[Held, ...]  # the owner's first
+    collections: tuple[CollectionStatus, ...]  # the owner's first
     route: Route  # what is served
     problem: str | None = None  # why what is served is not what was switched to
 
@@ -45,13 +45,14 @@ def status_of(store: Store) -> Status:
         check_served(store, route)
     except GalleryError as error:
         problem = str(error)
-    return Status(store.shown, tuple(held(store, name) for name in names), route, problem)
+    collections = tuple(status_of_collection(store, name) for name in names)
+    return Status(store.shown, collections, route, problem)
 
 
-def held(store: Store, name: str) -> Held:
+def status_of_collection(store: Store, name: str) -> CollectionStatus:
     """Returns the state of a collection."""
     space, index = declared(store, name), store.index_of(name)
-    return Held(
+    return CollectionStatus(
         name,
         store.count(name),
         store.dim(name),
@@ -63,7 +64,7 @@ def held(store: Store, name: str) -> Held:
 
 
 def _problem(store: Store, collection: str) -> str | None:
-    """Returns why new vectors do not belong to the old ones of now, or cannot be compared."""
+    """Returns why new vectors do not belong to the present old ones, or cannot be compared."""
     try:
         return why_not_for(store, collection)
     except DataError as error:

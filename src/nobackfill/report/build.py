@@ -48,7 +48,7 @@ class Report:
         All texts are made before the first file is written.
         """
         check_page(path)
-        texts = {  # the page first: it tells which files next to it are of a report
+        texts = {  # the page first: it marks the files next to it as parts of a report
             path: render_html(self.page),
             path.with_suffix(".json"): json.dumps(self.facts, indent=1, allow_nan=False) + "\n",
             path.with_suffix(".md"): render_markdown(self.page),

@@ -1,4 +1,4 @@
-"""Class means of several models, and a map of some classes: the paper's place is the training set.
+"""Class means of several models, and a map of some classes: of the training set, as in the paper.
 
 Class means of the training set are computed once and stored in the folder of the new run, in
 `training_means.safetensors`.
@@ -28,7 +28,6 @@ from nobackfill.training.run import Run
 from nobackfill.vectors import Vectors, load_vectors
 
 Place = Literal["training", "searched"]
-Means = Float[Tensor, "classes _"]
 FILE = "training_means.safetensors"
 DRAWN_CLASSES, DRAWN_ITEMS = 8, 20  # on the map
 

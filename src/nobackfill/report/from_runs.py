@@ -33,7 +33,7 @@ from nobackfill.training.results import (
 )
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import SequenceSummary
-from nobackfill.vectors import load_vectors
+from nobackfill.vectors.records import read_space
 
 # Settings that may differ between the seeds of one method.
 PER_SEED = ("seed", "run", "vectors", "independent", "recipe", "independent_recipe")
@@ -90,7 +90,7 @@ def report_run(
     watch: Watch = unwatched,
 ) -> Report:
     """The report on one upgrade; for images and texts, the verdict covers all directions."""
-    # search as the run did
+    # Search as the run did.
     tests = _tests(run, decoding)
     watch(SEARCHING)
     summary = over_directions(_summary(run, decoding, device=device))
@@ -103,15 +103,9 @@ def report_run(
         progress=lambda done, total: watch(Step(SEARCHING, done, total, "queries")),
     )
     watch(ANALYSING)
-    findings = findings_of(evaluation)
-    made_of = {
-        "new model": f"{run.folder.name}, method {run.recipe.method.name}",
-        "old model": str(run.recipe.old.run),
-        "independent model": str(run.recipe.old.independent or "none"),
-        "data": run.recipe.data.name,
-        "new space": _fingerprint(run),
-        "parent space": run.lineage().parent or "none declared",
-    }
+    findings, made_of = findings_of(evaluation), _made_of(run)
+
+    # Describe the upgrade, with the numbers that the recipe expects.
     watch(DRAWING)
     page = upgrade_page(
         findings,
@@ -124,18 +118,18 @@ def report_run(
     if expected := summary.get("expected"):
         section = expected_section({run.recipe.method.name: expected})
         page = replace(page, sections=[page.sections[0], *section, *page.sections[1:]])
-    models = {run.recipe.method.name: run}
-    if run.recipe.old.independent and Path(run.recipe.old.independent).is_dir():
-        other = Run.open(Path(run.recipe.old.independent))
-        models |= {"independent": other} if other.recipe.old.run == run.recipe.old.run else {}
+
+    # Compare the class means of the training set; those of the searched classes are on the page.
     spaces, reason = None, ""
-    if classes == "training":  # the page has a section on the searched classes
+    if classes == "training":
+        models = _with_independent(run)
         spaces, reason = spaces_of(models, classes, decoding, device=device, watch=watch)
     if spaces is not None and spaces.place == "training":
         page = replace(page, sections=[*page.sections, *spaces_section(spaces)])
     if reason:
         page = replace(page, not_measured=[*page.not_measured, reason])
-    # the joint verdict replaces the one of the first direction
+
+    # In the JSON file, the joint verdict replaces that of the first direction.
     joint = ("verdict", "compatible", "verdicts") if "verdicts" in summary else ()
     facts = {
         **findings.summary(),
@@ -146,6 +140,28 @@ def report_run(
         "made_of": made_of,
     }
     return Report(page, facts, evaluation)
+
+
+def _made_of(run: Run) -> dict[str, str]:
+    """Sources of the numbers of a run."""
+    return {
+        "new model": f"{run.folder.name}, method {run.recipe.method.name}",
+        "old model": str(run.recipe.old.run),
+        "independent model": str(run.recipe.old.independent or "none"),
+        "data": run.recipe.data.name,
+        "new space": _fingerprint(run),
+        "parent space": run.lineage().parent or "none declared",
+    }
+
+
+def _with_independent(run: Run) -> dict[str, Run]:
+    """A run, and the run of its independent model if that has the same old model, by name."""
+    models, path = {run.recipe.method.name: run}, run.recipe.old.independent
+    if path and Path(path).is_dir():
+        independent = Run.open(Path(path))
+        if independent.recipe.old.run == run.recipe.old.run:
+            models["independent"] = independent
+    return models
 
 
 def report_many(
@@ -296,11 +312,6 @@ def _spread(spaces: ClassSpaces | None) -> dict[str, Any] | None:
     return {"classes": spaces.place, "models": models}
 
 
-def _searched_tests(run: Run) -> list[str]:
-    """Names of the tests with vectors in the folder of a run; "" is its own data."""
-    return [name for name in ("", *run.recipe.tests) if vectors_path(run, name).exists()]
-
-
 def _tests(run: Run, decoding: Decoding) -> dict[str, Collection]:
     """Collections that a run searches, by test; "" is its own data."""
     searched = open_tests(run.recipe, decoding)
@@ -333,6 +344,7 @@ def _data(run: Run) -> str:
 
 def _fingerprint(run: Run) -> str:
     """Fingerprint of the space of a run's vectors."""
-    tests = _searched_tests(run)
-    space = load_vectors(vectors_path(run, tests[0])).space if tests else None
+    files = (vectors_path(run, name) for name in ("", *run.recipe.tests))
+    path = next((file for file in files if file.exists()), None)
+    space = None if path is None else read_space(path)
     return space.fingerprint if space else "not declared"

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from nobackfill.report.svg import COLORS, INK, new_figure, to_svg
 
+LAYOUTS = {"tsne": "t-SNE", "pca": "the two main directions (PCA)"}  # in captions
+
 
 def queries_on_gallery(
     points: Mapping[str, NDArray[Any]], classes: Mapping[str, NDArray[Any]], names: Sequence[str]

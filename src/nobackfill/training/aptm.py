@@ -111,7 +111,7 @@ def aptm_terms(
     with images :math:`v`, texts :math:`t`, and the same texts with changed words :math:`t'`.
 
     Args:
-        judged: What the model made of a batch, with the embeddings of all processes.
+        judged: Outputs of the model for a batch, with the embeddings of all processes.
         labels: Class of each item in the batch.
         own_labels: Class of each item of this process.
         targets: Masked tokens of this process's texts.

@@ -19,6 +19,7 @@ from torch import nn
 import nobackfill
 from nobackfill.core.atomic_files import replacing, write_text
 from nobackfill.core.config import to_toml
+from nobackfill.core.device import device_name
 from nobackfill.errors import DataError
 from nobackfill.methods import Method
 from nobackfill.training.loop import Epoch
@@ -98,7 +99,7 @@ def write_settings(run: Run, lineage: Lineage, device: torch.device) -> None:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "device": str(device),
-        "device_name": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "device_name": device_name(device),
         "threads": torch.get_num_threads(),
     }
     write_text(run.folder / "config.toml", to_toml(run.recipe))

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from nobackfill.core.config import TrainConfig
+from nobackfill.core.config import Recipe, TrainConfig
 from nobackfill.errors import DataError
-from nobackfill.methods import METHODS
+from nobackfill.methods import METHODS, Method
 from nobackfill.methods.old_space import MEANING
-from nobackfill.models import make_dual, make_model
+from nobackfill.models import Embedder, make_dual, make_model
 from nobackfill.models.base import check_images
 from nobackfill.training.decoding import DEFAULT_DECODING, Decoding
 from nobackfill.training.jobs import Job
@@ -68,6 +68,20 @@ class Plan:
         }
 
 
+class DataCounts(NamedTuple):
+    """Counts of the data of a recipe.
+
+    Attributes:
+        counts: Numbers of images, classes and texts, as far as they could be counted.
+        shape: Channels, height and width of an image.
+        problem: Reason why something could not be counted; empty if everything was.
+    """
+
+    counts: dict[str, int]
+    shape: tuple[int, ...]
+    problem: str = ""
+
+
 def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
     """Estimates a job; lists and counts the data, and opens no image."""
     # Count the data.
@@ -77,12 +91,56 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
         for key, value in recipe.expected.items()
         if key in ("train_images", "train_classes", "train_texts") and isinstance(value, int)
     }
+    data = count_data(recipe, decoding)
+    sizes = {**expected, **data.counts}
+    images, classes, texts = (
+        sizes.get(key, 0) for key in ("train_images", "train_classes", "train_texts")
+    )
+
+    # Count the parameters, with those of a classifier of all classes.
+    model = make_model(recipe.model, seed=0, bare=True)
+    check_images(model, data.shape)
+    whole: nn.Module = model
+    if recipe.text is not None:
+        whole = make_dual(recipe.model, recipe.text, seed=0, bare=True)
+    parameters = sum(parameter.numel() for parameter in whole.parameters())
+    parameters += classes * model.embedding_dim
+
+    # Count the steps, and the items that the method compares.
+    shown, items = images, images
+    if recipe.text is not None:
+        by_modality = {"image": images, "text": texts}
+        shown = texts if recipe.pairs.texts == "each" else images
+        items = sum(by_modality[modality] for modality in recipe.pairs.modalities)
+    steps = count_steps(shown, config) if shown else {}
+
+    method = METHODS[recipe.method.name]
+    return Plan(
+        name=job.name,
+        folder=str(job.folder),
+        is_there=(job.folder / "model.safetensors").exists(),
+        problem=data.problem,
+        counts=data.counts,
+        expected=expected,
+        steps=steps,
+        highest_rate=highest_rate(config, steps["each_epoch"]) if steps else None,
+        learning_rate=config.learning_rate,
+        parameters=parameters,
+        memory=estimate_memory(
+            model, method, config, data.shape, parameters=parameters, items=items, classes=classes
+        ),
+        old=[f"{need}: {MEANING[need]}" for need in MEANING if need in method.needs],
+    )
+
+
+def count_data(recipe: Recipe, decoding: Decoding) -> DataCounts:
+    """Counts what a recipe trains on and searches, as far as its collections can be opened."""
+    counts: dict[str, int] = {}
     shape: tuple[int, ...] = (recipe.images.channels, *recipe.images.shape)
-    problem, counts = "", dict[str, int]()
     try:
         collection = decoding.open(recipe.data, recipe.images)
-        rows = collection.training_rows(config.step)
-        counts = {
+        rows = collection.training_rows(recipe.train.step)
+        counts |= {
             "train_images": len(rows),
             "train_classes": len(collection.labels[rows].unique()),
             "searched": len(collection.validation_rows()),
@@ -94,52 +152,42 @@ def plan_job(job: Job, *, decoding: Decoding = DEFAULT_DECODING) -> Plan:
             searched = decoding.open(choice, recipe.images).validation_rows()
             counts[f"searched_{name}"] = len(searched)
     except DataError as error:
-        problem = str(error)
-    sizes = {**expected, **counts}
-    images, classes = sizes.get("train_images", 0), sizes.get("train_classes", 0)
+        return DataCounts(counts, shape, str(error))
+    return DataCounts(counts, shape)
 
-    # Count the parameters.
-    model = make_model(recipe.model, seed=0, bare=True)
-    check_images(model, shape)
-    method, dim = METHODS[recipe.method.name], model.embedding_dim
-    weights = classes * dim + sum(parameter.numel() for parameter in model.parameters())
-    items = images
-    if recipe.text is not None:
-        dual = make_dual(recipe.model, recipe.text, seed=0, bare=True)
-        weights = classes * dim + sum(parameter.numel() for parameter in dual.parameters())
-        by_modality = {"image": images, "text": sizes.get("train_texts", 0)}
-        items = sum(by_modality[modality] for modality in recipe.pairs.modalities)
 
-    shown = images
-    if recipe.text is not None and recipe.pairs.texts == "each":
-        shown = sizes.get("train_texts", 0)
-    steps = count_steps(shown, config) if shown else {}
+def estimate_memory(
+    model: Embedder,
+    method: type[Method],
+    config: TrainConfig,
+    shape: tuple[int, ...],
+    *,
+    parameters: int,
+    items: int,
+    classes: int,
+) -> dict[str, int]:
+    """Estimates the bytes of a training by purpose.
 
-    # Estimate the memory.
-    vectors_per_item = len({"embeddings", "independent"} & method.needs)
+    Args:
+        model: Model of images.
+        method: Method.
+        config: Settings of the training loop.
+        shape: Channels, height and width of an image.
+        parameters: Number of parameters of the model and the classifier.
+        items: Number of items that the method compares.
+        classes: Number of classes.
+    """
     half = 2 if config.precision in HALF else 1
     states = 1 if config.optimizer == "sgd" else 2
     memory = {
-        "weights, gradients, optimiser": weights * BYTES * (2 + states),
+        "weights, gradients, optimiser": parameters * BYTES * (2 + states),
         "activations": saved_for_backward(model, shape) * config.batch_size // half,
-        "of the old model": BYTES * dim * (items * vectors_per_item + classes),
     }
-    if not method.needs:
-        del memory["of the old model"]
-    return Plan(
-        name=job.name,
-        folder=str(job.folder),
-        is_there=(job.folder / "model.safetensors").exists(),
-        problem=problem,
-        counts=counts,
-        expected=expected,
-        steps=steps,
-        highest_rate=highest_rate(config, steps["each_epoch"]) if steps else None,
-        learning_rate=config.learning_rate,
-        parameters=weights,
-        memory=memory,
-        old=[f"{need}: {MEANING[need]}" for need in MEANING if need in method.needs],
-    )
+    if method.needs:
+        vectors_per_item = len({"embeddings", "independent"} & method.needs)
+        vectors = items * vectors_per_item + classes
+        memory["of the old model"] = BYTES * model.embedding_dim * vectors
+    return memory
 
 
 def count_steps(images: int, config: TrainConfig) -> dict[str, int]:

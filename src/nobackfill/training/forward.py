@@ -67,7 +67,7 @@ class ForwardPass:
 
 @dataclass(frozen=True, eq=False)
 class ImageTextForwardPass(ForwardPass):
-    """Forward pass of a model of images and texts: each image with one text of its own.
+    """Forward pass of a model of images and texts: each image with one of its texts.
 
     An epoch shows each image with a random one of its texts, or once with each (`config.texts`).
     The method gets image embeddings, text embeddings or both, as `config.modalities` selects.

@@ -1,4 +1,4 @@
-"""Prepares exactly what a method needs of the old model, and checks the recipe for it."""
+"""Prepares the parts of the old model that a method needs, and checks the recipe for them."""
 
 import json
 from collections.abc import Sequence

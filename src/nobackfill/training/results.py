@@ -134,7 +134,7 @@ def with_expected(
 def evaluate_directions(
     run: Run, tests: Mapping[str, Collection], *, device: torch.device
 ) -> dict[str, Any]:
-    """Does the same for a model of images and texts, in every direction of search.
+    """Compares a model of images and texts with its old run, in every direction of search.
 
     The direction from texts to images comes first, if it was evaluated. Besides old/old, new/old
     and new/new, each direction has `old_new`: old queries on the new gallery. `modality_gap` is the

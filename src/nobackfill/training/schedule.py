@@ -103,11 +103,12 @@ def make_optimizer(
     Biases form a group of their own if their rate differs (`bias_factor`), and so do the groups of
     APTM, which has upper layers with another rate and weights without decay.
     """
-    named = [*model.named_parameters(), *method.named_parameters()]
-    groups = list(_groups(named, config))
     rate, decay = config.learning_rate, config.weight_decay
     if isinstance(model, Aptm):
         groups = aptm_groups(model, method, config)
+    else:
+        named = [*model.named_parameters(), *method.named_parameters()]
+        groups = list(_groups(named, config))
     if config.optimizer in ("adam", "adamw"):
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
         return kind(groups, lr=rate, weight_decay=decay, betas=(0.9, config.beta2))
@@ -128,7 +129,7 @@ def _groups(
 
 
 def aptm_groups(model: Aptm, method: nn.Module, config: TrainConfig) -> list[dict[str, object]]:
-    """Returns groups by rate and decay, see `Aptm.rate_factor`; a method's parameters are as ever.
+    """Returns groups by rate and decay; see `Aptm.rate_factor`. Those of the method are as usual.
 
     `bias_factor` multiplies the rates of biases, as for other models.
     """

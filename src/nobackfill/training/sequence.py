@@ -53,11 +53,9 @@ class ScoresRecord(TypedDict):
     p_1: float
 
 
-class SequenceRecord(TypedDict, total=False):
-    """What a page uses of `sequence.json`, beyond the types of `SequenceSummary`."""
+class ExpectedPart(TypedDict, total=False):
+    """The part of `sequence.json` whose type `SequenceSummary` leaves open."""
 
-    after: list[AfterRecord]
-    p_scores: list[ScoresRecord]
     expected: ExpectedRecord | dict[str, Never]
 
 
@@ -74,12 +72,11 @@ class SequenceSummary:
     ac: float  # share of upgrades that are compatible
     am: float  # mean of the matrix
     tests: dict[str, list[list[float]]]  # matrix of each test; empty with a single test
-    # AC and AM of the first models, after each upgrade: `upgrades`, `ac`, `am`
-    after: list[dict[str, int | float]] = field(default_factory=list)
+    after: list[AfterRecord] = field(default_factory=list)  # AC and AM of the first models
     # mAP of the independent model of each step on its own gallery; None if there is none
     independent: list[float | None] = field(default_factory=list)
-    # P-scores of each upgrade whose models have independent ones: `new`, `old`, `p_up`, …
-    p_scores: list[dict[str, int | float]] = field(default_factory=list)
+    # P-scores of each upgrade whose models have independent ones
+    p_scores: list[ScoresRecord] = field(default_factory=list)
     expected: dict[str, Any] = field(default_factory=dict)  # comparison with the recipe's numbers
 
     @classmethod
@@ -88,7 +85,7 @@ class SequenceSummary:
         remedy = "Train the sequence again with --resume: it is then evaluated."
         facts = parse_object(read_json_text(path), str(path), remedy)
         summary = as_kind(cls, facts, str(path), remedy)
-        as_kind(SequenceRecord, facts, str(path), remedy)
+        as_kind(ExpectedPart, facts, str(path), remedy)
         number = len(summary.models)
         for matrix in (summary.matrix, *summary.tests.values()):
             if [len(row) for row in matrix] != list(range(1, number + 1)):
@@ -186,7 +183,7 @@ def compatibility_matrix(
     return matrix
 
 
-def after_upgrades(matrix: Sequence[Sequence[float]], number: int) -> dict[str, int | float]:
+def after_upgrades(matrix: Sequence[Sequence[float]], number: int) -> AfterRecord:
     """Returns AC and AM of the first `number + 1` models.
 
     Example:
@@ -233,14 +230,14 @@ def mean_over_tests(scores: Sequence[Sequence[float | None]]) -> list[float | No
 def sequence_p_scores(
     matrices: Mapping[str, Sequence[Sequence[float]]],
     independent: Mapping[str, Sequence[float | None]],
-) -> list[dict[str, int | float]]:
+) -> list[ScoresRecord]:
     """Returns the P-scores of each upgrade, as the paper computes them: means over the tests.
 
     M(o,o) is the independent model of the older step, not the older model of the sequence, and M*
     that of the newer step. Upgrades without these, or without a gain to compare with, are left out.
     """
     tests, steps = list(matrices), len(next(iter(matrices.values())))
-    scores = []
+    scores: list[ScoresRecord] = []
     for new, old in ((i, j) for i in range(1, steps) for j in range(i)):
         old_old = [independent[test][old] for test in tests]
         ceiling = [independent[test][new] for test in tests]
@@ -252,8 +249,9 @@ def sequence_p_scores(
             p = p_scores(new_new, new_old, old_old, ceiling)
         except DataError:
             continue
-        row = {"new": new + 1, "old": old + 1}
-        scores.append({**row, "p_up": p.up, "p_comp": p.comp, "p_1": p.one})
+        scores.append(
+            {"new": new + 1, "old": old + 1, "p_up": p.up, "p_comp": p.comp, "p_1": p.one}
+        )
     return scores
 
 

@@ -1,4 +1,4 @@
-"""Vectors from what people have in Python: arrays, tensors, lists, tables, and paths of files."""
+"""Vectors from Python objects: arrays, tensors, lists, tables, and paths of files."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -50,7 +50,7 @@ def as_vectors(
     vector: str | None = None,
     label: str | None = None,
 ) -> Vectors:
-    """Returns `Vectors` of anything that holds vectors.
+    """Returns `Vectors` of any object that contains vectors.
 
     A NumPy array, a torch tensor on any device or nested lists have one row per item. A table is
     of pandas, polars, pyarrow, Hugging Face datasets, or a mapping of columns; it has a column of
@@ -138,20 +138,20 @@ def read_side(name: str, source: Source, columns: Columns) -> Side:
             rows = _matrix_of(source, name)
             return Side(name, Vectors(np.arange(len(rows)), rows), has_ids=False)
         is_labelled = columns.label in source.names
-        found = read_table(
+        contents = read_table(
             source,
             id=columns.id,
             vector=columns.vector,
             label=columns.label if is_labelled else None,
         )
-        rows = as_matrix(found.vectors)
+        rows = as_matrix(contents.vectors)
         vectors = Vectors(
-            np.arange(len(rows)) if found.ids is None else found.ids,
+            np.arange(len(rows)) if contents.ids is None else contents.ids,
             rows,
-            found.labels if is_labelled or columns.label is None else None,
-            columns=found.columns,
+            contents.labels if is_labelled or columns.label is None else None,
+            columns=contents.columns,
         )
-        return Side(name, vectors, found.ids is not None, found.notes)
+        return Side(name, vectors, contents.ids is not None, contents.notes)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Columns of Arrow as arrays of NumPy: ids, labels and what else a table has of each row."""
+"""Columns of Arrow as arrays of NumPy: ids, labels and other values of each row."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def to_numpy(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
 
 
 def typed_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Returns text as whole numbers, floats or booleans, if all of it is that.
+    """Returns text as whole numbers, floats or booleans, if all values can be converted.
 
     Ids and labels become whole numbers only if they are written like them: `007` remains text.
 

@@ -1,9 +1,9 @@
-"""Records beside a file of vectors, for what its format cannot hold or was found out later.
+"""Records beside a file of vectors, for facts that its format cannot store or that came later.
 
-`y.npy.space.json` says which model made the vectors of `y.npy`, and `y.npy.fitted.json` on which of
-them a head was fitted. Records that nobackfill writes are bound to the contents of the file by a
-digest, so they never describe a file that took its place. A record that a person writes needs no
-digest, and may also be named `y.space.json`, as nobackfill 0.1 named all records.
+`y.npy.space.json` names the model that made the vectors of `y.npy`, and `y.npy.fitted.json` the
+vectors that a head was fitted on. Records that nobackfill writes are bound to the contents of the
+file by a digest, so they never describe a file that took its place. A record that a person writes
+needs no digest, and may also be named `y.space.json`, as nobackfill 0.1 named all records.
 """
 
 import json
@@ -30,7 +30,7 @@ class Beside:
 
     Attributes:
         path: Path of the record.
-        facts: What it says, without the digest.
+        facts: Content of the record, without the digest.
         is_bound: Whether it has a digest of the file that it describes.
     """
 
@@ -61,19 +61,19 @@ def read_beside(
             as one of other contents.
     """
     digest: Callable[[], str] = cache(lambda: digest_of(path))
-    found: list[Beside] = []
+    records: list[Beside] = []
     others: list[Path] = []
-    for record in _places(path, kind):
-        is_upcoming = record == _upcoming(path, kind)
-        if not _exists(record) or (is_upcoming and any(f.is_bound for f in found)):
+    for place in _places(path, kind):
+        is_upcoming = place == _upcoming(path, kind)
+        if not _exists(place) or (is_upcoming and any(record.is_bound for record in records)):
             continue
-        facts = parse_object(read_json_text(record), str(record), REMEDY)
+        facts = parse_object(read_json_text(place), str(place), REMEDY)
         contents = facts.pop(CONTENTS, None)
         if verify and contents is not None and contents != digest():
-            others.append(record)
+            others.append(place)
         else:
-            found.append(Beside(record, facts, contents is not None))
-    return found, [record for record in others if record.suffix == ".json" and not found]
+            records.append(Beside(place, facts, contents is not None))
+    return records, [place for place in others if place.suffix == ".json" and not records]
 
 
 def write_beside(path: Path, kind: str, facts: Mapping[str, Any]) -> Path:
@@ -96,14 +96,9 @@ def bind_to_present(path: Path) -> None:
     """
     for kind in KINDS:
         _settle_left(path, kind)
-        own, shared = path_beside(path, kind), path_by_stem(path, kind)
-        if shared != own and _is_shared(path, kind):
-            for file in files_named_like(path):
-                is_meant = kind == "space" or file.suffix.lower() == ".npy"
-                if is_meant and not path_beside(file, kind).exists():
-                    with suppress(DataError):  # nothing is lost of a record that cannot be read
-                        _copy_record(shared, file, kind, bind=file == path)
-            shared.unlink()
+        own = path_beside(path, kind)
+        if path_by_stem(path, kind) != own and _is_shared(path, kind):
+            _divide_shared(path, kind)
         if own.exists():
             try:
                 _copy_record(own, path, kind, bind=True)
@@ -141,13 +136,24 @@ def _is_shared(path: Path, kind: str) -> bool:
     return _exists(path_by_stem(path, kind)) and not path.with_suffix("").exists()
 
 
+def _divide_shared(path: Path, kind: str) -> None:
+    """Replaces the record of all files of a stem by one for each of them."""
+    shared = path_by_stem(path, kind)
+    for file in files_named_like(path):
+        is_meant = kind == "space" or file.suffix.lower() == ".npy"
+        if is_meant and not path_beside(file, kind).exists():
+            with suppress(DataError):  # nothing is lost of a record that cannot be read
+                _copy_record(shared, file, kind, bind=file == path)
+    shared.unlink()
+
+
 def _upcoming(path: Path, kind: str) -> Path:
     """Returns the path of a record while the file is being replaced."""
     return path.with_name(f".{path.name}.{kind}.json.next")
 
 
 def _settle_left(path: Path, kind: str) -> None:
-    """Finishes or removes what a killed process announced."""
+    """Finishes or removes a record that a killed process announced."""
     upcoming = _upcoming(path, kind)
     if not upcoming.exists():
         return

@@ -181,8 +181,8 @@ def _candidates(names: Sequence[str], role: str) -> list[str]:
     if role in names:
         return [role]
     for usual in USUAL[role]:
-        if found := [name for name in names if plain(name) in usual]:
-            return found
+        if matches := [name for name in names if plain(name) in usual]:
+            return matches
     return []
 
 

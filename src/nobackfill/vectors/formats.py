@@ -26,9 +26,9 @@ def read_contents(path: Path, columns: Columns = ANY, *, keep_missing: bool = Fa
         columns: Names of columns, where they are known. The label may be missing.
         keep_missing: Whether a missing vector becomes a row of NaN rather than an error.
     """
-    with told_in_a_sentence(path):
+    with readable_errors(path):
         places = files_of(path)
-    with told_in_a_sentence(path, _shown(places, path)):
+    with readable_errors(path, _shown(places, path)):
         reader = _module(places[0].format)
         if places[0].format not in TABLES:
             contents: Contents = reader.read(places[0].path, columns)
@@ -40,11 +40,11 @@ def read_contents(path: Path, columns: Columns = ANY, *, keep_missing: bool = Fa
 
 
 @contextmanager
-def told_in_a_sentence(path: Path, shown: str = "") -> Iterator[None]:
-    """Raises a DataError for whatever a reader raises: libraries differ, and so do damages.
+def readable_errors(path: Path, shown: str = "") -> Iterator[None]:
+    """Raises a DataError for any error of a reader: each library raises its own kinds.
 
     Args:
-        path: What is read.
+        path: File or folder that is read.
         shown: Format of the file, for errors.
     """
     try:
@@ -57,7 +57,7 @@ def told_in_a_sentence(path: Path, shown: str = "") -> Iterator[None]:
             f"write it as .npy or .safetensors, which are mapped into memory."
         ) from error
     except OSError as error:
-        if error.errno is None:  # of pyarrow
+        if error.errno is None:  # raised by pyarrow
             raise _unreadable(shown or path.suffix, error) from error
         raise DataError(
             f"It cannot be read: {error.strerror}. Check the path and its permissions."
@@ -111,7 +111,7 @@ def read_notes(path: Path) -> dict[str, str]:
         return {}
     reader = _module(str(format_of(path)))
     try:
-        with told_in_a_sentence(path):
+        with readable_errors(path):
             notes: dict[str, str] = reader.read_notes(path)
             return notes
     except DataError as error:

@@ -104,7 +104,7 @@ def _by_id(document: Any) -> pa.Table | None:
     inner = [value for value in document.values() if isinstance(value, dict) and value]
     for vectors in filter(_are_vectors, inner):
         records = {id: {"vector": vector} for id, vector in vectors.items()}
-        # Add what other objects say of the same items, such as `metadata_dict`.
+        # Add the facts in other objects with the same ids, such as `metadata_dict`.
         for facts in inner:
             if facts.keys() == vectors.keys() and all(isinstance(f, dict) for f in facts.values()):
                 records = {id: {**facts[id], **record} for id, record in records.items()}

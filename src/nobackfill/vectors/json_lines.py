@@ -43,8 +43,8 @@ def open_shard(path: Path) -> Shard:
 
     def parts(choice: ColumnChoice, columns: list[str]) -> list[Part]:
         """Returns the whole file."""
-        wanted = pa.schema([schema.field(name) for name in columns])
-        return [Part(None, lambda: _batches(path, block, wanted))]
+        chosen = pa.schema([schema.field(name) for name in columns])
+        return [Part(None, lambda: _batches(path, block, chosen))]
 
     return Shard(path.name, schema, parts)
 

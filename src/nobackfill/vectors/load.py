@@ -24,7 +24,7 @@ SHOWN = 5  # ids in a note
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Vectors of a file, and what a user should know about them.
+    """Vectors of a file, and remarks for the user.
 
     Attributes:
         vectors: Vectors; their ids are row numbers if `has_ids` is false.

@@ -48,13 +48,13 @@ def write(path: Path, contents: Contents) -> None:
 
 
 def records(contents: Contents) -> dict[str, dict[str, Any]]:
-    """Returns what is written beside the file: the space and the fitted items, if known."""
-    found: dict[str, dict[str, Any]] = {}
+    """Returns the records to write beside the file: the space and the fitted items, if known."""
+    facts: dict[str, dict[str, Any]] = {}
     if SPACE in contents.notes:
-        found["space"] = json.loads(contents.notes[SPACE])
+        facts["space"] = json.loads(contents.notes[SPACE])
     if (fitted := _fitted(contents)) is not None:
-        found[FITTED] = {FITTED: "".join("1" if value else "0" for value in fitted.tolist())}
-    return found
+        facts[FITTED] = {FITTED: "".join("1" if value else "0" for value in fitted.tolist())}
+    return facts
 
 
 def _fitted(contents: Contents) -> NDArray[np.bool_] | None:
@@ -65,14 +65,14 @@ def _fitted(contents: Contents) -> NDArray[np.bool_] | None:
 
 def _read_fitted(path: Path) -> tuple[dict[str, NDArray[np.bool_]], tuple[str, ...]]:
     """Reads the column from the record beside the file, and remarks on those of other contents."""
-    found, others = read_beside(path, FITTED)
+    records, others = read_beside(path, FITTED)
     remarks = tuple(
         f"{record.name} is not read: it is of other contents than those of {path.name}"
         for record in others
     )
-    if not found:
+    if not records:
         return {}, remarks
-    rows, name = found[-1].facts.get(FITTED), found[-1].path.name
+    rows, name = records[-1].facts.get(FITTED), records[-1].path.name
     if not isinstance(rows, str) or not set(rows) <= {"0", "1"}:
         raise DataError(
             f"`{FITTED}` in {name} must have a 1 or a 0 for each row. Write the file again, or "

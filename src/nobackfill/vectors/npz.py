@@ -37,10 +37,10 @@ def read(path: Path, columns: Columns = ANY) -> Contents:
 
 
 def check_sizes(file: Any, size: int) -> None:
-    """Raises if an array is not as large as its header says, or all need too much memory.
+    """Raises if an array is not as large as its header states, or all need too much memory.
 
-    NumPy allocates what a header says. Archives of compressed vectors are less than half as large
-    as the vectors, but not a thousandth.
+    NumPy allocates as much as a header states. Archives of compressed vectors may be less than half
+    as large as the vectors, but not a thousandth.
     """
     total = 0
     with zipfile.ZipFile(file) as archive:
@@ -64,7 +64,7 @@ def check_sizes(file: Any, size: int) -> None:
 
 
 def check_array(file: Any, size: int, name: str) -> None:
-    """Raises if a header says another size than that of the file."""
+    """Raises if a header states another size than that of the file."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
         version, np.lib.format.read_array_header_2_0

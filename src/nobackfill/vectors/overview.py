@@ -1,9 +1,10 @@
-"""What `print` and a notebook show of vectors."""
+"""The page that `print` and a notebook show for vectors."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nobackfill.core.page import Page, Section, Table
+from nobackfill.core.short_names import shorten
 
 if TYPE_CHECKING:
     from nobackfill.vectors.vectors import Vectors
@@ -25,7 +26,10 @@ def vectors_page(vectors: "Vectors") -> Page:
     more = ", …" if vectors.dim > NUMBERS else ""
     rows = [
         [
-            *(shortened(values[row : row + 1].tolist()[0]) for values in columns.values()),
+            *(
+                shorten(str(values[row : row + 1].tolist()[0]), LONGEST)
+                for values in columns.values()
+            ),
             ", ".join(f"{number:.3g}" for number in start) + more,
         ]
         for row, start in enumerate(starts)
@@ -52,14 +56,3 @@ def hidden_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Seque
         else:
             hidden.append(name)
     return hidden
-
-
-def shortened(value: Any) -> str:
-    """A value as text, without its end if that is long.
-
-    Example:
-        >>> shortened(7), shortened("x" * 50)
-        ('7', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…')
-    """
-    text = " ".join(str(value).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

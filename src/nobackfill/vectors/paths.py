@@ -1,4 +1,4 @@
-"""Which files a path names: a file, a folder of shards, or a pattern such as `shards/*.parquet`."""
+"""Files that a path names: a file, a folder of shards, or a pattern such as `shards/*.parquet`."""
 
 import re
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ NAMES = (
     ".parquet, .csv, .tsv, .jsonl, .json (also .gz or .zst), .arrow, .feather, .lance, "
     ".safetensors, .npz, .npy, .pt"
 )
-INSTEAD = {  # what to do about other files
+INSTEAD = {  # remedy for files in other formats
     **dict.fromkeys([".xlsx", ".xls", ".ods"], "In the spreadsheet, save it as CSV."),
     **dict.fromkeys(
         [".pkl", ".pickle", ".joblib"],
@@ -57,7 +57,7 @@ class FileRecord(TypedDict):
 
 
 class StateRecord(TypedDict):
-    """What `state.json` says of the files of such a dataset."""
+    """The files of such a dataset, as `state.json` lists them."""
 
     _data_files: list[FileRecord]
 
@@ -84,10 +84,10 @@ def files_of(path: Path) -> list[Place]:
     if path.is_dir():
         return _in_folder(path)
     if has_magic(str(path)):
-        found = [Path(name) for name in glob(str(path), recursive=True)]
-        if not found:
+        matches = [Path(name) for name in glob(str(path), recursive=True)]
+        if not matches:
             raise DataError("No file has such a name. Check the pattern, and its folder.")
-        return _alike(place for name in _sorted(found) for place in files_of(name))
+        return _alike(place for name in _sorted(matches) for place in files_of(name))
     _known_format(path)
     raise DataError(f"There is no such file. {suggest_path(path)}")
 

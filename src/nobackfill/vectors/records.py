@@ -8,6 +8,7 @@ from typing import Any
 from nobackfill.core.steady import read_steadily
 from nobackfill.errors import DataError
 from nobackfill.vectors.beside import (
+    KINDS,
     files_named_like,
     path_beside,
     path_by_stem,
@@ -96,9 +97,9 @@ def declared_space(
         dim: Number of dimensions of the vectors, for a record without `dim`.
     """
     own = Space.from_json(notes[SPACE], where=f"the record in {path}") if SPACE in notes else None
-    found, others = read_beside(path, verify=own is None)
+    records, others = read_beside(path, verify=own is None)
     space, first = own, path
-    for record in found:
+    for record in records:
         beside = with_dim(_space_from(record.facts, record.path), dim)
         if space is None:
             space, first = beside, record.path
@@ -117,9 +118,8 @@ def declared_space(
 
 
 def sources(path: Path) -> list[Path]:
-    """Returns the paths that decide what is read of a file and its records."""
-    kinds = ("space", "fitted")
-    beside = [place(path, kind) for kind in kinds for place in (path_beside, path_by_stem)]
+    """Returns the paths of a file and of the records that it may have."""
+    beside = [place(path, kind) for kind in KINDS for place in (path_beside, path_by_stem)]
     return [path, *beside] if path.suffix else [path, *beside[::2]]
 
 
@@ -150,7 +150,7 @@ def _space_from(facts: dict[str, Any], record: Path) -> Space:
 
 
 def _measured_too(space: Space, beside: Space) -> Space:
-    """Returns a space with the measurements of a later record of it, in place of its own."""
+    """Returns a space with the measurements of a later record in place of those in the file."""
     return replace(
         space,
         compatible_with=beside.compatible_with,

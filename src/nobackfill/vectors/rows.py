@@ -25,7 +25,7 @@ Kept = dict[str, list[pa.Array]]  # other columns, batch by batch
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read of a table.
+    """Columns to read from a table.
 
     Attributes:
         leaves: All columns by name.
@@ -221,7 +221,7 @@ def _precision(shards: Sequence[Shard], selection: Selection) -> Any:
 
 
 def _first_dim(parts: Sequence[tuple[Shard, Part]], selection: Selection) -> int:
-    """Returns the number of dimensions of the first vector, from its type if that says so."""
+    """Returns the number of dimensions of the first vector, from its type if that contains it."""
     kind = selection.leaves[selection.choice.vector[0]].kind
     if pa.types.is_fixed_size_list(kind) and not selection.choice.is_wide:
         return int(kind.list_size)

@@ -20,7 +20,7 @@ class Files(NamedTuple):
     """Vectors of several files, with matching ids."""
 
     vectors: dict[str, Vectors]
-    remarks: tuple[str, ...]  # what was guessed, left out or assumed
+    remarks: tuple[str, ...]  # sentences on what was guessed, left out or assumed
     without_ids: frozenset[str]  # files whose rows are numbered
 
 
@@ -59,7 +59,7 @@ def read_files(
 def read_each(
     sources: Mapping[str, Any], columns: Columns, read: Callable[[str, Columns], Read]
 ) -> dict[str, Read]:
-    """Reads each source by the names of the columns, or by ours if it lacks the names.
+    """Reads each source by the named columns, or by our own names if it lacks them.
 
     Old vectors have the columns that a user names, and new ones that nobackfill wrote `id` and
     `vector`. At least one source must have the named columns.

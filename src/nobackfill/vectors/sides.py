@@ -1,6 +1,6 @@
 """Vectors of several models, matched by id where they have ids, and otherwise by position.
 
-Rows without ids are never matched silently: a note says what was assumed, and different numbers of
+Rows without ids are never matched silently: a note states the assumption, and different numbers of
 rows are an error.
 """
 
@@ -57,12 +57,12 @@ def as_sides(
     if labels is not None and groups is not None:
         raise ConfigError("Pass one kind of supervision, not labels and groups.")
 
-    def read_one(name: str, columns: Columns) -> tuple[Source, Side]:
+    def read_argument(name: str, columns: Columns) -> tuple[Source, Side]:
         """Opens and reads the vectors of one argument."""
         source = open_source(sides[name], columns)
         return source, read_side(name, source, columns)
 
-    sources, read = zip(*read_each(sides, columns, read_one).values(), strict=True)
+    sources, read = zip(*read_each(sides, columns, read_argument).values(), strict=True)
     check_label(columns, sources)
     has_ids = ids is not None or any(side.has_ids for side in read)
     notes = [f"`{side.name}`: {note}" for side in read for note in side.notes]

@@ -1,4 +1,4 @@
-"""The space of vectors: which model made them. Stored for every artefact as `NAME.space.json`."""
+"""The space of vectors: the model that made them. Stored as `NAME.space.json` or in the file."""
 
 import hashlib
 import json
@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from nobackfill.core.atomic_files import write_text
-from nobackfill.core.json_files import parse_object, read_json_text
+from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.errors import DataError
 
 SCHEMA = 1
@@ -20,25 +19,13 @@ REMEDY = "Write it again, or remove it: the vectors then count as undeclared."
 
 IDENTITY = ("weights", "preprocessing", "dim", "normalized")
 
-Kinds = tuple[type, ...]  # types of a JSON value
-
-SPACE_KEYS: dict[str, Kinds] = {
-    "schema": (int,),
-    "weights": (str, NoneType),
-    "preprocessing": (str, NoneType),
-    "dim": (int, NoneType),
-    "normalized": (bool, NoneType),
-    "dtype": (str, NoneType),
-    "parent": (str, NoneType),
-    "method": (str, NoneType),
-    "compatible_with": (list,),
-}
-
+KEYS = (  # of a complete record
+    "schema", "weights", "preprocessing", "dim", "normalized", "dtype", "parent", "method",
+    "compatible_with",
+)  # fmt: skip
 OPTIONAL_KEY = "not_compatible_with"  # a list, written if it is not empty
 
-COMPATIBLE_KEYS: dict[str, Kinds] = {"fingerprint": (str,), "metric": (str,), "value": (int, float)}
-
-UNKNOWN: dict[str, Any] = {**dict.fromkeys(SPACE_KEYS), "schema": SCHEMA, "compatible_with": []}
+UNKNOWN: dict[str, Any] = {**dict.fromkeys(KEYS), "schema": SCHEMA, "compatible_with": []}
 
 SAMPLE = '{"name": "resnet50, March 2024", "dim": 512}'  # the smallest record
 
@@ -174,16 +161,8 @@ class Space:
                 f"{where} has schema version {record['schema']!r}, but this nobackfill reads "
                 f"version {SCHEMA}. Upgrade nobackfill, or write the record again."
             )
-        _check_keys(record, {**SPACE_KEYS, OPTIONAL_KEY: (list,)}, where)
         del record["schema"]
-        for key in ("compatible_with", OPTIONAL_KEY):
-            for entry in record[key]:
-                _check_keys(entry, COMPATIBLE_KEYS, f"`{key}` of {where}")
-            record[key] = tuple(
-                CompatibleWith(entry["fingerprint"], entry["metric"], float(entry["value"]))
-                for entry in record[key]
-            )
-        return cls(**record)
+        return as_kind(cls, record, where, REMEDY)
 
 
 def with_dim(space: Space, dim: int | None) -> Space:
@@ -215,8 +194,8 @@ def write_record(record: Path, space: Space) -> None:
     """Writes a space record atomically; it remains that of the same contents."""
     facts = space.to_record()
     if record.exists():
-        there = parse_object(read_json_text(record), str(record), REMEDY)
-        facts |= {CONTENTS: there[CONTENTS]} if CONTENTS in there else {}
+        earlier = parse_object(read_json_text(record), str(record), REMEDY)
+        facts |= {CONTENTS: earlier[CONTENTS]} if CONTENTS in earlier else {}
     write_text(record, json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
 
@@ -234,7 +213,7 @@ def _complete(record: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where} has `weights` and `name`, but both name the model. Keep one of them."
             )
         record["weights"] = record.pop("name")
-    missing = [key for key in SPACE_KEYS if key not in record]
+    missing = [key for key in KEYS if key not in record]
     if missing and not record.get("weights"):
         raise DataError(
             f"{where} lacks {', '.join(missing)}, and does not name the model. Add at least its "
@@ -242,30 +221,3 @@ def _complete(record: dict[str, Any], where: str) -> dict[str, Any]:
             f"the vectors then count as undeclared."
         )
     return {**UNKNOWN, **record} if missing else record
-
-
-def _check_keys(record: Any, kinds_by_key: dict[str, Kinds], where: str) -> None:
-    """Raises at a missing key, an unknown key, or a value of the wrong type."""
-    names = ", ".join(kinds_by_key)
-    if not isinstance(record, dict):
-        raise DataError(
-            f"{where} must contain objects with the keys {names}, not {record!r}. Write the record "
-            f"again."
-        )
-    if missing := [key for key in kinds_by_key if key not in record]:
-        raise DataError(
-            f"{where} lacks {', '.join(missing)}. Add what is missing (null if it is unknown), or "
-            f"remove the record: the vectors then count as undeclared."
-        )
-    if unknown := [key for key in record if key not in kinds_by_key]:
-        raise DataError(
-            f"{where} has unknown keys: {', '.join(unknown)}. Remove them; the known ones are "
-            f"{names}."
-        )
-    for key, kinds in kinds_by_key.items():
-        if type(record[key]) not in kinds:  # not isinstance: `true` is not a number here
-            types = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "null")
-            raise DataError(
-                f"{where}: `{key}` must be {types}, not {record[key]!r}. Correct it, or write the "
-                f"record again."
-            )

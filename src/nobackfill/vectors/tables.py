@@ -52,7 +52,6 @@ class TableContents:
     labels: NDArray[Any] | None
     columns: dict[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    wide: tuple[str, ...] = ()  # names of the columns of the dimensions, if each has one
 
 
 def as_table(data: Any) -> Table | None:
@@ -128,8 +127,7 @@ def read_table(
             continue
         if len(values) == len(vectors):
             columns[name] = values
-    wide = choice.vector if choice.is_wide else ()
-    return TableContents(vectors, ids, labels, columns, tuple(notes), wide)
+    return TableContents(vectors, ids, labels, columns, tuple(notes))
 
 
 def stack_rows(column: Column, name: str) -> NDArray[Any] | Tensor:

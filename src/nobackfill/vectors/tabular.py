@@ -55,7 +55,7 @@ def read_table(
     except pa.ArrowInvalid as error:
         if kept == roles:
             raise
-        # A column that nobody needs must not stand in the way.
+        # Columns that are not required may be unreadable.
         vectors, read = read_rows(shards, replace(selection, kept=roles))
         remarks.append(f"only the id, the vector and the label are read: {error}")
     arrays, left_out = _convert(read, choice, vectors.nbytes, infer=first.is_text)

@@ -1,6 +1,6 @@
 """Checks three claims about our default method against the results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nobackfill_bench.quality.paired import (
@@ -105,16 +105,40 @@ def first_paragraph(verdicts: Mapping[str, Verdict], *, earlier: Sequence[str] =
         earlier: Suites that were run with the earlier default only.
     """
     narrow = {name: verdict for name, verdict in verdicts.items() if verdict.room < ROOM}
-    ahead = [
-        name for name, verdict in verdicts.items() if verdict.not_above == () and name not in narrow
+    sentences = [
+        *_p_1_sentences(verdicts, narrow),
+        *_map_sentences(verdicts),
+        *(
+            f"In `{name}` P_1 means little: the independent model is only {verdict.room:.2f} "
+            f"points above the old one."
+            for name, verdict in narrow.items()
+            if verdict.not_above is not None
+        ),
     ]
-    lines = [
+    few = [
+        f"`{name}` ({verdict.seeds})" for name, verdict in verdicts.items() if verdict.seeds < FEW
+    ]
+    if few:
+        sentences.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
+    if earlier:
+        sentences.append(
+            f"It was not run in {_names(earlier)}: their rows are of the earlier default, "
+            f"`{EARLIER}`."
+        )
+    return " ".join(sentences)
+
+
+def _p_1_sentences(verdicts: Mapping[str, Verdict], narrow: Mapping[str, Verdict]) -> Iterator[str]:
+    """Yields where our P_1 is above that of other methods; `narrow` suites do not count."""
+    wide = {name: verdict for name, verdict in verdicts.items() if name not in narrow}
+    ahead = [name for name, verdict in wide.items() if verdict.not_above == ()]
+    near = [name for name, verdict in wide.items() if verdict.near]
+    yield (
         f"Our default, `{OURS}`, was run on {len(verdicts)} upgrades. "
         f"Its P_1 is above that of every other method, with a paired 95 % interval above 0, "
         f"in {len(ahead)} of them{_listed(ahead)}."
-    ]
-    near = [name for name, verdict in verdicts.items() if verdict.near and name not in narrow]
-    lines.append(f"Its mean P_1 is the best or at most {NEAR} below in {len(near)}{_listed(near)}.")
+    )
+    yield f"Its mean P_1 is the best or at most {NEAR} below in {len(near)}{_listed(near)}."
     for name, verdict in verdicts.items():
         if verdict.not_above is None:
             why = (
@@ -122,42 +146,26 @@ def first_paragraph(verdicts: Mapping[str, Verdict], *, earlier: Sequence[str] =
                 if verdict.free is not None
                 else "was not run on the same seeds"
             )
-            lines.append(f"In `{name}` P_1 is not defined: the independent model {why}.")
+            yield f"In `{name}` P_1 is not defined: the independent model {why}."
         elif verdict.not_above:
-            ways = ", ".join(f"`{way}`" for way in verdict.not_above)
-            lines.append(f"In `{name}` this does not hold for {ways}.")
-    for words, holds in (
+            yield f"In `{name}` this does not hold for {_names(verdict.not_above)}."
+
+
+def _map_sentences(verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """Yields where our new/old or new/new is too low."""
+    for words, claim in (
         ("It is **not compatible** (new/old above old/old, interval above 0)", "compatible"),
         (f"Its new/new is **more than {MAY_LOSE} below** the independent model's", "free"),
     ):
-        wrong = [name for name, verdict in verdicts.items() if getattr(verdict, holds) is False]
-        lines.append(f"{words} in {', '.join(f'`{name}`' for name in wrong) or 'none'}.")
-    may = [
-        f"`{name}` ({', '.join(f'`{way}`' for way in verdict.below)})"
-        for name, verdict in verdicts.items()
-        if verdict.below
+        wrong = [name for name, verdict in verdicts.items() if getattr(verdict, claim) is False]
+        yield f"{words} in {_names(wrong) or 'none'}."
+    below = [
+        f"`{name}` ({_names(verdict.below)})" for name, verdict in verdicts.items() if verdict.below
     ]
-    lines.append(
+    yield (
         f"Its new/old and new/new are at most {MAY_LOSE} below those of {_names(PAPER)}, by the "
-        f"lower end of the interval, everywhere{' but in ' + ', '.join(may) if may else ''}."
+        f"lower end of the interval, everywhere{' but in ' + ', '.join(below) if below else ''}."
     )
-    for name, verdict in narrow.items():
-        if verdict.not_above is not None:
-            lines.append(
-                f"In `{name}` P_1 means little: the independent model is only {verdict.room:.2f} "
-                f"points above the old one."
-            )
-    few = [
-        f"`{name}` ({verdict.seeds})" for name, verdict in verdicts.items() if verdict.seeds < FEW
-    ]
-    if few:
-        lines.append(f"Too few seeds for a conclusion: {', '.join(few)}.")
-    if earlier:
-        lines.append(
-            f"It was not run in {_names(earlier)}: their rows are of the earlier default, "
-            f"`{EARLIER}`."
-        )
-    return " ".join(lines)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -165,4 +173,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
+    return f" ({_names(names)})" if names else ""

@@ -25,8 +25,8 @@ from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.prototypes import averaging, class_means
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
-from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
-from nobackfill_bench.quality.trained import device_name, numbers
+from nobackfill_bench.quality.suite import Results, Suite, Task, options_of, read_way
+from nobackfill_bench.quality.trained import circumstances, numbers
 
 EPOCHS, BATCH, LEARNING_RATE, HIDDEN, DIM = 60, 256, 2e-3, 1024, 256
 OLD_SHARE = 0.3  # share of the training classes for the old head
@@ -57,7 +57,7 @@ class ScratchSuite(Suite):
                     f"dimension. Leave it out."
                 )
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Trains one head; see `Suite`."""
         torch.set_num_threads(1)
         epochs, device = epochs_of(task.changes), choose_device(task.place.device)
@@ -92,9 +92,7 @@ class ScratchSuite(Suite):
         stored, queries = sides_of(network, method, new_searched, device)
         result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round(seconds, 1),
+            **circumstances(start, device, round(seconds, 1)),
             "epochs": epochs,
             **numbers(result),
             "independent": float(known["independent_map"]),

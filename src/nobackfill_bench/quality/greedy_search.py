@@ -43,7 +43,7 @@ class Step:
     best: float | None
 
 
-def walk(search: Search, compared: Compared, *, seeds: int) -> list[Step]:
+def search_steps(search: Search, compared: Compared, *, seeds: int) -> list[Step]:
     """Returns the decided steps, then the first step that lacks runs, if any.
 
     Args:

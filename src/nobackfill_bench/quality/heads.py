@@ -18,12 +18,11 @@ from nobackfill.head.schedule import AUTO, check_method
 from nobackfill.methods import METHODS
 from nobackfill.vectors import Vectors
 from nobackfill_bench.quality.features import Load, parts, with_vectors
-from nobackfill_bench.quality.frozen_features import epochs_of, known_of
-from nobackfill_bench.quality.suite import Found, Suite, Task, options_of, read_way
-from nobackfill_bench.quality.trained import device_name, numbers
+from nobackfill_bench.quality.frozen_features import PREPARATION, epochs_of, known_of
+from nobackfill_bench.quality.suite import Results, Suite, Task, options_of, read_way
+from nobackfill_bench.quality.trained import circumstances, numbers
 
 CLOSED_FORMS = {"procrustes": procrustes, "ridge": ridge}
-PREPARATION = "old"
 WITH_OLD = "+old"  # end of a way whose queries both models embed
 CONTRAST = "cross_supcon"  # the earlier default
 EARLIER_HEAD = "janus"  # rows of a head by `CONTRAST` that decides what is stored
@@ -68,7 +67,7 @@ class FittedSuite(Suite):
             if name not in (EARLIER_HEAD, *CLOSED_FORMS):
                 check_method(name)
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Fits one head; see `Suite`."""
         torch.set_num_threads(1)
         device = choose_device(task.place.device)
@@ -88,9 +87,7 @@ class FittedSuite(Suite):
         seconds = time.perf_counter() - began
         result = evaluate(old_searched, stored, query_for_old=queries, device=device).summary()
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round(seconds, 2),
+            **circumstances(start, device, round(seconds, 2)),
             "epochs": how.pop("rounds", None),
             **numbers(result),
             "independent": independent,

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -24,7 +25,7 @@ from nobackfill_bench.results_log import read_lines
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """Options of the command."""
 
     suites: tuple[str, ...]
@@ -53,25 +54,25 @@ def print_suites(*, as_json: bool) -> None:
     for head in ("suite", "upgrade", "methods", "seeds", "requires"):
         table.add_column(head)
     for name, suite in SUITES.items():
-        wants = ", ".join(suite.wants) or "nothing"
-        table.add_row(name, suite.title, str(len(suite.ways)), str(suite.seeds), wants)
+        required = ", ".join(suite.requires) or "nothing"
+        table.add_row(name, suite.title, str(len(suite.ways)), str(suite.seeds), required)
     console = Console()
     console.print(table)
     console.print(f"\nStudies: {', '.join(STUDIES)}.")
 
 
-def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
+def run_and_print(options: RunOptions, *, only_render: bool, as_json: bool) -> None:
     """Makes the missing runs, prints the result of each and renders the page."""
     console = Console(stderr=True, quiet=is_quiet())
     made, failed = 0, list[Done]()
     if not only_render:
-        while (stages := plan(asked)) and any(stages) and not failed:
-            for done in run_and_tell(stages, asked, console):
+        while (stages := plan(options)) and any(stages) and not failed:
+            for done in make_runs(stages, options, console):
                 made += done.line is not None
                 failed += [done] if done.error else []
-            if not any(STUDIES[name].decides for name in asked.studies):
+            if not any(STUDIES[name].decides for name in options.studies):
                 break  # only a search adds runs that depend on earlier results
-    page = render_page(asked.output)
+    page = render_page(options.output)
     for failure in failed:
         print(
             f"{failure.task.suite} seed {failure.task.seed} {failure.task.way}\n{failure.error}",
@@ -80,7 +81,7 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {made + len(failed)} runs failed; the others are in "
-            f"{asked.output / LINES}. Fix the errors above and run the same command again."
+            f"{options.output / LINES}. Fix the errors above and run the same command again."
         )
     print_object(
         {"runs": made, "results": str(page)},
@@ -89,13 +90,13 @@ def run_and_print(asked: Asked, *, only_render: bool, as_json: bool) -> None:
     )
 
 
-def run_and_tell(
-    stages: Sequence[Sequence[Task]], asked: Asked, console: Console
+def make_runs(
+    stages: Sequence[Sequence[Task]], options: RunOptions, console: Console
 ) -> Iterator[Done]:
     """Makes runs and prints a line when each ends."""
     total, began = sum(map(len, stages)), monotonic()
     runs = run_stages(
-        stages, folder=asked.output / LINES, processes=asked.jobs or jobs_for(asked.device)
+        stages, folder=options.output / LINES, processes=options.jobs or jobs_for(options.device)
     )
     for number, done in enumerate(runs, start=1):
         left = (monotonic() - began) / number * (total - number)
@@ -112,40 +113,41 @@ def jobs_for(device: str) -> int:
     return 1 if choose_device(device).type == "cuda" else usable_cores()
 
 
-def plan(asked: Asked) -> list[list[Task]]:
+def plan(options: RunOptions) -> list[list[Task]]:
     """Lists the missing runs of all suites and studies."""
-    if not asked.suites and not asked.studies:
+    if not options.suites and not options.studies:
         raise ConfigError(
             f"No suite or study to run. Pass --suite, one of {', '.join(SUITES)}; or --study, one "
             f"of {', '.join(STUDIES)}."
         )
-    place = Place(asked.work.resolve(), asked.data and asked.data.resolve(), asked.device)
-    found: list[tuple[str, Sequence[str] | None, int | None, int, tuple[str, ...]]] = []
-    for name in asked.suites:
-        found.append((name, asked.ways, asked.seeds, asked.first_seed, asked.changes))
-    for name in asked.studies:
+    place = Place(options.work.resolve(), options.data and options.data.resolve(), options.device)
+    plan_runs = partial(plan_suite, place=place, folder=options.output / LINES)
+    plans = [
+        plan_runs(
+            name,
+            ways=options.ways,
+            seeds=options.seeds,
+            first_seed=options.first_seed,
+            changes=options.changes,
+        )
+        for name in options.suites
+    ]
+    for name in options.studies:
         if name not in STUDIES:
             raise ConfigError(f"unknown study `{name}`. {suggest(name, STUDIES)}")
         study = STUDIES[name]
-        for request in study.requests(read_lines(lines_path(asked.output / LINES, study.suite))):
-            number = len(request.seeds) if asked.seeds is None else asked.seeds
-            first = request.seeds.start + asked.first_seed
-            changes = (*request.changes, *asked.changes)
-            found.append((study.suite, asked.ways or request.ways, number, first, changes))
-    return side_by_side(
-        [
-            plan_suite(
-                name,
-                ways=chosen,
-                seeds=seeds,
-                first_seed=first,
-                changes=changes,
-                place=place,
-                folder=asked.output / LINES,
+        lines = read_lines(lines_path(options.output / LINES, study.suite))
+        plans += [
+            plan_runs(
+                study.suite,
+                ways=options.ways or request.ways,
+                seeds=len(request.seeds) if options.seeds is None else options.seeds,
+                first_seed=request.seeds.start + options.first_seed,
+                changes=(*request.changes, *options.changes),
             )
-            for name, chosen, seeds, first, changes in found
+            for request in study.requests(lines)
         ]
-    )
+    return side_by_side(plans)
 
 
 def in_words(done: Done) -> str:

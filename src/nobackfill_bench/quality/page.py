@@ -1,6 +1,5 @@
 """Renders RESULTS.md from the stored results."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -62,14 +61,14 @@ def render_page(folder: Path) -> Path:
     return path
 
 
-def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
+def render(results: Mapping[str, Sequence[Line]], figures: Path) -> str:
     """Returns the text of the page.
 
     Args:
-        found: Results of each suite.
+        results: Result lines of each suite.
         figures: Folder for the figures.
     """
-    main = {name: main_runs(name, lines) for name, lines in found.items()}
+    main = {name: main_runs(name, lines) for name, lines in results.items()}
     verdicts = {
         name: verdict
         for name, compared in main.items()
@@ -93,7 +92,7 @@ def render(found: Mapping[str, Sequence[Line]], figures: Path) -> str:
     for name, compared in main.items():
         if compared.runs:
             parts += one_suite(name, compared, figures)
-    parts += render_studies(found, figures)
+    parts += render_studies(results, figures)
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -108,7 +107,7 @@ def main_runs(name: str, lines: Sequence[Line]) -> Compared:
     suite = SUITES[name]
     if not suite.has_section:
         return Compared({})
-    chosen = {way for way in chosen_ways(name, lines)}
+    chosen = set(chosen_ways(name, lines))
     own = {line["seed"] for line in lines if not line["changes"] and ":" not in line["way"]}
     return Compared.of(
         line
@@ -149,7 +148,7 @@ def one_suite(name: str, compared: Compared, figures: Path) -> list[str]:
     """Returns the section of one suite."""
     suite = SUITES[name]
     parts = [f"## {suite.title} (`{name}`)", ""]
-    for paragraph in suite.says:
+    for paragraph in suite.text:
         parts += [paragraph, ""]
     parts += [f"    nobackfill bench quality --suite {name}", ""]
     if any(":" in way for way in compared.runs):
@@ -285,9 +284,7 @@ def differences_table(compared: Compared) -> list[str]:
 
 def sequence_table(compared: Compared) -> list[str]:
     """Returns the mean compatibility matrix, AC and AM of each method."""
-    by_way: dict[str, list[Line]] = defaultdict(list)
-    for way, seeds in compared.runs.items():
-        by_way[way] = list(seeds.values())
+    by_way = {way: list(seeds.values()) for way, seeds in compared.runs.items()}
     size = len(next(iter(by_way.values()))[0]["matrix"])
     places = [(i, j) for i in range(size) for j in range(i + 1)]
     rows = []

@@ -140,9 +140,9 @@ def from_sequence(folder: str) -> Any:
         path = recipes_folder() / folder / "prototype_alignment.toml"
         settings = [f"data.seed={seed}", f"train.seed={seed}"]
         settings += [] if is_old else [f"method.name={name}"]
-        found = read_sequence(path, [*settings, *changes])[step]
+        recipe = read_sequence(path, [*settings, *changes])[step]
         old = OldConfig(run=None if is_old else str(old_run))
-        return replace(found, data=below(found.data, data), old=old)
+        return replace(recipe, data=below(recipe.data, data), old=old)
 
     return recipe
 

@@ -56,11 +56,11 @@ def plan_suite(
     suite = SUITES[name]
     ways = list(ways or suite.ways)
     suite.check(ways)
-    there = {key_of(line) for line in read_lines(lines_path(folder, name))}
+    finished = {key_of(line) for line in read_lines(lines_path(folder, name))}
     stages: list[list[Task]] = []
     numbers = range(first_seed, first_seed + (suite.seeds if seeds is None else seeds))
     missing = {
-        seed: [way for way in ways if (name, way, seed, tuple(changes)) not in there]
+        seed: [way for way in ways if (name, way, seed, tuple(changes)) not in finished]
         for seed in numbers
     }
     longest = max((len(suite.stages(chosen)) for chosen in missing.values()), default=0)
@@ -68,9 +68,9 @@ def plan_suite(
         stages.append(
             [
                 Task(name, way, seed, tuple(changes), place)
-                for seed, its in missing.items()
-                if its and number < len(suite.stages(its))
-                for way in suite.stages(its)[number]
+                for seed, chosen in missing.items()
+                if chosen and number < len(suite.stages(chosen))
+                for way in suite.stages(chosen)[number]
             ]
         )
     return stages
@@ -94,16 +94,16 @@ def run_stages(
 ) -> Iterator[Done]:
     """Makes the runs and appends their results; a run that fails does not stop the others."""
     folder.mkdir(parents=True, exist_ok=True)
-    there = set()
+    finished = set()
     for suite in {task.suite for stage in stages for task in stage}:
         mend(lines_path(folder, suite))
-        there |= {key_of(line) for line in read_lines(lines_path(folder, suite))}
+        finished |= {key_of(line) for line in read_lines(lines_path(folder, suite))}
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several runs slow each other down
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes) as pool:
         for stage in stages:
             for done in pool.imap_unordered(one_run, stage):
-                if done.line is not None and key_of(done.line) not in there:
+                if done.line is not None and key_of(done.line) not in finished:
                     append(lines_path(folder, done.task.suite), done.line)
                 yield done
 

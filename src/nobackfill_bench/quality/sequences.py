@@ -14,8 +14,8 @@ from nobackfill.training.decoding import Decoding
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.training.sequence import summarize_sequence
-from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
-from nobackfill_bench.quality.trained import device_name, folder_name
+from nobackfill_bench.quality.suite import Results, Suite, Task, read_way
+from nobackfill_bench.quality.trained import circumstances, folder_name
 
 FIRST = "first"
 
@@ -37,7 +37,7 @@ class SequenceSuite(Suite):
         """Trains the first model first; see `Suite`."""
         return [[FIRST], list(ways)]
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Trains one sequence, or continues it; see `Suite`."""
         torch.set_num_threads(1)
         folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
@@ -64,9 +64,7 @@ class SequenceSuite(Suite):
         runs = [Run.open(place / str(number)) for number in range(1, self.steps + 1)]
         summary = summarize_sequence(place, runs, device=device)
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": round((datetime.now(UTC) - start).total_seconds(), 1),
+            **circumstances(start, device, round((datetime.now(UTC) - start).total_seconds(), 1)),
             "matrix": summary.matrix,
             "ac": summary.ac,
             "am": summary.am,

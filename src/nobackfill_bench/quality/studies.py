@@ -146,7 +146,7 @@ STUDIES: dict[str, Study] = {
         "Glyphs with 50 to 1,500 training classes; the old model is trained on 15 % of them. Does "
         "perturbation help with more classes?",
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
-        {f"{one:,} classes": (f"data.train_classes={one}",) for one in (50, 100, 400, 800, 1500)},
+        {f"{n:,} classes": (f"data.train_classes={n}",) for n in (50, 100, 400, 800, 1500)},
     ),
     "omniglot-classes": Study(
         "omniglot",
@@ -165,7 +165,7 @@ STUDIES: dict[str, Study] = {
         "Glyphs in families whose members become more similar (0.5 in the suite). Does "
         "perturbation help in a crowded space?",
         ("independent", BASELINE, "ndpp", "odpp", "janus"),
-        {f"crowding {one:g}": (f"data.crowding={one:g}",) for one in (0.0, 0.25, 0.75, 1.0)},
+        {f"crowding {c:g}": (f"data.crowding={c:g}",) for c in (0.0, 0.25, 0.75, 1.0)},
     ),
     "member-contrast-parts": Study(
         "glyphs",
@@ -216,16 +216,16 @@ STUDIES: dict[str, Study] = {
 }
 
 
-def render_studies(found: Mapping[str, Sequence[Line]], figures: Path) -> list[str]:
+def render_studies(results: Mapping[str, Sequence[Line]], figures: Path) -> list[str]:
     """Returns a section for each study that has results.
 
     Args:
-        found: Results of each suite.
+        results: Result lines of each suite.
         figures: Folder for the figures.
     """
     parts: list[str] = []
     for name, study in STUDIES.items():
-        parts += one_study(name, study, found.get(study.suite, ()), figures)
+        parts += one_study(name, study, results.get(study.suite, ()), figures)
     return ["# Studies", "", DATES, "", *parts] if parts else []
 
 
@@ -254,15 +254,15 @@ def one_search(
 ) -> list[str]:
     """Returns the section of a search: the values of each step and the final result."""
     steps, compared = study.steps(lines), study.compared(lines)
-    found = [(step, step.best) for step in steps if step.best is not None]
-    if len(found) < len(steps) or not set(study.ways) <= compared.runs.keys():
+    decided = [(step, step.best) for step in steps if step.best is not None]
+    if len(decided) < len(steps) or not set(study.ways) <= compared.runs.keys():
         return []
     rows = [["", *one_row(compared, way)] for way in study.ways]
-    for step, best in found:
-        for value_, way in step.ways.items():
-            decided = f"{step.option} = {value_:g}"
-            rows.append([f"**{decided}**" if value_ == best else decided, *one_row(compared, way)])
-    last, best = found[-1]
+    for step, best in decided:
+        for setting, way in step.ways.items():
+            label = f"{step.option} = {setting:g}"
+            rows.append([f"**{label}**" if setting == best else label, *one_row(compared, way)])
+    last, best = decided[-1]
     way = last.ways[best]
     score = search.measure(compared)
     gain = with_interval(compared.difference(way, BASELINE, score), sign=True)
@@ -286,28 +286,28 @@ def one_choice(name: str, study: OptionChoice, lines: Sequence[Line]) -> list[st
         return []
     trials, last = scores(study, lines)
     rows = []
-    for method in sorted(chosen, key=lambda one: -last.mean(chosen[one], last.p_1).value):
+    for method in sorted(chosen, key=lambda method: -last.mean(chosen[method], last.p_1).value):
         way = chosen[method]
         tried = ", ".join(
-            f"{f'**{options_in(one)}**' if one == way else options_in(one)} "
-            f"{number(trials.mean(one, trials.p_1).value, digits=2)}"
-            for one in study.tried(method)
+            f"{f'**{options_in(trial)}**' if trial == way else options_in(trial)} "
+            f"{number(trials.mean(trial, trials.p_1).value, digits=2)}"
+            for trial in study.tried(method)
         )
         rows.append(
             [
                 name_of(method),
                 tried,
                 *(
-                    number(last.mean(one, measure).value, digits=2)
+                    number(last.mean(variant, measure).value, digits=2)
                     for measure in (value("new_old"), value("new_new"), last.p_1)
-                    for one in (method, way)
+                    for variant in (method, way)
                 ),
                 "–" if way == method
                 else with_interval(last.difference(way, method, last.p_1), sign=True),
             ]
         )  # fmt: skip
     measures = ("new/old", "new/new", "P_1")
-    pairs = [words for one in measures for words in (f"{one} as published", "chosen")]
+    pairs = [words for heading in measures for words in (f"{heading} as published", "chosen")]
     head = ["method", "P_1 of the trials, on held-out training classes", *pairs, "Δ P_1"]
     return [*opening(name, study), *table(head, rows), ""]
 
@@ -315,7 +315,7 @@ def one_choice(name: str, study: OptionChoice, lines: Sequence[Line]) -> list[st
 def opening(name: str, study: Study) -> list[str]:
     """Returns the text above the table of a study."""
     command = f"    nobackfill bench quality --study {name}"
-    return [f"## {study.title}", "", study.says, "", command, ""]
+    return [f"## {study.title}", "", study.text, "", command, ""]
 
 
 def one_row(compared: Compared, way: str) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nobackfill_bench.quality.greedy_search import Search, Step, walk
+from nobackfill_bench.quality.greedy_search import Search, Step, search_steps
 from nobackfill_bench.quality.paired import Compared
 from nobackfill_bench.results_log import Line
 
@@ -23,7 +23,7 @@ class Request:
     changes: tuple[str, ...] = ()
 
     def of(self, lines: Iterable[Line]) -> Compared:
-        """Returns those of the results that were asked for."""
+        """Returns the requested ones of the results."""
         return Compared.of(
             line
             for line in lines
@@ -40,24 +40,22 @@ class Study:
     Attributes:
         suite: Name in `SUITES`.
         title: Title of the section.
-        says: Question of the study.
+        text: Question of the study.
         ways: Methods with optional settings.
         settings: Changed settings of the recipes, by display name.
         seeds: Number of seeds.
         first_seed: First seed.
         search: Options to decide one after the other, in addition to `ways`.
-        shown: Name of the test whose results are shown; "" for those of the recipes' own data.
     """
 
     suite: str
     title: str
-    says: str
+    text: str
     ways: tuple[str, ...]
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ()})
     seeds: int = 3
     first_seed: int = 0
     search: Search | None = None
-    shown: str = ""
 
     @property
     def decides(self) -> bool:
@@ -72,27 +70,26 @@ class Study:
     def requests(self, lines: Sequence[Line]) -> list[Request]:
         """Returns the runs of the study, finished or not, as far as these results decide them."""
         ways = self.ways_after(lines)
-        return [Request(ways, self.all_seeds, tuple(one)) for one in self.settings.values()]
+        return [Request(ways, self.all_seeds, changes) for changes in self.settings.values()]
 
     def compared(self, lines: Sequence[Line], changes: tuple[str, ...] = ()) -> Compared:
         """Returns the runs under one of the settings."""
-        found = Compared.of(
+        return Compared.of(
             line
             for line in lines
             if tuple(line["changes"]) == changes and line["seed"] in self.all_seeds
         )
-        return found.on_test(self.shown) if self.shown else found
 
     def steps(self, lines: Sequence[Line]) -> list[Step]:
-        """Returns the steps of the search so far; see `walk`."""
+        """Returns the steps of the search so far; see `search_steps`."""
         if self.search is None:
             return []
-        return walk(self.search, self.compared(lines), seeds=self.seeds)
+        return search_steps(self.search, self.compared(lines), seeds=self.seeds)
 
     def ways_after(self, lines: Sequence[Line]) -> tuple[str, ...]:
         """Returns the methods to run after these results; a search adds some at every step."""
-        found = [way for step in self.steps(lines) for way in step.ways.values()]
-        return tuple(dict.fromkeys((*self.ways, *found)))
+        searched = [way for step in self.steps(lines) for way in step.ways.values()]
+        return tuple(dict.fromkeys((*self.ways, *searched)))
 
 
 def grid(method: str, option: str, values: Sequence[float | int]) -> tuple[str, ...]:
@@ -102,4 +99,4 @@ def grid(method: str, option: str, values: Sequence[float | int]) -> tuple[str, 
         >>> grid("ndpp", "neighbors", [1, 10])
         ('ndpp:neighbors=1', 'ndpp:neighbors=10')
     """
-    return tuple(f"{method}:{option}={one:g}" for one in values)
+    return tuple(f"{method}:{option}={value:g}" for value in values)

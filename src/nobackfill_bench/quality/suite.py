@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.methods import METHODS
 
-Found = dict[str, Any]  # results of one run, as in a line of the log
+Results = dict[str, Any]  # results of one run, as in a line of the log
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,24 @@ class Suite(ABC):
 
     Attributes:
         title: Title of the section.
-        says: Paragraphs of the section: data, models and caveats.
+        text: Paragraphs of the section: data, models and caveats.
         ways: Methods that it compares by default.
         seeds: Number of seeds by default.
         was_seen: Whether its numbers were known when our default was chosen.
         default: Row of our default.
         ours_too: Other names of our default.
-        wants: Packages and data that it requires.
+        requires: Packages and data that must be present.
         has_section: Whether the page has a section for it; if not, its runs belong to studies.
     """
 
     title: str
-    says: tuple[str, ...]
+    text: tuple[str, ...]
     ways: tuple[str, ...] = tuple(METHODS)
     seeds: int = 5
     was_seen: bool = False
     default: str = DEFAULT_METHOD
     ours_too: tuple[str, ...] = ()
-    wants: tuple[str, ...] = field(default=())
+    requires: tuple[str, ...] = ()
     has_section: bool = True
 
     def stages(self, ways: Sequence[str]) -> list[list[str]]:
@@ -85,7 +85,7 @@ class Suite(ABC):
         return [list(ways)]
 
     @abstractmethod
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Makes one run; returns None if it only prepares others."""
 
     def check(self, ways: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ HAN = (
 SUITES: dict[str, Suite] = {
     "glyphs": TrainedSuite(
         title="Built-in glyphs, 15 % → 100 % of the classes",
-        says=(
+        text=(
             "200 training classes; 100 other classes are searched. A small network, 64 dimensions, "
             "12 epochs. Each seed draws new glyphs; no data is required.",
             "The setting is that of the demo. It was chosen from about a dozen settings because "
@@ -54,7 +54,7 @@ SUITES: dict[str, Suite] = {
     ),
     "cub-heads": ScratchSuite(
         title="CUB-200, heads on frozen features, trained from scratch",
-        says=(
+        text=(
             "The old model is a head on MobileNetV2 features, trained on 30 of 100 classes. The "
             "new models are heads on ResNet-50 features, trained on all 100. 100 other classes are "
             "searched. 1,024 hidden units, 256 dimensions, BatchNorm, dropout 0.3, AdamW with "
@@ -65,22 +65,22 @@ SUITES: dict[str, Suite] = {
         load=backbone_features("cub200"),
         ways=HEADS,
         was_seen=True,
-        wants=("cub200/features.npz",),
+        requires=("cub200/features.npz",),
     ),
     "landmarks-heads": ScratchSuite(
         title="50 landmarks, heads on frozen features, trained from scratch",
-        says=(
+        text=(
             "As `cub-heads`, with 25 training classes (7 for the old head) and 25 searched "
             "classes. The old and the independent head are far worse than their raw input.",
         ),
         load=backbone_features("landmarks50"),
         ways=HEADS,
         was_seen=True,
-        wants=("landmarks50/features.npz",),
+        requires=("landmarks50/features.npz",),
     ),
     "omniglot-heads": FittedSuite(
         title="Omniglot, heads fitted to stored vectors",
-        says=(
+        text=(
             "Stored vectors of networks trained on 10 % (old) and, independently, on all (new) of "
             "964 characters; 659 other characters are searched. The suite compares "
             "`CompatibleHead` with each method that it supports (all vectors mapped), closed "
@@ -90,29 +90,29 @@ SUITES: dict[str, Suite] = {
         ),
         load=omniglot_vectors,
         was_seen=True,
-        wants=("omniglot_heads/omniglot_0.npz",),
+        requires=("omniglot_heads/omniglot_0.npz",),
     ),
     "cub-vectors": FittedSuite(
         title="CUB-200, heads fitted to frozen features",
-        says=(
+        text=(
             "Unchanged MobileNetV2 (old) → ResNet-50 (new) features; the heads are fitted on 100 "
             "classes, and 100 others are searched. Only the seed of the head changes; closed forms "
             "have no seed. In all suites of fitted heads, *independent* is the raw new vector.",
         ),
         load=backbone_features("cub200"),
         was_seen=True,
-        wants=("cub200/features.npz",),
+        requires=("cub200/features.npz",),
     ),
     "landmarks-vectors": FittedSuite(
         title="50 landmarks, heads fitted to frozen features",
-        says=("As above, with 25 classes to fit on; 25 other classes are searched.",),
+        text=("As above, with 25 classes to fit on; 25 other classes are searched.",),
         load=backbone_features("landmarks50"),
         was_seen=True,
-        wants=("landmarks50/features.npz",),
+        requires=("landmarks50/features.npz",),
     ),
     "captions": FittedSuite(
         title="Captions of Flickr8k, heads fitted from groups of five",
-        says=(
+        text=(
             "MiniLM truncated to 128 dimensions (old) → all 384 (new). The old vectors are part of "
             "the new ones, so this upgrade is easy. The captions of 1,000 test images are "
             "searched.",
@@ -121,11 +121,11 @@ SUITES: dict[str, Suite] = {
         supervision="groups",
         ways=("procrustes", "ridge", "prototype_alignment", "cross_supcon", "janus", "auto"),
         was_seen=True,
-        wants=("flickr8k_heads/flickr8k.npz",),
+        requires=("flickr8k_heads/flickr8k.npz",),
     ),
     "omniglot": TrainedSuite(
         title="Omniglot, 10 % → 100 % of the classes",
-        says=(
+        text=(
             "964 training characters; 659 other characters are searched. Every image is a query "
             "for all others (13,180). ResNet-18 from scratch at 35 × 35, 256 dimensions, SGD with "
             "learning rate 0.1 and a cosine schedule: the old model 60 epochs in batches of 64, "
@@ -139,11 +139,11 @@ SUITES: dict[str, Suite] = {
         embedding_dim=256,
         train_classes=964,
         was_seen=True,
-        wants=("timm", "omniglot/images_background"),
+        requires=("timm", "omniglot/images_background"),
     ),
     "omniglot-30": TrainedSuite(
         title="Omniglot, 30 % → 100 % of the classes",
-        says=(
+        text=(
             "As above, with a stronger old model.",
             "`janus` was run here as `janus:contrast_weight=0`, an option that no longer exists, "
             "and was compared with a version that also had a contrast. It was chosen when both "
@@ -155,11 +155,11 @@ SUITES: dict[str, Suite] = {
         embedding_dim=256,
         train_classes=964,
         was_seen=True,
-        wants=("timm", "omniglot/images_background"),
+        requires=("timm", "omniglot/images_background"),
     ),
     "omniglot-sequence": SequenceSuite(
         title="Omniglot as a sequence, 10 % → 30 % → 100 % of the classes",
-        says=(
+        text=(
             "As `omniglot`; each model is trained to be compatible with the previous one. 2/1 are "
             "queries of the second model on the gallery of the first. Methods that map queries map "
             "them from each gallery to the previous one. AC is the share of pairs of a later model "
@@ -170,11 +170,11 @@ SUITES: dict[str, Suite] = {
         seeds=3,
         recipe=recipes.omniglot_sequence,
         was_seen=True,
-        wants=("timm", "omniglot/images_background"),
+        requires=("timm", "omniglot/images_background"),
     ),
     "cub-finetune": TrainedSuite(
         title="CUB-200, MobileNetV2 on half of the classes → ResNet-50 on all",
-        says=(
+        text=(
             "Classes 1 to 100 are used for training; classes 101 to 200 are searched. Every image "
             "is a query for all others (5,924). Images of at most 128 pixels, ImageNet weights, 20 "
             "epochs of SGD in bfloat16. The learning rate was chosen from 0.01 and 0.05 by old/old "
@@ -190,11 +190,11 @@ SUITES: dict[str, Suite] = {
         embedding_dim=256,
         train_classes=100,
         was_seen=True,
-        wants=("timm", "torchvision", "cub200", "weights"),
+        requires=("timm", "torchvision", "cub200", "weights"),
     ),
     "landmarks-roxford": TrainedSuite(
         title="50 landmarks, MobileNetV2 on half of the classes → ResNet-50 on all",
-        says=(
+        text=(
             "Trained on 4,996 photographs of 50 landmarks. The tests are 1,250 other photographs "
             "of these landmarks (all are training classes of the new model, half of them of the "
             "old one) and ROxford5k (buildings that are in no training set; 70 uncropped queries, "
@@ -206,11 +206,11 @@ SUITES: dict[str, Suite] = {
         recipe=recipes.from_recipes("landmarks50"),
         embedding_dim=256,
         train_classes=50,
-        wants=("timm", "torchvision", "landmarks50", "roxford5k", "weights"),
+        requires=("timm", "torchvision", "landmarks50", "roxford5k", "weights"),
     ),
     "flickr8k": TrainedSuite(
         title="Flickr8k, texts and images, on the side of the images",
-        says=(
+        text=(
             "Each caption is a query for its photo among 1,000 photos that are in no training set. "
             "The tables below add photos as queries for their five captions, and captions as "
             "queries for the four others of their photo. The old model is MobileNetV2 on half of "
@@ -230,11 +230,11 @@ SUITES: dict[str, Suite] = {
         recipe=recipes.from_recipes("flickr8k"),
         embedding_dim=256,
         train_classes=6000,
-        wants=FLICKR8K,
+        requires=FLICKR8K,
     ),
     "flickr8k-both": TrainedSuite(
         title="Flickr8k, texts and images, both towards the old images",
-        says=(
+        text=(
             "As above, but methods also use texts and compare both modalities with the old vectors "
             'of the images (`compatible = "both"` and `towards = "image"` in [pairs]). The texts '
             "learn to search the existing gallery of images.",
@@ -244,11 +244,11 @@ SUITES: dict[str, Suite] = {
         recipe=recipes.from_recipes("flickr8k", "pairs.compatible=both", "pairs.towards=image"),
         embedding_dim=256,
         train_classes=6000,
-        wants=FLICKR8K,
+        requires=FLICKR8K,
     ),
     "flickr8k-classified": TrainedSuite(
         title="Flickr8k, texts and images, with classifiers",
-        says=(
+        text=(
             "As `flickr8k`, but every model, including the old one, also classifies photos "
             "(`classification = true` in [pairs]); each photo is a class. `bct` needs these "
             "classifiers.",
@@ -258,20 +258,20 @@ SUITES: dict[str, Suite] = {
         recipe=recipes.from_recipes("flickr8k", "pairs.classification=true"),
         embedding_dim=256,
         train_classes=6000,
-        wants=FLICKR8K,
+        requires=FLICKR8K,
     ),
     "han-4k": TrainedSuite(
         title="Han characters, 1,199 → 3,997 classes",
-        says=(HAN.format(counts="3,997 (1,199 for the old model)", batch=256),),
+        text=(HAN.format(counts="3,997 (1,199 for the old model)", batch=256),),
         seeds=3,
         recipe=recipes.from_recipes("han/4k"),
         embedding_dim=128,
         train_classes=3997,
-        wants=("fonts",),
+        requires=("fonts",),
     ),
     "han-24k": TrainedSuite(
         title="Han characters, 7,318 → 24,393 classes",
-        says=(
+        text=(
             HAN.format(counts="24,393 (7,318 for the old model)", batch=512),
             "At most seven drawings of each training character.",
         ),
@@ -280,32 +280,32 @@ SUITES: dict[str, Suite] = {
         recipe=recipes.from_recipes("han/24k"),
         embedding_dim=128,
         train_classes=24393,
-        wants=("fonts",),
+        requires=("fonts",),
     ),
     "han-4k-wide": TrainedSuite(
         title="Han characters, 1,199 → 3,997 classes, a larger new network",
-        says=("As `han-4k`; the new networks have 64 channels and three blocks per stage.",),
+        text=("As `han-4k`; the new networks have 64 channels and three blocks per stage.",),
         ways=(*CHOSEN[:5], "janus", "member_contrast"),
         seeds=3,
         recipe=recipes.from_recipes("han/4k_wide"),
         embedding_dim=128,
         train_classes=3997,
-        wants=("fonts",),
+        requires=("fonts",),
     ),
     "han-sequence": SequenceSuite(
         title="Han characters as a sequence, 1,199 → 3,997 → 13,323 classes",
-        says=(
+        text=(
             "As `han-4k`, with at most seven drawings of each training character; 9, 30 and 100 % "
             "of the classes, as in the paper's sequence. See `omniglot-sequence`.",
         ),
         ways=(*CHOSEN[1:5], "janus", "member_contrast"),
         seeds=3,
         recipe=recipes.from_sequence("han/sequence"),
-        wants=("fonts",),
+        requires=("fonts",),
     ),
     "han-4k-short": TrainedSuite(
         title="Han characters, 1,199 → 3,997 classes, short trainings to choose options by",
-        says=(
+        text=(
             "As `han-4k`, but the new models are trained on at most seven drawings of each "
             "character, for 4 epochs in batches of 128. 1,500 validation characters are searched, "
             "by which options may be chosen. The second table has the test characters of "
@@ -322,17 +322,17 @@ SUITES: dict[str, Suite] = {
         ),
         embedding_dim=128,
         train_classes=3997,
-        wants=("fonts",),
+        requires=("fonts",),
     ),
     "han-24k-wide": TrainedSuite(
         title="Han characters, 7,318 → 24,393 classes, a larger new network",
-        says=("As `han-24k`; the new networks have 64 channels and three blocks per stage.",),
+        text=("As `han-24k`; the new networks have 64 channels and three blocks per stage.",),
         ways=(*CHOSEN[:5], "janus", "member_contrast"),
         seeds=3,
         recipe=recipes.from_recipes("han/24k_wide"),
         embedding_dim=128,
         train_classes=24393,
-        wants=("fonts",),
+        requires=("fonts",),
     ),
 }
 

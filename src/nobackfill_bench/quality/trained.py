@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from nobackfill.core.config import Recipe
-from nobackfill.core.device import choose_device
+from nobackfill.core.device import choose_device, device_name
 from nobackfill.evaluation.geometry import cosine_spread
 from nobackfill.methods.prototypes import class_means
 from nobackfill.training.decoding import Decoding
 from nobackfill.training.pipeline import train_run
 from nobackfill.training.run import Run
 from nobackfill.vectors import load_vectors
-from nobackfill_bench.quality.suite import Found, Suite, Task, read_way
+from nobackfill_bench.quality.suite import Results, Suite, Task, read_way
 
 LONGEST = 150  # characters of a folder name before a hash replaces the rest
 MEASURED = ("old_old", "new_old", "new_new")
@@ -45,7 +45,7 @@ class TrainedSuite(Suite):
         """See `Suite`."""
         return stages(ways)
 
-    def run(self, task: Task) -> Found | None:
+    def run(self, task: Task) -> Results | None:
         """Trains one model in its folder, or continues it; see `Suite`."""
         torch.set_num_threads(1)
         folder = task.place.work / task.suite / folder_name(task.changes) / str(task.seed)
@@ -73,9 +73,7 @@ class TrainedSuite(Suite):
         seconds = (datetime.now(UTC) - start).total_seconds()
         result = json.loads((place / "evaluation.json").read_text(encoding="utf-8"))
         return {
-            "date": start.isoformat(timespec="seconds"),
-            "device": device_name(device),
-            "seconds": None if was_there else round(seconds, 1),
+            **circumstances(start, device, None if was_there else round(seconds, 1)),
             "epochs": recipe.train.epochs,
             **numbers(result),
             "spread": prototype_spread(Run.open(place)),
@@ -133,12 +131,13 @@ def folder_name(parts: Sequence[str]) -> str:
     return f"{allowed[:LONGEST]}-{sha256('+'.join(parts).encode()).hexdigest()[:16]}"
 
 
-def device_name(device: torch.device) -> str:
-    """Returns the name of a device."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+def circumstances(start: datetime, device: torch.device, seconds: float | None) -> Results:
+    """Returns the date, the device and the duration of a run."""
+    date = start.isoformat(timespec="seconds")
+    return {"date": date, "device": device_name(device), "seconds": seconds}
 
 
-def numbers(result: Mapping[str, Any]) -> Found:
+def numbers(result: Mapping[str, Any]) -> Results:
     """Returns the numbers of an evaluation that a result stores."""
     return {
         **{key: result[key] for key in MEASURED},

@@ -43,7 +43,7 @@ class Case:
         operations: Number of our operations; a multiplication with its addition counts two.
         bytes: Bytes to read and write at least, if every input is read once.
         steps: Number of steps in one call, to report steps per second.
-        wants: Required modules.
+        requires: Required modules.
         room: Bytes of memory that ours or the peer may take; machines with less skip the case.
         large: Whether a CPU skips the case without `--large`.
         axis: Size along which a curve is drawn; empty for no curve.
@@ -61,7 +61,7 @@ class Case:
     operations: float = 0.0
     bytes: float = 0.0
     steps: int = 0
-    wants: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     room: float = 0.0
     large: bool = False
     axis: str = ""
@@ -74,7 +74,7 @@ class Finding:
     Attributes:
         name: Short name; see `Case`.
         size: Sizes by name; see `Case`.
-        says: Description of the number.
+        description: Description of the number.
         find: Function that computes it on a device.
         precision: Precision of matrix products.
         large: Whether a CPU skips it; see `Case`.
@@ -82,7 +82,7 @@ class Finding:
 
     name: str
     size: Mapping[str, int]
-    says: str
+    description: str
     find: Callable[[torch.device], float]
     precision: Precision = "float32"
     large: bool = False
@@ -94,12 +94,12 @@ class Suite:
 
     Attributes:
         title: Heading of the section.
-        says: Paragraphs of the section: the work, counted operations and bytes, the lower bound.
+        text: Paragraphs of the section: the work, counted operations and bytes, the lower bound.
         cases: Function from a kind of device to its cases.
     """
 
     title: str
-    says: tuple[str, ...]
+    text: tuple[str, ...]
     cases: Callable[[Kind], Sequence[Case | Finding]]
 
 

@@ -78,13 +78,13 @@ def gallery_at_scale(lines: Sequence[Line]) -> str:
 def classes_at_scale(lines: Sequence[Line]) -> str:
     """Estimates perturbations and loss with 10⁷ classes."""
     stored = 4.0 * CLASSES * DIM
-    said = [
+    sentences = [
         f"**{power(CLASSES)} classes.** A matrix of class means takes {stored / 1e9:,.1f} GB in "
         f"float32, so old, moved and new ones fit on one GPU; only the work grows."
     ]
     if line := largest(lines, "ndpp", "classes", "`update`"):
         seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
-        said.append(
+        sentences.append(
             f"NDPP: the old rows are sharded and the new ones are gathered by all (one all-gather "
             f"of {stored / 1e9:,.1f} GB per epoch); nothing else is exchanged. An update would "
             f"take {gpu_seconds(seconds, line)}, {spoken(seconds / 64)} on 64 of them. At that "
@@ -92,7 +92,7 @@ def classes_at_scale(lines: Sequence[Line]) -> str:
         )
     if line := largest(lines, "odpp", "classes", "constructor, dense"):
         seconds = line["ours_s"] * (CLASSES / line["size"]["classes"]) ** 2
-        said.append(
+        sentences.append(
             f"ODPP, {STEPS} steps in which every pair contributes: rows are sharded in the same "
             f"way, and the moved ones are gathered in every step; {gpu_seconds(seconds, line)}, "
             f"{spoken(seconds / 64)} on 64 of them."
@@ -101,13 +101,13 @@ def classes_at_scale(lines: Sequence[Line]) -> str:
         seconds = line["ours_s"] * CLASSES * BATCH / line["size"]["classes"]
         seconds /= line["size"]["batch"]
         exchanged = 4.0 * BATCH * (DIM + 2)
-        said.append(
+        sentences.append(
             f"`prototype_loss`: classes are sharded, as in partial FC, or by `loss_parallel` of "
             f"torch.distributed; a step exchanges two sums and one gradient per item, "
             f"{exchanged / 1e6:,.1f} MB for a batch of {BATCH:,}. Forward and backward would take "
             f"{gpu_seconds(seconds, line)} per step, {spoken(seconds / 8)} on 8 of them."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def largest(lines: Sequence[Line], suite: str, by: str, starts: str) -> Line | None:

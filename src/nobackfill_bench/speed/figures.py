@@ -20,8 +20,8 @@ def by_curve(lines: Sequence[Line]) -> dict[str, list[Line]]:
         if line.get("axis"):
             groups[line["case"]].append(line)
     return {
-        name: sorted(its, key=lambda line: line["size"][line["axis"]])
-        for name, its in groups.items()
+        name: sorted(curve, key=lambda line: line["size"][line["axis"]])
+        for name, curve in groups.items()
     }
 
 
@@ -32,22 +32,27 @@ def times_of(curve: Sequence[Line]) -> dict[float, float]:
 
 def memory_of(curve: Sequence[Line]) -> dict[float, float]:
     """Returns our gigabytes by size, including the inputs."""
-    return {
-        float(line["size"][line["axis"]]): (line["held_mb"] + line["added_mb"]) / 1e3
-        for line in curve
-    }
+    return {float(line["size"][line["axis"]]): gigabytes(line) for line in curve}
+
+
+def gigabytes(line: Line) -> float:
+    """Returns the peak memory of ours in GB, including the inputs."""
+    return float(line["held_mb"] + line["added_mb"]) / 1e3
 
 
 def growth_figure(lines: Sequence[Line]) -> str:
     """Plots time (top) and memory (bottom), with a column for each growing size."""
     curves = by_curve(lines)
-    axes_there = [axis for axis in AXES if any(its[0]["axis"] == axis for its in curves.values())]
-    with new_figure(3.6 * len(axes_there), 6.2) as figure:
-        panels = figure.subplots(2, len(axes_there), squeeze=False)
-        for column, axis in enumerate(axes_there):
-            shown = {name: its for name, its in curves.items() if its[0]["axis"] == axis}
-            _draw(panels[0][column], {name: times_of(its) for name, its in shown.items()})
-            _draw(panels[1][column], {name: memory_of(its) for name, its in shown.items()})
+    by_axis = {
+        axis: {name: curve for name, curve in curves.items() if curve[0]["axis"] == axis}
+        for axis in AXES
+    }
+    by_axis = {axis: shown for axis, shown in by_axis.items() if shown}
+    with new_figure(3.6 * len(by_axis), 6.2) as figure:
+        panels = figure.subplots(2, len(by_axis), squeeze=False)
+        for column, (axis, shown) in enumerate(by_axis.items()):
+            _draw(panels[0][column], {name: times_of(curve) for name, curve in shown.items()})
+            _draw(panels[1][column], {name: memory_of(curve) for name, curve in shown.items()})
             panels[1][column].set_xlabel(AXES[axis])
         panels[0][0].set_ylabel("seconds")
         panels[1][0].set_ylabel("memory, GB")

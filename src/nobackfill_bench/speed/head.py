@@ -13,7 +13,7 @@ from nobackfill.head.examples import Examples, shuffle_by_class
 from nobackfill.head.fitting import Learner
 from nobackfill.head.network import HeadNetwork
 from nobackfill.head.schedule import FitConfig, Round
-from nobackfill_bench.speed.case import Case, Kind, Pair, Suite
+from nobackfill_bench.speed.case import Case, Kind, Pair, Suite, Work
 
 ITEMS, NEW_DIM, OLD_DIM, CLASSES, BATCH = 20_000, 512, 256, 1_000, 512
 METHOD = "cross_supcon"
@@ -53,16 +53,12 @@ def _make(
     old = torch.randn(classes, old_dim, generator=generator)[labels]
     old = old + torch.randn(items, old_dim, generator=generator)
     order = shuffle_by_class(labels, 1, generator)
-    there = Examples(new.to(device), old.to(device), labels.to(device))
+    examples = Examples(new.to(device), old.to(device), labels.to(device))
     config = FitConfig(method=METHOD, epochs=ENDLESS, batch_size=batch)
-    learner = _learner(there, config, device)
+    learner = _learner(examples, config, device)
     an_epoch = Round(0, False, order.split(batch))
-    naive = _naive_epoch(_learner(there, config, device), new, labels, config, device)
-    return Pair(lambda: _trained(learner, an_epoch), naive)
-
-
-def _trained(learner: Learner, one: Round) -> None:
-    learner.train(one, 0)
+    naive = _naive_epoch(_learner(examples, config, device), new, labels, config, device)
+    return Pair(lambda: learner.train(an_epoch, 0), naive)
 
 
 def _learner(examples: Examples, config: FitConfig, device: torch.device) -> Learner:
@@ -73,7 +69,7 @@ def _learner(examples: Examples, config: FitConfig, device: torch.device) -> Lea
 
 def _naive_epoch(
     learner: Learner, new: Tensor, labels: Tensor, config: FitConfig, device: torch.device
-) -> "partial[None]":
+) -> Work:
     """Trains the same network and method, with each batch copied from the CPU."""
     network, method = learner.network, learner.method
     parameters = [*network.parameters(), *method.parameters()]
@@ -98,7 +94,7 @@ def _naive_epoch(
             optimizer.step()
             losses.append(loss.item())
 
-    return partial(epoch)
+    return epoch
 
 
 HEAD = Suite(

@@ -1,9 +1,5 @@
 """Synthetic vectors and blockwise matrix products: inputs and lower bounds of the suites."""
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -99,14 +95,3 @@ def replayed(work: Work) -> Work:
     with torch.cuda.graph(graph):
         work()
     return graph.replay
-
-
-def accepted(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
-    """Returns the options that a function accepts.
-
-    Example:
-        >>> accepted(sorted, reverse=True, precision="tf32")
-        {'reverse': True}
-    """
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in options.items() if name in known}

@@ -13,7 +13,7 @@ from nobackfill.methods.losses import prototype_loss
 from nobackfill.ops import softmax_contrast
 from nobackfill.ops.softmax_contrast import loss_and_gradient
 from nobackfill_bench.speed.case import Case, Finding, Kind, Pair, Precision, Suite
-from nobackfill_bench.speed.inputs import accepted, crowded, product_in_blocks, replayed
+from nobackfill_bench.speed.inputs import crowded, product_in_blocks, replayed
 
 BATCHES, CLASSES, DIM = (256, 1_024, 4_096), (24_393, 81_313, 1_000_000), 256
 ON_CPU = {(256, 24_393), (1_024, 24_393), (256, 81_313)}
@@ -58,7 +58,7 @@ def both_ways(
         f"`prototype_loss` by {axis}" if axis else f"forward + backward, {how}",
         {"batch": batch, "classes": classes, "dim": dim},
         PEER,
-        partial(_make, batch, classes, dim, precision, recorded),
+        partial(_make, batch, classes, dim, recorded),
         target=None if axis else TARGET,
         precision=precision,
         operations=4.0 * batch * classes * dim,
@@ -110,16 +110,13 @@ def _inputs(
     return old[labels] + noise, labels, old + 0.01, old
 
 
-def _make(
-    batch: int, classes: int, dim: int, precision: Precision, recorded: bool, device: torch.device
-) -> Pair:
+def _make(batch: int, classes: int, dim: int, recorded: bool, device: torch.device) -> Pair:
     new, labels, moved, old = _inputs(batch, classes, dim, device)
     new.requires_grad_()
-    options = accepted(prototype_loss, precision=precision)
 
     def ours() -> None:
         new.grad = None
-        prototype_loss(new, labels, moved, old, **options).backward()
+        prototype_loss(new, labels, moved, old).backward()
 
     unit = F.normalize(new.detach(), dim=-1)
     whole = batch * classes * old.element_size()  # one block: the matrix of all cosines

@@ -73,7 +73,7 @@ def update(
         precision=precision,
         operations=2.0 * classes * dim * (classes + NEIGHBORS),
         bytes=4.0 * 4 * classes * dim,  # old, new and moved are read, moved is written
-        wants=("faiss",) if by_faiss else (),
+        requires=("faiss",) if by_faiss else (),
         large=kind == "cpu" and not axis and (classes > FASTEST_ON_CPU or precision == "float64"),
         axis=axis,
     )

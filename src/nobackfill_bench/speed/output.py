@@ -22,7 +22,7 @@ from nobackfill_bench.speed.runner import LINES, Measured, kind_of, measure_all,
 
 
 @dataclass(frozen=True)
-class AskedSpeed:
+class SpeedOptions:
     """Options of the command."""
 
     suites: tuple[str, ...]
@@ -39,9 +39,9 @@ class AskedSpeed:
         return plan_cases(SPEED_SUITES, self.suites, kind, only=self.only, large=self.large)
 
 
-def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
+def print_cases(options: SpeedOptions, *, as_json: bool) -> None:
     """Prints all cases that would be measured on the device."""
-    planned = asked.cases(kind_of(choose_device(asked.device)))
+    planned = options.cases(kind_of(choose_device(options.device)))
     if as_json:
         emit(
             {
@@ -56,38 +56,38 @@ def print_cases(asked: AskedSpeed, *, as_json: bool) -> None:
     for head in ("suite", "case", "size", "compared with"):
         table.add_column(head)
     for suite, case in planned:
-        peer = case.peer if isinstance(case, Case) else case.says
+        peer = case.peer if isinstance(case, Case) else case.description
         table.add_row(suite, case.name, in_words(case.size), peer)
     console.print(table)
 
 
-def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) -> None:
+def measure_and_print(options: SpeedOptions, *, only_render: bool, as_json: bool) -> None:
     """Measures the cases, prints each result and renders the page."""
     made, failed = list[Measured](), list[Measured]()
     if not only_render:
         import torch
 
-        if asked.threads is not None:
-            torch.set_num_threads(asked.threads)
-        device = choose_device(asked.device)
-        planned = asked.cases(kind_of(device))
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        device = choose_device(options.device)
+        planned = options.cases(kind_of(device))
         progress = Console(stderr=True, highlight=False, soft_wrap=True, quiet=is_quiet())
         began = monotonic()
         figures = measure_all(
-            planned, device, asked.output / LINES, repeats=asked.repeats, limit=asked.limit
+            planned, device, options.output / LINES, repeats=options.repeats, limit=options.limit
         )
         for number, figure in enumerate(figures, start=1):
             left = duration(round((monotonic() - began) / number * (len(planned) - number)))
             progress.print(f"{number}/{len(planned)}  {in_one_line(figure)}  [dim]{left} left[/]")
             made += [figure] if figure.line is not None else []
             failed += [figure] if figure.error else []
-    page = render_page(asked.output)
+    page = render_page(options.output)
     for figure in failed:
         print(f"{figure.suite}, {figure.case.name}\n{figure.error}", file=sys.stderr)
     if failed:
         raise RunsFailed(
             f"{len(failed)} of {len(made) + len(failed)} cases failed; the others are in "
-            f"{asked.output / LINES}. Fix the errors above and run the same command again."
+            f"{options.output / LINES}. Fix the errors above and run the same command again."
         )
     print_object(
         {"figures": [figure.line for figure in made], "results": str(page)},
@@ -96,19 +96,19 @@ def measure_and_print(asked: AskedSpeed, *, only_render: bool, as_json: bool) ->
     )
 
 
-def in_one_line(one: Measured) -> str:
+def in_one_line(measured: Measured) -> str:
     """Describes a measurement in one line."""
-    said = escape(f"{one.suite}  {one.case.name}  {in_words(one.case.size)}")
-    if one.error:
-        return f"{said}  [red]failed[/]: {escape(one.error.strip().splitlines()[-1])}"
-    if one.line is None:
-        return f"{said}  [dim]skipped: {escape(one.skipped)}[/]"
-    line = one.line
+    case, line = measured.case, measured.line
+    name = escape(f"{measured.suite}  {case.name}  {in_words(case.size)}")
+    if measured.error:
+        return f"{name}  [red]failed[/]: {escape(measured.error.strip().splitlines()[-1])}"
+    if line is None:
+        return f"{name}  [dim]skipped: {escape(measured.skipped)}[/]"
     if "found" in line:
-        return f"{said}  {finding(line['found'])}"
+        return f"{name}  {finding(line['found'])}"
     targets = [f"{text} {'met' if met else 'missed'}" for text, met in targets_of(line)]
     return (
-        f"{said}  {line['counts']} [bold]{line['ratio']:.3g}[/] "
+        f"{name}  {line['counts']} [bold]{line['ratio']:.3g}[/] "
         f"({line['lowest']:.3g} to {line['highest']:.3g}), {time(line['ours_s'])} and "
         f"{time(line['peer_s'])}, {line['held_mb'] + line['added_mb']:,.0f} MB"
         + (f"  [dim]{', '.join(targets)}[/]" if targets else "")

@@ -9,7 +9,7 @@ from nobackfill_bench.markdown import table
 from nobackfill_bench.results_log import Line, read_lines
 from nobackfill_bench.speed.case import Suite, in_words
 from nobackfill_bench.speed.extrapolate import exponent, extrapolate
-from nobackfill_bench.speed.figures import by_curve, growth_figure, memory_of, times_of
+from nobackfill_bench.speed.figures import by_curve, gigabytes, growth_figure, memory_of, times_of
 from nobackfill_bench.speed.runner import LINES, speed_key
 from nobackfill_bench.speed.script_sections import render_scripts
 from nobackfill_bench.speed.suites import SPEED_SUITES
@@ -47,9 +47,9 @@ def render(folder: Path, figures: Path) -> str:
     lines = read_lines(folder / LINES, key=speed_key)
     sections = ["# Speed", *([targets(lines)] if lines else []), HOW_TO_READ]
     for name, suite in SPEED_SUITES.items():
-        its = [line for line in lines if line["suite"] == name]
-        if its:
-            sections += suite_section(name, suite, its, figures)
+        own = [line for line in lines if line["suite"] == name]
+        if own:
+            sections += suite_section(name, suite, own, figures)
     sections += render_scripts(lambda name: all_lines(folder / f"{name}.jsonl"))
     if lines:
         sections += ["## Beyond one machine", *extrapolate(lines)]
@@ -111,20 +111,21 @@ def targets_of(line: Line) -> list[tuple[str, bool]]:
 
 def suite_section(name: str, suite: Suite, lines: Sequence[Line], figures: Path) -> list[str]:
     """Returns the section of a suite: heading, text and a table for each device."""
-    sections = [f"## {suite.title}", *suite.says, f"    nobackfill bench speed --suite {name}"]
-    for device in sorted({line["device"] for line in lines}, key=lambda one: (one == "cpu", one)):
-        its = [line for line in lines if line["device"] == device]
-        sections.append(f"### {heading(its)}")
-        plain = [line for line in its if "ratio" in line and not line["axis"]]
+    sections = [f"## {suite.title}", *suite.text, f"    nobackfill bench speed --suite {name}"]
+    devices = sorted({line["device"] for line in lines}, key=lambda name: (name == "cpu", name))
+    for device in devices:
+        own = [line for line in lines if line["device"] == device]
+        sections.append(f"### {heading(own)}")
+        plain = [line for line in own if "ratio" in line and not line["axis"]]
         if plain:
             sections += [peers(plain), "\n".join(timed_table(plain))]
-        findings = [line for line in its if "found" in line]
+        findings = [line for line in own if "found" in line]
         if findings:
             sections += ["\n".join(found_table(findings))]
-        if any(line.get("axis") for line in its):
+        if any(line.get("axis") for line in own):
             file = f"speed-growth-{slug(device)}.svg"
-            write_text(figures / file, growth_figure(its))
-            sections += ["\n".join(growth_table(its)), f"![{suite.title}](figures/{file})"]
+            write_text(figures / file, growth_figure(own))
+            sections += ["\n".join(growth_table(own)), f"![{suite.title}](figures/{file})"]
     return sections
 
 
@@ -219,11 +220,6 @@ def growth_table(lines: Sequence[Line]) -> list[str]:
 def grown(power: float | None) -> str:
     """Formats an exponent, or a dash."""
     return "–" if power is None else f"**{power:.2f}**"
-
-
-def gigabytes(line: Line) -> float:
-    """Returns the peak memory of ours in GB, including the inputs."""
-    return float(line["held_mb"] + line["added_mb"]) / 1e3
 
 
 def value(number: float | None) -> str:

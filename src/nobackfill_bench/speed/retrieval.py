@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nobackfill.evaluation.metrics import retrieval
 from nobackfill_bench.speed.case import Case, Kind, Pair, Precision, Suite
-from nobackfill_bench.speed.inputs import accepted, product_in_blocks
+from nobackfill_bench.speed.inputs import product_in_blocks
 from nobackfill_bench.speed.retrieval_peers import PEERS
 
 DIM, RELEVANT = 256, 20
@@ -50,7 +50,7 @@ def beside(name: str, size: tuple[int, int, int, float]) -> Case:
         target_gb=CPU_GB,
         operations=2.0 * query * gallery * DIM,
         bytes=4.0 * (query + gallery) * DIM,
-        wants=peer.wants,
+        requires=peer.requires,
         room=float(peer.room) * query * gallery,
     )
 
@@ -71,7 +71,7 @@ def whole(
         f"mAP by {axis}" if axis else f"mAP, {precision}",
         {"queries": query, "gallery": gallery, "dim": dim},
         "all similarities alone, in blocks",
-        partial(_make, query, gallery, dim, classes, noise, precision),
+        partial(_make, query, gallery, dim, classes, noise),
         target=target,
         precision=precision,
         operations=2.0 * query * gallery * dim,
@@ -81,22 +81,15 @@ def whole(
 
 
 def _make(
-    query: int,
-    gallery: int,
-    dim: int,
-    classes: int,
-    noise: float,
-    precision: Precision,
-    device: torch.device,
+    query: int, gallery: int, dim: int, classes: int, noise: float, device: torch.device
 ) -> Pair:
     vectors = clustered(query, gallery, dim, classes, noise, device)
-    return Pair(lambda: mean_average_precision(vectors, precision), product_in_blocks(*vectors[:2]))
+    return Pair(lambda: mean_average_precision(vectors), product_in_blocks(*vectors[:2]))
 
 
-def mean_average_precision(vectors: Vectors, precision: Precision = "float32") -> float:
+def mean_average_precision(vectors: Vectors) -> float:
     """Computes the mAP with this package."""
-    options = accepted(retrieval, precision=precision)
-    return retrieval(*vectors, **options).mean_average_precision
+    return retrieval(*vectors).mean_average_precision
 
 
 def clustered(

@@ -94,13 +94,13 @@ class Peer:
     Attributes:
         function: Function from vectors and labels to the mAP.
         target: Target of its time divided by ours.
-        wants: Required modules.
+        requires: Required modules.
         room: Bytes that it holds for each pair of query and gallery item, if it holds all pairs.
     """
 
     function: ToMap
     target: float
-    wants: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     room: int = 0
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from nobackfill.core.device import device_name
+from nobackfill.core.memory import available_memory
 from nobackfill.core.suggest import suggest
 from nobackfill.errors import ConfigError
 from nobackfill_bench.results_log import Line, append, mend
@@ -31,7 +33,6 @@ from nobackfill_bench.speed.timing import (
 LINES = "speed.jsonl"  # next to the page
 LIMITS: dict[Kind, float] = {"cpu": 60.0, "cuda": 5.0}  # seconds per case, after its first turn
 PACKAGES = ("numpy", "torchmetrics", "scikit-learn", "pytorch-metric-learning", "faiss-cpu")
-MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def why_not(case: Case | Finding, device: torch.device) -> str:
     """Returns why a case cannot be measured here, and what to do; empty if it can."""
     if isinstance(case, Finding):
         return ""
-    missing = [name for name in case.wants if importlib.util.find_spec(name) is None]
+    missing = [name for name in case.requires if importlib.util.find_spec(name) is None]
     if missing:
         return f"{', '.join(missing)} not installed: pip install 'nobackfill[bench]'"
     free = free_bytes(device)
@@ -142,11 +143,8 @@ def free_bytes(device: torch.device) -> float:
     """Returns the free bytes of memory; infinite if the system does not report them."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    if MEMORY.exists():
-        for line in MEMORY.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024.0 * int(line.split()[1])
-    return float("inf")
+    available = available_memory()
+    return float("inf") if available is None else float(available)
 
 
 def measure(
@@ -162,7 +160,7 @@ def measure(
     here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with here, matmul_precision(case.precision):
         if isinstance(case, Finding):
-            known |= {"says": case.says, "found": case.find(device)}
+            known |= {"says": case.description, "found": case.find(device)}
         else:
             begin_peak(device)
             before = bytes_held(device)
@@ -170,11 +168,11 @@ def measure(
             begin_peak(device)
             held = max(0, bytes_held(device) - before)
             turns = take_turns(pair, device, repeats=repeats, limit=limit, held=held)
-            known |= told(case, turns)
+            known |= timings(case, turns)
     return known | surroundings(device)
 
 
-def told(case: Case, turns: Turns) -> Line:
+def timings(case: Case, turns: Turns) -> Line:
     """Returns the measured values and the targets of a case."""
     ratios = turns.ratios(case.counts)
     return {
@@ -205,7 +203,7 @@ def surroundings(device: torch.device) -> Line:
     """Returns device, versions, load and date."""
     installed = {dist.name.lower() for dist in importlib.metadata.distributions()}
     return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": device_name(device),
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

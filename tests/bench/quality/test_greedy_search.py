@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from nobackfill.methods import METHODS
-from nobackfill_bench.quality.greedy_search import Search, default_of, walk, way_of
+from nobackfill_bench.quality.greedy_search import Search, default_of, search_steps, way_of
 from nobackfill_bench.quality.paired import Compared, both
 from nobackfill_bench.quality.studies import STUDIES
 from nobackfill_bench.quality.suite import options_of, read_way
@@ -33,17 +33,17 @@ FIRST = {"ndpp:old_strength=0": 0.5, "ndpp": 0.4, "ndpp:old_strength=0.1": 0.45}
 
 
 def test_the_first_step_waits_for_runs_of_all_values(runs):
-    (step,) = walk(SEARCH, runs({}), seeds=2)
+    (step,) = search_steps(SEARCH, runs({}), seeds=2)
     assert step.best is None
     assert dict(step.ways) == {
         0: "ndpp:old_strength=0", 0.01: "ndpp", 0.1: "ndpp:old_strength=0.1",
     }  # fmt: skip
     one_less = {way: new_old for way, new_old in FIRST.items() if way != "ndpp"}
-    assert walk(SEARCH, runs(one_less), seeds=2) == [step]
+    assert search_steps(SEARCH, runs(one_less), seeds=2) == [step]
 
 
 def test_what_is_best_is_kept_in_the_next_step(runs):
-    first, second = walk(SEARCH, runs(FIRST), seeds=2)
+    first, second = search_steps(SEARCH, runs(FIRST), seeds=2)
     assert first.best == 0
     assert second.best is None
     assert dict(second.ways) == {
@@ -52,19 +52,19 @@ def test_what_is_best_is_kept_in_the_next_step(runs):
 
 
 def test_a_search_ends_with_its_last_option(runs):
-    steps = walk(SEARCH, runs(FIRST | {"ndpp:old_strength=0,neighbors=5": 0.3}), seeds=2)
+    steps = search_steps(SEARCH, runs(FIRST | {"ndpp:old_strength=0,neighbors=5": 0.3}), seeds=2)
     assert [(step.option, step.best) for step in steps] == [("old_strength", 0), ("neighbors", 100)]
 
 
 def test_too_few_seeds_decide_nothing(runs):
-    (step,) = walk(SEARCH, runs(FIRST, number=1), seeds=2)
+    (step,) = search_steps(SEARCH, runs(FIRST, number=1), seeds=2)
     assert step.best is None
-    assert len(walk(SEARCH, runs(FIRST, number=1), seeds=1)) == 2
+    assert len(search_steps(SEARCH, runs(FIRST, number=1), seeds=1)) == 2
 
 
 def test_without_an_independent_model_there_is_no_p_1_to_decide_by(lines_of):
     lines = [line for way, one in FIRST.items() for line in lines_of(way, seeds(one))]
-    (step,) = walk(SEARCH, Compared.of(lines), seeds=2)
+    (step,) = search_steps(SEARCH, Compared.of(lines), seeds=2)
     assert step.best is None
 
 
@@ -73,7 +73,7 @@ def test_the_best_way_is_not_the_one_with_the_best_new_old_alone(lines_of):
     lines += lines_of("ndpp:old_strength=0", {0: (0.4, 0.41, 0.2)})  # compatible, and ruined
     lines += lines_of("ndpp", {0: (0.4, 0.40, 0.6)})
     lines += lines_of("ndpp:old_strength=0.1", {0: (0.4, 0.1, 0.6)})
-    assert walk(SEARCH, Compared.of(lines), seeds=1)[0].best == 0.01
+    assert search_steps(SEARCH, Compared.of(lines), seeds=1)[0].best == 0.01
 
 
 def test_what_a_way_says_is_what_the_method_is_given():
@@ -99,5 +99,5 @@ def test_a_search_may_go_by_both_maps_where_no_independent_model_is_better_than_
     lines += lines_of("ndpp", {0: (0.4, 0.40, 0.6)})
     lines += lines_of("ndpp:old_strength=0.1", {0: (0.4, 0.5, 0.45)})
     search = replace(SEARCH, by="both")  # 0.305, 0.5 and 0.475
-    assert walk(search, Compared.of(lines), seeds=1)[0].best == 0.01
+    assert search_steps(search, Compared.of(lines), seeds=1)[0].best == 0.01
     assert both(lines[-1]) == pytest.approx(47.5)

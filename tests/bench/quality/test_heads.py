@@ -129,7 +129,7 @@ def test_a_trained_old_model_is_made_once_before_all_ways(task, monkeypatch, tmp
     monkeypatch.setattr("nobackfill_bench.quality.frozen_features.EPOCHS", 1)
     suite = replace(SUITES["cub-vectors"], trained=True)
     assert suite.stages(["ridge", "janus"]) == [["old"], ["ridge", "janus"]]
-    assert FittedSuite(title="", says=(), load=backbone_features("cub200")).stages(["ridge"]) == [
+    assert FittedSuite(title="", text=(), load=backbone_features("cub200")).stages(["ridge"]) == [
         ["ridge"]
     ]
     assert suite.run(task("cub-vectors", "old")) is None

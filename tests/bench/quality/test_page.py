@@ -145,7 +145,7 @@ def test_every_suite_in_view_when_ours_was_chosen_is_named(page):
 
 def test_a_section_says_what_was_trained_and_how_to_run_it(page, glyphs):
     lines = section(page(glyphs=glyphs), "glyphs")
-    assert set(SUITES["glyphs"].says) <= set(lines)
+    assert set(SUITES["glyphs"].text) <= set(lines)
     assert "    nobackfill bench quality --suite glyphs" in lines
 
 

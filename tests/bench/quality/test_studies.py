@@ -174,20 +174,6 @@ def test_a_search_that_is_not_at_its_end_is_left_out(lines_of, one_study, tmp_pa
     assert not (tmp_path / "greedy.svg").exists()
 
 
-def test_a_study_may_show_another_test_than_the_one_that_options_were_chosen_by(
-    lines_of, one_study
-):
-    study = Study("glyphs", "Found", "?", (BASELINE, "ndpp"), seeds=2, shown="other")
-    found = []
-    for way, new_old in ((BASELINE, 0.3), ("ndpp", 0.35)):
-        for line in lines_of(way, numbers(0.5)):
-            other = {"old_old": 0.2, "new_old": new_old, "new_new": 0.4}
-            found.append(line | {"tests": {"other": other}})
-    head, baseline, ndpp = rows(one_study("found", study, found))
-    assert baseline[head.index("new/old")] == "30.00"
-    assert ndpp[head.index("Δ new/old to Baseline")] == "+5.00 ± 0.00"
-
-
 def test_a_search_says_by_which_score_it_decided(lines_of, one_study):
     study = replace(GREEDY, ways=(BASELINE,), search=replace(GREEDY.search, by="both"))
     ways = {way: one for way, one in FOUND.items() if way != "independent"}

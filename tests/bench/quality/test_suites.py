@@ -25,7 +25,7 @@ def test_a_suite_takes_its_own_ways_and_has_words(name):
     assert len(set(suite.ways)) == len(suite.ways) > 4
     assert suite.default in suite.ways
     assert suite.title
-    assert suite.says
+    assert suite.text
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -166,4 +166,4 @@ def test_options_are_chosen_on_validation_characters_by_short_trainings():
 
 def test_glyphs_compares_all_methods_and_needs_nothing():
     assert set(SUITES["glyphs"].ways) == set(METHODS)
-    assert SUITES["glyphs"].wants == ()
+    assert SUITES["glyphs"].requires == ()

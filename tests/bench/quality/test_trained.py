@@ -80,7 +80,7 @@ def made(tmp_path_factory):
     """The old model and two new ones, trained in one folder."""
     work = tmp_path_factory.mktemp("work")
     suite = TrainedSuite(
-        title="Tiny", says=(), recipe=SUITES["glyphs"].recipe, embedding_dim=8, train_classes=20
+        title="Tiny", text=(), recipe=SUITES["glyphs"].recipe, embedding_dim=8, train_classes=20
     )
 
     def run(way):
@@ -156,7 +156,7 @@ def test_own_changes_come_before_those_from_outside(monkeypatch, tmp_path):
         told.append((name, old_run, seed, data, changes))
         raise RuntimeError("that is enough")
 
-    suite = TrainedSuite(title="Tiny", says=(), recipe=recipe, embedding_dim=8, train_classes=10)
+    suite = TrainedSuite(title="Tiny", text=(), recipe=recipe, embedding_dim=8, train_classes=10)
     monkeypatch.setitem(SUITES, "tiny", suite)
     place = Place(tmp_path, tmp_path / "data", "cpu")
     for way in ("bt2:scale=2", "cores_old"):
@@ -179,7 +179,7 @@ def sequence(tmp_path_factory):
         return demo_recipe(name, old_run, seed=seed, changes=told)
 
     work = tmp_path_factory.mktemp("sequence")
-    suite = SequenceSuite(title="Tiny", says=(), recipe=recipe)
+    suite = SequenceSuite(title="Tiny", text=(), recipe=recipe)
 
     def run(way):
         return suite.run(Task("tiny", way, 0, TINY, Place(work, None, "cpu")))

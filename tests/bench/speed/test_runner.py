@@ -29,7 +29,7 @@ TOY = Case("toy", {"classes": 7}, "a sum", make, target=2.0, operations=1e6, byt
 CASES = [
     TOY,
     Case("broken", {"classes": 7}, "nothing", broken),
-    Case("lonely", {"classes": 7}, "nobody", make, wants=("no_such_module",)),
+    Case("lonely", {"classes": 7}, "nobody", make, requires=("no_such_module",)),
     Case("huge", {"classes": 7}, "a sum", make, room=1e18),
     Case("slow", {"classes": 2_000}, "a sum", make, large=True),
     Finding("share", {"classes": 7}, "of all", lambda device: 0.25),

@@ -81,7 +81,7 @@ def test_growth_goes_over_three_decades():
     ids=lambda case: f"{case.name}, {case.peer}"[:40],
 )
 def test_ours_and_its_peer_can_be_called_again_and_again(case):
-    if "faiss" in case.wants:
+    if "faiss" in case.requires:
         pytest.importorskip("faiss")
     pair = case.make(CPU)
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_ours_and_its_peer_can_be_called_again_and_again(case):
 
 @pytest.mark.parametrize("name", PEERS)
 def test_every_peer_comes_to_the_same_map(name):
-    for module in PEERS[name].wants:
+    for module in PEERS[name].requires:
         pytest.importorskip(module)
     vectors = retrieval.clustered(9, 70, 6, 5, 1.0, CPU)
     ours = retrieval.mean_average_precision(vectors)

@@ -23,7 +23,7 @@ from nobackfill.report.pages.upgrade import (
     upgrade_page,
 )
 from nobackfill.report.pages.upgrade import tests_section as section_of_other_tests
-from nobackfill.report.thumbnails import nothing, thumbnail
+from nobackfill.report.thumbnails import show_ids, thumbnail
 
 CLASSES, PER_CLASS, DIM = 30, 6, 8
 COUNT = CLASSES * PER_CLASS
@@ -350,7 +350,7 @@ def test_flips_are_counted(findings, pages):
 def test_queries_without_anything_to_find_are_not_counted():
     labels = np.array([*LABELS[:60], *(f"alone {i}" for i in range(10))])
     found = look(*(vectors(seed, 1.2, labels=labels) for seed in (1, 2)))
-    assert "Of 60 queries" in queries_section(found, nothing).text
+    assert "Of 60 queries" in queries_section(found, show_ids).text
 
 
 def test_queries_that_change_stand_with_what_they_find(findings, pages):
@@ -400,7 +400,7 @@ def test_ids_that_are_paths_are_told_without_what_all_share(findings):
         return nb.Vectors(ids, file.vectors, file.labels)
 
     found = look(moved(OLD), moved(NEW["not compatible"]))
-    part = queries_section(found, nothing)
+    part = queries_section(found, show_ids)
     assert part.text.endswith("The ids below begin with shop/photos/, which is left out.")
     row = rows(part.tables[1])[0]
     for name, cell in (
@@ -410,7 +410,7 @@ def test_ids_that_are_paths_are_told_without_what_all_share(findings):
         begin, end = cell.split("…")
         assert name.startswith(f"shop/photos/{begin}")
         assert name.endswith(end)
-    assert "left out" not in queries_section(findings["not compatible"], nothing).text
+    assert "left out" not in queries_section(findings["not compatible"], show_ids).text
 
 
 def test_what_is_never_found_has_a_dash_for_a_rank():
@@ -427,7 +427,7 @@ def test_what_is_never_found_has_a_dash_for_a_rank():
         rows = torch.cat([place[None], near[None], values[2:]])
         return nb.Vectors([f"{i}" for i in range(152)], rows, labels, columns=columns)
 
-    part = queries_section(look(file(near), file(far), protocol="gldv2"), nothing)
+    part = queries_section(look(file(near), file(far), protocol="gldv2"), show_ids)
     (row,) = part.tables[1].rows
     assert row[1:3] == ["-100.0", "–"]
 

@@ -122,8 +122,9 @@ def evaluate(
     """Compare old and new vectors of the same items: may the new model go live today?"""
     from nobackfill.cli.evaluate.checks import check_alone, check_one_kind
     from nobackfill.core.device import choose_device
-    from nobackfill.evaluation.file_columns import check_agreement, check_one_label, have_labels
+    from nobackfill.evaluation.file_columns import check_agreement, have_labels
 
+    # Check the options and the outputs before anything is read.
     check_one_kind(label, pairs)
     details = {
         "--slice": slices,
@@ -136,6 +137,8 @@ def evaluate(
         check_alone({**details, "--pairs": pairs})
     inputs = (old, new, query_for_old, independent, pairs)
     claim(save_queries, inputs=inputs, pages=(report,))
+
+    # Read the files.
     truth = read_truth(pairs, level)
     read = read_all(
         {"old": old, "new": new, "query_for_old": query_for_old, "independent": independent},
@@ -168,23 +171,21 @@ def evaluate(
         report=report,
         as_json=json,
     )
+
+    # Evaluate by labels or pairs; without them, compare rankings or count judgements.
     is_judged = truth is not None and bool(truth.judgements)
     if is_judged or (truth is None and not have_labels([*files, mapped])):
-        from nobackfill.cli.evaluate.unlabelled import check_unlabelled, run_judged, run_unlabelled
+        from nobackfill.cli.evaluate.unlabelled import run_without_labels
 
-        check_one_label([] if is_judged else files)
-        check_unlabelled(
-            {
-                "--independent": independent,
-                "--by-modality": by_modality,
-                "--metric": None if is_judged else metric,
-                "--min-gain": min_gain,
-                "--max-negative-flips": max_negative_flips,
-                **details,
-            },
-            truth,
-        )
-        verdict = run_unlabelled(search) if truth is None else run_judged(search, truth)
+        options_of_labels = {
+            "--independent": independent,
+            "--by-modality": by_modality,
+            "--metric": None if is_judged else metric,
+            "--min-gain": min_gain,
+            "--max-negative-flips": max_negative_flips,
+            **details,
+        }
+        verdict = run_without_labels(search, truth, options_of_labels)
         require_compatible |= truth is None  # nothing was measured, which is no success
     elif by_modality:
         verdict = run_directions(search)

@@ -13,6 +13,24 @@ if TYPE_CHECKING:
 ACCEPTED = ("query_for_old", "protocol", "intersect", "sessions", "seed", "device")
 
 
+def run_without_labels(
+    search: "Search", judged: "GroundTruth | None", options: dict[str, Any]
+) -> str:
+    """Compares rankings, or counts judgements; prints the result and returns the verdict.
+
+    Args:
+        search: Inputs and outputs of the evaluation.
+        judged: Judgements of a person; None to compare rankings.
+        options: Values of the options that require labels, by name; an error if any is set.
+    """
+    from nobackfill.evaluation.file_columns import check_one_label
+
+    if judged is None:
+        check_one_label(search.files)
+    check_unlabelled(options, judged)
+    return run_unlabelled(search) if judged is None else run_judged(search, judged)
+
+
 def run_unlabelled(search: "Search") -> str:
     """Compares rankings, prints how far they agree, returns the verdict "undecided"."""
     from nobackfill.evaluation.agreement import compare_rankings
@@ -55,7 +73,7 @@ def accepted(search: "Search") -> dict[str, Any]:
 
 
 def check_unlabelled(options: dict[str, Any], truth: "GroundTruth | None") -> None:
-    """Raises `ConfigError` for options that need to know every relevant item."""
+    """Raises `ConfigError` for options that require all relevant items."""
     passed = [name for name, value in options.items() if value not in (None, False, 0, [])]
     if not passed:
         return

@@ -113,7 +113,7 @@ def search(
     ):
         check_model(store, collection, file.space or space_of(queries), assume_space)
         results = searched(store, collection, file.vectors.float().numpy(), top, watch=watch)
-    show.print_found([str(id) for id in file.ids.tolist()], results, as_json=json)
+    show.print_results([str(id) for id in file.ids.tolist()], results, as_json=json)
 
 
 @gallery.command()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nobackfill.gallery.routing import Route
     from nobackfill.gallery.shadow import Shadow
     from nobackfill.gallery.status import Status
-    from nobackfill.gallery.stores.base import Found
+    from nobackfill.gallery.stores.base import SearchResults
 
 NUMBERS = frozenset(("items", "dimensions", "covers", "cosine"))  # aligned right
 INDENT = "    "  # of lines that belong to the line above
@@ -66,15 +66,15 @@ def print_status(status: "Status", *, as_json: bool) -> None:
             print_warning(problem)
 
 
-def print_found(queries: Sequence[str], found: "Found", *, as_json: bool) -> None:
+def print_results(queries: Sequence[str], results: "SearchResults", *, as_json: bool) -> None:
     """Prints the results of each query, best first."""
     if as_json:
-        results = zip(queries, found.ids, found.cosines, strict=True)
-        emit({"found": [{"query": q, "ids": ids, "cosines": c} for q, ids, c in results]})
+        found = zip(queries, results.ids, results.cosines, strict=True)
+        emit({"found": [{"query": q, "ids": ids, "cosines": c} for q, ids, c in found]})
         return
     rows = [
         ("" if place else query, id, f"{cosine:.4f}")
-        for query, pairs in zip(queries, found.pairs(), strict=True)
+        for query, pairs in zip(queries, results.pairs(), strict=True)
         for place, (id, cosine) in enumerate(pairs)
     ]
     print_table(Table(("query", "found", "cosine"), rows, NUMBERS))
@@ -255,7 +255,7 @@ def print_removed(key: str, collection: str, number: int, *, dry_run: bool, as_j
 
 
 def print_repairs(repairs: Sequence["Repair"], *, dry_run: bool, as_json: bool) -> None:
-    """Prints each damaged note, what was done about it, and what nobody knows."""
+    """Prints each damaged note, what was done about it, and what remains unknown."""
     if as_json:
         emit({"repairs": [asdict(repair) for repair in repairs], "dry_run": dry_run})
         return

@@ -16,10 +16,9 @@ from nobackfill.core.config.toml import (
     read_sequence,
     to_toml,
 )
-from nobackfill.core.suggest import closest, suggest, suggest_path
 
 __all__ = [
     "Choice", "ImagesConfig", "OldConfig", "PairsConfig", "Recipe", "TrainConfig", "build",
-    "build_recipe", "change_tables", "check_keys", "closest", "merge_tables", "read_recipe",
-    "read_sequence", "resolve_options", "suggest", "suggest_path", "to_toml",
+    "build_recipe", "change_tables", "check_keys", "merge_tables", "read_recipe", "read_sequence",
+    "resolve_options", "to_toml",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Debian's package descriptions: the synopsis asks for the long description of the same package."""
+"""Debian's package descriptions: a synopsis is the query, the long description its document."""
 
 import lzma
 import re
@@ -26,7 +26,7 @@ def read_debian(root: Path) -> Texts:
     """Reads the descriptions of an apt mirror, of one binary package per source package.
 
     Binary packages of one source share much of their text, so a source is a group: the package of
-    the same name stands for it, or else the first that has a synopsis of 15 characters and a long
+    the same name represents it, or else the first that has a synopsis of 15 characters and a long
     description of 80. The synopsis is the query and the long description the document. A hash of
     the source's name decides the split: 60 % "train", the others "validation". Columns are
     `package`, `section`, and `tags` (debtags, separated by spaces).
@@ -56,7 +56,7 @@ def read_debian(root: Path) -> Texts:
 
 def _texts(descriptions: dict[str, tuple[str, str]], facts: dict[str, dict[str, str]]) -> Texts:
     """Returns one query and one document for each source package, in alphabetical order."""
-    chosen: dict[str, str] = {}  # the package that stands for each source
+    chosen: dict[str, str] = {}  # the package that represents each source
     for name in sorted(descriptions):
         source = facts.get(name, {}).get("Source", name).split(" ")[0]
         if name == source or source not in chosen:

@@ -42,7 +42,7 @@ def read_folder(root: Path, *, validation: float | int = 0.2, seed: int = 0) -> 
     files, classes, splits = [], [], []
     ignored = 0
     for split, part in parts.items():
-        for name, file in walk(root, part):
+        for name, file in class_files(root, part):
             if name == "" or not is_image(file):
                 ignored += 1
                 continue
@@ -72,7 +72,7 @@ def read_folder(root: Path, *, validation: float | int = 0.2, seed: int = 0) -> 
     )
 
 
-def walk(root: Path, part: str) -> Iterator[tuple[str, str]]:
+def class_files(root: Path, part: str) -> Iterator[tuple[str, str]]:
     """Yields the class and the path of every file below a part of the root, in sorted order.
 
     The class is the first folder; it is "" for a file outside of any.

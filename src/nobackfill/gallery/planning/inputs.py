@@ -115,14 +115,7 @@ def grouped(file: Vectors, group: str | None, files: Sequence[Vectors]) -> Vecto
             f"No column `{group}` in either file. "
             f"{suggest(group, known) if known else 'They have no columns.'}"
         )
-    return Vectors(
-        file.ids,
-        file.vectors,
-        file.columns.get(group),
-        columns=file.columns,
-        space=file.space,
-        compatible_dim=file.compatible_dim,
-    )
+    return replace(file, labels=file.columns.get(group))
 
 
 def search_of(

@@ -56,8 +56,8 @@ def plan_backfill(
 ) -> BackfillPlan:
     """Puts gallery items into an order, and measures the gain of each share.
 
-    The order `planned` uses old vectors alone: it puts items first that lie clearly in their class
-    (`margin`), or those that do not, or those whose class is uncertain, whichever was best for
+    The order `planned` uses old vectors alone: it puts items first that are clearly in their class
+    (`margin`), or those that are not, or those whose class is uncertain, whichever was best for
     queries of *other* classes. `informed` also uses the new vectors, for those who have them and
     write them into a gallery bit by bit. `uncertainty` is RACT's order.
 
@@ -116,6 +116,7 @@ def plan_backfill(
         chance = None if name == "random" else precision["random"]
         curves[name] = curve_of(precision[name], chance, shares, groups, seed=seed)
 
+    # Advise where to stop, and put all items of the gallery into the order.
     stop, advice = advise(curves[order])
     ids, score = _in_order(items, scores, direction if order == "planned" else order, seed)
     counts = {

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +19,11 @@ from nobackfill.core.short import Short
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation.score_scale import Scale
 from nobackfill.gallery.planning.curve import Curve, CurveRecord
-from nobackfill.gallery.sketch import BITS, Sketch
+from nobackfill.gallery.sketch import BITS, DIGEST, Sketch
 from nobackfill.vectors.arrow_columns import to_numpy
 from nobackfill.vectors.columns import as_key
-from nobackfill.vectors.formats import told_in_a_sentence
+from nobackfill.vectors.formats import readable_errors
 
-DIGEST = re.compile(rf"[0-9a-f]{{{BITS // 4}}}")
 KEY, SCHEMA = b"nobackfill.backfill", 1
 COLUMNS = ("id", "rank", "score")
 REMEDY = "Make the plan with `nobackfill gallery plan`."
@@ -128,7 +126,7 @@ class BackfillPlan(Short):
 def load_plan(path: Path | str) -> BackfillPlan:
     """Reads what `BackfillPlan.save` wrote."""
     try:
-        with told_in_a_sentence(Path(path), "a backfill plan"):
+        with readable_errors(Path(path), "a backfill plan"):
             return _read_plan(Path(path))
     except DataError as error:
         raise DataError(f"{path}: {error} {REMEDY}") from error

@@ -34,14 +34,14 @@ class Rows(NamedTuple):
     columns: dict[str, list[Any]]  # other stored values by name; None where an item has none
 
 
-class Found(NamedTuple):
+class SearchResults(NamedTuple):
     """Search results of each query, best first; fewer than requested in a small collection."""
 
     ids: list[list[str]]
     cosines: list[list[float]]
 
     @classmethod
-    def of(cls, results: Iterable[Sequence[tuple[str, float]]]) -> "Found":
+    def of(cls, results: Iterable[Sequence[tuple[str, float]]]) -> "SearchResults":
         """Returns results from pairs of an id and a cosine, query by query."""
         rows = list(results)
         return cls([[id for id, _ in row] for row in rows], [[c for _, c in row] for row in rows])
@@ -138,7 +138,7 @@ class Store(Readable, ABC):
         return set(self.get(collection, ids).ids)
 
     @abstractmethod
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """Returns the `k` items with the largest cosine to each query."""
 
     # Writing: new collections only.

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import MARK, Answer, Found, Matrix, Rows, Store, notes_of, unit
+from nobackfill.gallery.stores.base import (
+    MARK,
+    Answer,
+    Matrix,
+    Rows,
+    SearchResults,
+    Store,
+    notes_of,
+    unit,
+)
 from nobackfill.gallery.stores.client import (
     ClientCalls,
     alone,
@@ -125,14 +134,14 @@ class ClientStore(Store):
             present.update(self._present(collection, keys))
         return {id for id in ids if self._key(collection, id) in present}
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`."""
         if collection == self.main:
             self._check_cosines()
         rows, vectors = [], unit(query)
         for first in range(0, len(vectors), QUERIES):
             rows += self._nearest(collection, vectors[first : first + QUERIES], k)
-        return Found.of(rows)
+        return SearchResults.of(rows)
 
     def exclusively(self, action: str, work: Callable[[], Answer], *, retry: bool = True) -> Answer:
         """See `Store`; servers have no lock."""

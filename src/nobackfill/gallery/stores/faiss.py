@@ -31,8 +31,7 @@ class FaissStore(IndexFile):
         super().__init__(uri, read_only=read_only)
         try_first("faiss", uri.path)
         self._index = open_index(uri.path)
-        wrapped = isinstance(self._index, (faiss.IndexIDMap, faiss.IndexIDMap2))
-        self._base: Any = faiss.downcast_index(self._index.index) if wrapped else self._index
+        self._base = base_of(self._index)
         self._metric, kind = self._index.metric_type, type(self._base).__name__
         ids, self._keys = ids_of(self._index, self._base)
         self.describe(
@@ -89,13 +88,18 @@ def open_index(path: str) -> Any:
         ) from None
 
 
+def base_of(index: Any) -> Any:
+    """Returns the index inside an IDMap, or the index itself."""
+    is_map = isinstance(index, (faiss.IndexIDMap, faiss.IndexIDMap2))
+    return faiss.downcast_index(index.index) if is_map else index
+
+
 def try_index(path: str) -> None:
     """Opens, checks and searches an index; see `try_first`."""
     index = open_index(path)
-    wrapped = isinstance(index, (faiss.IndexIDMap, faiss.IndexIDMap2))
-    base: Any = faiss.downcast_index(index.index) if wrapped else index
+    base = base_of(index)
     whole = index.d == base.d and index.ntotal == base.ntotal and 0 < index.d < 2**24
-    if wrapped:
+    if base is not index:
         whole = whole and index.id_map.size() == index.ntotal
     if not (whole and _has_all(base)):
         raise GalleryError(f"{path} has other numbers of vectors than it says. {DAMAGED}")
@@ -107,7 +111,7 @@ def try_index(path: str) -> None:
 
 
 def _has_all(base: Any) -> bool:
-    """Whether an index contains as many codes, links and cells as it says."""
+    """Whether an index contains as many codes, links and cells as its header states."""
     if isinstance(base, faiss.IndexFlatCodes):
         return bool(base.codes.size() == base.ntotal * base.code_size)
     if isinstance(base, faiss.IndexHNSW):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from nobackfill.core.suggest import suggest_path
 from nobackfill.errors import DataError, GalleryError
-from nobackfill.gallery.stores.base import MARK, Answer, Found, Index, Matrix, Rows, Store
+from nobackfill.gallery.stores.base import MARK, Answer, Index, Matrix, Rows, SearchResults, Store
 from nobackfill.gallery.stores.sidecar import SideFile, search_exactly
 from nobackfill.gallery.stores.uri import Uri, check_options
 from nobackfill.vectors import load_vectors
@@ -40,7 +40,7 @@ class FileStore(Store):
         """Returns the owner's items at these positions."""
 
     @abstractmethod
-    def main_search(self, query: Matrix, k: int) -> Found:
+    def main_search(self, query: Matrix, k: int) -> SearchResults:
         """Searches the owner's items."""
 
     @cached_property
@@ -92,7 +92,7 @@ class FileStore(Store):
             return self.side.get(collection, ids)
         return self.main_rows([self.place_of[id] for id in ids if id in self.place_of])
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`."""
         if collection == self.main:
             return self.main_search(query, k)
@@ -192,6 +192,6 @@ class FlatStore(FileStore):
     def _unit(self) -> torch.Tensor:
         return F.normalize(self.vectors.vectors.float(), dim=1)
 
-    def main_search(self, query: Matrix, k: int) -> Found:
+    def main_search(self, query: Matrix, k: int) -> SearchResults:
         """See `FileStore`."""
         return search_exactly(query, self.ids, self._unit, k)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Index, Matrix, Rows, as_matrix, unit
+from nobackfill.gallery.stores.base import Index, Matrix, Rows, SearchResults, as_matrix, unit
 from nobackfill.gallery.stores.client import check_dim
 from nobackfill.gallery.stores.flat import FileStore
 
@@ -86,14 +86,14 @@ class IndexFile(FileStore):
         vectors = self.reconstruct(np.asarray(places, dtype=np.int64))
         return Rows([self.ids[place] for place in places], as_matrix(vectors, self.main_dim), {})
 
-    def main_search(self, query: Matrix, k: int) -> Found:
+    def main_search(self, query: Matrix, k: int) -> SearchResults:
         """See `FileStore`."""
         check_dim(query, self.main_dim, self.main)
         k = min(k, len(self.ids))
         if k < 1 or len(query) == 0:
-            return Found.of([[] for _ in query])
+            return SearchResults.of([[] for _ in query])
         if not self._checked:
             self.check_cosines()
             self._checked = True
         ids, cosines = self.nearest(unit(query), k)
-        return Found([[str(id) for id in row] for row in ids], cosines)
+        return SearchResults([[str(id) for id in row] for row in ids], cosines)

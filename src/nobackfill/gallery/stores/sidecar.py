@@ -16,7 +16,7 @@ import torch
 
 from nobackfill.core.atomic_files import take_permissions
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import Found, Matrix, Rows, as_matrix, unit
+from nobackfill.gallery.stores.base import Matrix, Rows, SearchResults, as_matrix, unit
 from nobackfill.gallery.stores.client import split
 from nobackfill.ops.nearest import nearest
 
@@ -143,7 +143,7 @@ class SideFile:
         dim = len(vectors[0]) if vectors else self.dim(collection)
         return Rows([id for id, _ in rows], as_matrix(vectors, dim), {})
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`; compares every vector."""
         ids, gallery = self._whole(collection)
         return search_exactly(query, ids, gallery, k)
@@ -223,7 +223,7 @@ def create_like(path: Path, like: Path) -> None:
     """Creates an empty file that those may read who may read another, unless it exists."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError:  # it exists, or SQLite says why it cannot be written
+    except OSError:  # it exists, or SQLite reports why it cannot be written
         return
     take_permissions(path, like)
     path.chmod(0o600 | (path.stat().st_mode & 0o666))
@@ -235,9 +235,13 @@ def make_tables(connection: sqlite3.Connection) -> None:
         connection.execute(f"create table if not exists {table}")
 
 
-def search_exactly(query: Matrix, ids: Sequence[str], gallery: torch.Tensor, k: int) -> Found:
+def search_exactly(
+    query: Matrix, ids: Sequence[str], gallery: torch.Tensor, k: int
+) -> SearchResults:
     """Returns the items with the largest cosine to each query; gallery rows have unit length."""
     if len(gallery) == 0:
-        return Found.of([[] for _ in query])
+        return SearchResults.of([[] for _ in query])
     places, cosines = nearest(torch.from_numpy(unit(query)), gallery, k)
-    return Found([[ids[place] for place in row] for row in places.tolist()], cosines.tolist())
+    return SearchResults(
+        [[ids[place] for place in row] for row in places.tolist()], cosines.tolist()
+    )

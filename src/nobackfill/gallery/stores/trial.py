@@ -1,7 +1,7 @@
-"""Opens an index file in a process of its own first, as a damaged one can end the process.
+"""Opens an index file in a separate process first, because a damaged file can end the process.
 
-faiss and USearch believe the numbers in a file: a changed byte makes them read beyond its end, or
-ask for more memory than there is.
+faiss and USearch do not check the numbers in a file: a changed byte makes them read beyond its end,
+or allocate more memory than there is.
 """
 
 import importlib
@@ -15,13 +15,13 @@ from nobackfill.errors import GalleryError, NobackfillError
 
 ROOM = 2**30  # bytes that the process may use beyond twice the file
 PATIENCE = 600  # seconds
-REFUSED = 3  # exit code of the process if it says itself what is wrong
+REFUSED = 3  # exit code of the process if it has printed what is wrong
 CODE = "from nobackfill.gallery.stores.trial import main; main()"
 DAMAGED = "The file is damaged, or not of this engine: write the index again."
 
 
 def try_first(engine: str, path: str) -> None:
-    """Raises if an index cannot be opened, read and searched in a process of its own.
+    """Raises if an index cannot be opened, read and searched in a separate process.
 
     Args:
         engine: Name of a module next to this one that has the function `try_index`.

@@ -7,7 +7,7 @@ from nobackfill.core.page import Figure, Section, Table
 from nobackfill.evaluation.geometry import SimilarityHistogram, similarity_histogram
 from nobackfill.report.charts import step_curves
 from nobackfill.report.class_spaces import ClassSpaces
-from nobackfill.report.maps import maps
+from nobackfill.report.maps import LAYOUTS, maps
 from nobackfill.report.seeds import BASELINE
 
 WHERE = {"training": "classes of the training set", "searched": "searched classes"}
@@ -39,12 +39,12 @@ def map_figures(spaces: ClassSpaces) -> list[Figure]:
     """The map of some classes by each model; no figure without one."""
     if (drawn := spaces.map) is None:
         return []
-    kind = {"tsne": "t-SNE", "pca": "the two main directions (PCA)"}[drawn.kind]
     return [
         Figure(
             lambda: maps(drawn.panels, drawn.classes),
             f"Training items of the classes most alike in the old space, by each model; stars are "
-            f"class means, arrows lead to prototypes as the method moved them; {kind}",
+            f"class means, arrows lead to prototypes as the method moved them; "
+            f"{LAYOUTS[drawn.kind]}",
             f"Classes {listed(drawn.names)} in the spaces of {listed(list(drawn.panels))}.",
         )
     ]

@@ -12,17 +12,17 @@ from nobackfill.evaluation.findings import Findings
 from nobackfill.evaluation.overview import differences, metrics_table, pair_name
 from nobackfill.evaluation.verdict import from_to
 from nobackfill.report.charts import intervals, score_curves
-from nobackfill.report.maps import queries_on_gallery
+from nobackfill.report.maps import LAYOUTS, queries_on_gallery
 from nobackfill.report.pages.evaluation import slice_section
 from nobackfill.report.pages.queries import queries_section
-from nobackfill.report.thumbnails import Show, nothing
+from nobackfill.report.thumbnails import Show, show_ids
 
 
 def upgrade_page(
     findings: Findings,
     *,
     title: str = "May the new model go live on the stored vectors?",
-    show: Show = nothing,
+    show: Show = show_ids,
     tests: Mapping[str, Mapping[str, Any]] | None = None,
     directions: Mapping[str, Mapping[str, Any]] | None = None,
     made_of: Mapping[str, str] | None = None,
@@ -219,12 +219,11 @@ def spaces_section(findings: Findings) -> list[Section]:
     ]
     figures = []
     if (plane := findings.map) is not None:
-        kind = {"tsne": "t-SNE", "pca": "the two main directions (PCA)"}[plane.kind]
         figures.append(
             Figure(
                 lambda: queries_on_gallery(plane.points, plane.classes, plane.names),
                 f"The classes most alike in the old space: stored items as dots, their means as "
-                f"stars, queries as rings; {kind}",
+                f"stars, queries as rings; {LAYOUTS[plane.kind]}",
                 f"Old gallery items of {len(plane.names)} classes, and queries of the same classes "
                 f"by the old and by the new model: {', '.join(plane.names)}.",
             )

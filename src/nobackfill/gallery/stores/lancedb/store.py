@@ -12,10 +12,10 @@ from nobackfill.errors import DataError, GalleryError
 from nobackfill.gallery.stores.base import (
     MARK,
     Answer,
-    Found,
     Index,
     Matrix,
     Rows,
+    SearchResults,
     Store,
     notes_of,
     unit,
@@ -189,20 +189,20 @@ class LanceStore(Store):
         for page in split([key for key in keys if key is not None], IDS):
             yield is_in(name, page)
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`."""
         return self._tables.search(
             collection, self._search_info, lambda table, info: self._search(table, info, query, k)
         )
 
-    def _search(self, table: Any, info: SearchInfo, query: Matrix, k: int) -> Found:
+    def _search(self, table: Any, info: SearchInfo, query: Matrix, k: int) -> SearchResults:
         if not info.dim:
             raise GalleryError(f"Cannot search {self.shown}: its vectors were removed.")
         check_dim(query, info.dim, table.name)
         rows = []
         for first in range(0, len(query), QUERIES):
             rows += self._nearest(table, info.metric, unit(query[first : first + QUERIES]), k)
-        return Found.of(rows)
+        return SearchResults.of(rows)
 
     def _nearest(
         self, table: Any, index_metric: str | None, query: Matrix, k: int

@@ -6,7 +6,15 @@ from typing import Any
 from pymilvus import DataType, MilvusClient
 
 from nobackfill.errors import GalleryError
-from nobackfill.gallery.stores.base import PAGE, Found, Index, Matrix, Rows, as_matrix, notes_of
+from nobackfill.gallery.stores.base import (
+    PAGE,
+    Index,
+    Matrix,
+    Rows,
+    SearchResults,
+    as_matrix,
+    notes_of,
+)
 from nobackfill.gallery.stores.client import as_columns, cosines_from, owner_collections
 from nobackfill.gallery.stores.client_store import ClientStore, Key
 from nobackfill.gallery.stores.milvus.rows import (
@@ -153,10 +161,12 @@ class MilvusStore(ClientStore):
             ),
         )
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`; at most 16,384."""
         k = min(k, MOST, self.count(collection))
-        return super().search(collection, query, k) if k > 0 else Found.of([[] for _ in query])
+        return (
+            super().search(collection, query, k) if k > 0 else SearchResults.of([[] for _ in query])
+        )
 
     def _nearest(self, collection: str, query: Matrix, k: int) -> list[list[tuple[str, float]]]:
         schema, metric, kind = self._schema(collection), "COSINE", "FLAT"

@@ -59,7 +59,7 @@ class Catalog:
         return self.run(action, locked, retry=retry)
 
     def query(
-        self, action: str, statement: Statement, values: tuple[Any, ...] = (), *, retry: bool = True
+        self, action: str, statement: Statement, values: tuple[Any, ...] = ()
     ) -> list[tuple[Any, ...]]:
         """Runs one statement and returns its rows, if it returns any."""
 
@@ -67,7 +67,7 @@ class Catalog:
             cursor = link.execute(statement, values, binary=True)
             return cursor.fetchall() if cursor.description else []
 
-        return self.run(action, send, retry=retry)
+        return self.run(action, send)
 
     def _find_owner(self) -> Table:
         """Returns the owner's table; it may lack vectors only if new ones are stored."""

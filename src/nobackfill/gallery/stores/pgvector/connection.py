@@ -81,9 +81,12 @@ class Database:
     def run(self, action: str, work: Callable[[Link], Answer], *, retry: bool = True) -> Answer:
         """Runs `work` with the connection, and retries it after temporary errors.
 
-        `action` describes it in errors ("Could not ACTION at ..."), and `retry` says whether it is
-        safe to repeat where it is unknown whether it was done. Within other work of this
-        connection, errors are left to that.
+        Work within other work of this connection is not retried: the outer work is.
+
+        Args:
+            action: Description for errors: "Could not ACTION at ...".
+            work: Function of the connection.
+            retry: Whether it is safe to repeat where it is unknown whether it was done.
         """
         if self._thread == threading.get_ident():
             return work(self.link())

@@ -16,10 +16,10 @@ from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import (
     MARK,
     Answer,
-    Found,
     Index,
     Matrix,
     Rows,
+    SearchResults,
     Store,
     notes_of,
 )
@@ -143,7 +143,7 @@ class PgvectorStore(Store):
         matrix = unpack(vectors, half=vector.kind == "halfvec")
         return Rows([str(key) for key in ids], matrix, columns)
 
-    def search(self, collection: str, query: Matrix, k: int) -> Found:
+    def search(self, collection: str, query: Matrix, k: int) -> SearchResults:
         """See `Store`; several queries go in one round trip."""
         table, vector = self._catalog.get(collection)
         check_dim(query, self.dim(collection), collection)
@@ -161,7 +161,7 @@ class PgvectorStore(Store):
                 link.execute(sql.FIND_MORE if self.database.iterates else sql.FIND_1000)
                 return search_all(link)
 
-        # An index returns at most MANY items unless it is told to search deeper.
+        # An index returns at most MANY items unless its setting lets it search deeper.
         deep = vector.indexed and k > sql.MANY
         results = self._catalog.run("search", search_deep if deep else search_all)
 
@@ -173,7 +173,7 @@ class PgvectorStore(Store):
 
         if vector.indexed:  # indexes return nearly sorted results
             results = [sorted(rows, key=lambda row: row[1]) for rows in results]
-        return Found.of(
+        return SearchResults.of(
             [(str(key), 0.0 if isnan(away) else 1.0 - away) for key, away in rows]
             for rows in results
         )
@@ -247,7 +247,7 @@ class PgvectorStore(Store):
         self._catalog.forget(collection)
 
     def retire(self, collection: str) -> None:
-        """See `Store`; nobody writes into the table while its items are counted."""
+        """See `Store`; the table is locked for writing while its items are counted."""
         self.check_may_write()
         table, vector = self._catalog.get(self.main)
         lock = SQL("lock table {} in share mode").format(table.quoted)
