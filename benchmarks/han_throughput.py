@@ -9,6 +9,9 @@ clock starts. *Loop* is an epoch of `nobackfill.training.loop.train` on as many 
 and distorts them, and steps. They take turns; the medians count. On a CPU, seconds are those of the
 process, which other processes disturb less than a clock.
 
+`step_to_classification` is the time of the bare passes with a method relative to those of plain
+classification (`independent`), on the same batches.
+
 `added` is what `ndpp` and `odpp` do besides the Baseline, as a share of the epochs of a training:
 the first move of the prototypes, by those of an untrained model, then moves by those of a trained
 one, and adding up embeddings in each batch. Old and trained prototypes are those of the runs in the
@@ -42,7 +45,9 @@ from nobackfill.training.run import Run
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 RECIPES = Path(__file__).parents[1] / "recipes/han"
+BASELINE = "prototype_alignment"
 METHODS_TIMED = ("ndpp", "odpp")
+STEPS_TIMED = ("independent", "prototype_alignment", "member_contrast")
 
 
 def main():
@@ -76,39 +81,47 @@ def measure(setting, options):
     some = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
     some = some[: options.batches * size]
     some[0] = rows[collection.labels[rows].argmax()]  # the last class makes the classifier whole
-    parts = partial(model_and_method, recipe, collection.class_counts[-1], options.device)
-    loop, bare = Loop(collection, some, recipe, parts), Bare(collection, some, recipe, parts)
-    times = {"loop": [], "bare": []}
+    parts = partial(model_and_method, recipe, collection, options.device)
+    bare = {name: Bare(collection, some, recipe, partial(parts, name)) for name in STEPS_TIMED}
+    turns = {"loop": Loop(collection, some, recipe, partial(parts, BASELINE)), **bare}
+    times = {name: [] for name in turns}
     for _ in range(options.turns):
-        times["bare"].append(bare.turn())
-        times["loop"].append(loop.turn())
+        for name, timed in turns.items():
+            times[name].append(timed.turn())
+    times["bare"] = times.pop(BASELINE)
     rates = {name: [round(len(some) / one, 1) for one in each] for name, each in times.items()}
     epoch_seconds = len(rows) / statistics.median(rates["loop"])
     spaces = {
         "old": prototypes_of(options.folder / "old", collection, options.device),
-        "trained": prototypes_of(
-            options.folder / "prototype_alignment", collection, options.device
-        ),
+        "trained": prototypes_of(options.folder / BASELINE, collection, options.device),
     }
-    model, _ = parts()
-    start = clock(loop.device)
+    model, _ = parts(BASELINE)
+    device = torch.device(options.device)
+    start = clock(device)
     embeddings = embed(in_precision(model, recipe.train.precision), collection, rows)
-    pass_seconds = clock(loop.device) - start
+    pass_seconds = clock(device) - start
     spaces["untrained"] = class_means(embeddings, collection.labels[rows], len(spaces["old"]))
     return {
         "classes": collection.class_counts[-1],
         "epoch_images": len(rows),
         "batch": size,
         "images_per_second": rates,
-        "loop_to_bare": statistics.median(
-            a / b for a, b in zip(times["loop"], times["bare"], strict=True)
-        ),
+        "loop_to_bare": median_ratio(times["loop"], times["bare"]),
+        "step_to_classification": {
+            BASELINE: median_ratio(times["bare"], times["independent"]),
+            "member_contrast": median_ratio(times["member_contrast"], times["independent"]),
+        },
         "epoch_seconds": epoch_seconds,
         "added": {
             name: cost(recipe, name, spaces, len(rows)) / epoch_seconds for name in METHODS_TIMED
         },
         "pass": pass_seconds / epoch_seconds,
     }
+
+
+def median_ratio(times, others):
+    """Median of the ratios of two lists of times, turn by turn."""
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
 def prototypes_of(folder, collection, device):
@@ -118,12 +131,20 @@ def prototypes_of(folder, collection, device):
     return class_means(embeddings, collection.labels[rows], collection.class_counts[-1])
 
 
-def model_and_method(recipe, classes, device):
-    """A model, and the Baseline with random prototypes."""
+def model_and_method(recipe, collection, device, name):
+    """A model, and a method with random vectors of the old model."""
     model = make_model(recipe.model, seed=0).to(device)
     generator = torch.Generator().manual_seed(0)
-    old = OldSpace(prototypes=torch.randn(classes, model.embedding_dim, generator=generator))
-    return model, METHODS[recipe.method.name](old, classes).to(device)
+    classes = collection.class_counts[-1]
+    labels = collection.labels[collection.training_rows(-1)]
+    old = OldSpace(
+        prototypes=torch.randn(classes, model.embedding_dim, generator=generator),
+        embeddings=torch.randn(len(labels), model.embedding_dim, generator=generator),
+        labels=labels,
+    )
+    method = METHODS[name](old, classes).to(device)
+    method.start_epoch(0, 1, new_prototypes=lambda: old.prototypes, new_embeddings=lambda: None)
+    return model, method
 
 
 class Bare:

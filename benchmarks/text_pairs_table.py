@@ -23,6 +23,7 @@ NAMES = {
     "distillation": "plain + `distillation`",
     "adapter": "linear adapter on old queries",
     "contrast": "plain + `contrast` (default)",
+    "lora": "plain + `contrast`, LoRA",
     "ndpp": "plain + `ndpp`",
     "odpp": "plain + `odpp`",
 }
