@@ -6,6 +6,9 @@ Learning, 2025. https://arxiv.org/abs/2503.14824. The map is ours.
 
 from typing import Any
 
+from jaxtyping import Float
+from torch import Tensor
+
 from nobackfill.methods.ndpp import NDPP
 from nobackfill.methods.odpp import ODPP
 from nobackfill.methods.old_space import OldSpace
@@ -14,24 +17,8 @@ from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.methods.query_map import MappedQueries
 
 
-class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
-    r"""`PrototypeAlignment` of mapped queries: a linear map of the embedding is aligned.
-
-    .. math::
-        \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', p_y) / \tau)}
-        {\sum_c \exp(\cos(B e', p_c) / \tau)},
-        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
-
-    A control of `Janus`, which has the same map: their difference is that of the losses.
-
-    Dimensions:
-        Free: the map goes from the new dimension to the old.
-
-    Old view:
-        None: prototypes are computed once, of images without augmentation.
-
-    Relations:
-        With the identity in place of :math:`B` it is `PrototypeAlignment`.
+class MappedAlignment(MappedQueries):
+    r"""A method of alignment that compares mapped queries.
 
     Args:
         share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
@@ -39,8 +26,8 @@ class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
 
     paper = "ours"
     year = None
+    old: Float[Tensor, "classes old_dim"]
 
-    @passes_on(PrototypeAlignment, before="share")
     def __init__(
         self,
         old: OldSpace,
@@ -54,7 +41,27 @@ class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
         self.add_map(dim, self.old.shape[1], share=share)
 
 
-class NDPPMapped(MappedQueries, NDPP):
+class PrototypeAlignmentMapped(MappedAlignment, PrototypeAlignment):
+    r"""`PrototypeAlignment` of mapped queries: a linear map of the embedding is aligned.
+
+    .. math::
+        \mathrm{CE}(W e, y) - \mu \log \frac{\exp(\cos(B e', p_y) / \tau)}
+        {\sum_c \exp(\cos(B e', p_c) / \tau)},
+        \qquad e' = \lambda e + (1 - \lambda)\, \mathrm{sg}(e)
+
+    A control of `Janus`, which has the same map: their difference is that of the losses.
+
+    Dimensions:
+        Free: the map goes from the new dimension to the old.
+
+    Relations:
+        With the identity in place of :math:`B` it is `PrototypeAlignment`.
+    """
+
+    __init__ = passes_on(PrototypeAlignment, before="share")(MappedAlignment.__init__)
+
+
+class NDPPMapped(MappedAlignment, NDPP):
     r"""`NDPP` of mapped queries: a linear map of the embedding is aligned.
 
     .. math::
@@ -68,34 +75,14 @@ class NDPPMapped(MappedQueries, NDPP):
     Dimensions:
         Free: the map goes from the new dimension to the old.
 
-    Old view:
-        None: prototypes are computed once, of images without augmentation.
-
     Relations:
         With the identity in place of :math:`B` it is `NDPP`.
-
-    Args:
-        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
-    paper = "ours"
-    year = None
-
-    @passes_on(NDPP, before="share")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        share: float = 0.5,
-        dim: int | None = None,
-        **alignment: Any,
-    ):
-        super().__init__(old, num_classes, **alignment)
-        self.add_map(dim, self.old.shape[1], share=share)
+    __init__ = passes_on(NDPP, before="share")(MappedAlignment.__init__)
 
 
-class ODPPMapped(MappedQueries, ODPP):
+class ODPPMapped(MappedAlignment, ODPP):
     r"""`ODPP` of mapped queries: a linear map of the embedding is aligned.
 
     .. math::
@@ -108,28 +95,8 @@ class ODPPMapped(MappedQueries, ODPP):
     Dimensions:
         Free: the map goes from the new dimension to the old.
 
-    Old view:
-        None: prototypes are computed once, of images without augmentation.
-
     Relations:
         With the identity in place of :math:`B` it is `ODPP`.
-
-    Args:
-        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
-    paper = "ours"
-    year = None
-
-    @passes_on(ODPP, before="share")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        share: float = 0.5,
-        dim: int | None = None,
-        **alignment: Any,
-    ):
-        super().__init__(old, num_classes, **alignment)
-        self.add_map(dim, self.old.shape[1], share=share)
+    __init__ = passes_on(ODPP, before="share")(MappedAlignment.__init__)
