@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
 
+CONFIDENCE = 0.95  # of all intervals
 BLOCK = 2**22  # numbers held at a time
 KEPT = 2**26  # bytes kept from one interval to the next
 FEWEST_GROUPS = 8  # intervals of fewer groups are too narrow
@@ -65,7 +66,6 @@ def paired_interval(
     differences: Float[np.ndarray, " query"],
     groups: NDArray[Any],
     *,
-    confidence: float = 0.95,
     samples: int = 4000,
     seed: int = 0,
 ) -> Interval:
@@ -94,7 +94,6 @@ def paired_interval(
     Args:
         differences: Difference of each query; NaN for queries that do not count.
         groups: Class of each query.
-        confidence: Confidence of the interval.
         samples: Number of bootstrap samples.
         seed: Random seed of the samples.
     """
@@ -114,18 +113,18 @@ def paired_interval(
     mean, number = float(values.mean()), len(sizes)
     effective = effective_groups(sizes)
     if number < FEWEST_GROUPS or effective < FEWEST_EFFECTIVE:
-        return Interval(mean, float("nan"), float("nan"), confidence, number)
+        return Interval(mean, float("nan"), float("nan"), CONFIDENCE, number)
     # draw classes
     error = float(means_and_errors(sums, sizes, np.ones((1, number)))[1][0])
     drawn, errors = draw_means(sums, sizes, samples, seed)
     scores = np.zeros(samples)
     np.divide(drawn - mean, np.maximum(errors, SMALLEST_ERROR * error), out=scores, where=error > 0)
-    # go as far as the samples and Student's distribution say
-    tail = (1 - confidence) / 2
+    # take the larger of both quantiles: of the samples, and of Student's distribution
+    tail = (1 - CONFIDENCE) / 2
     lowest, highest = np.quantile(scores, [tail, 1 - tail])
     student = student_quantile(tail, effective - 1)
     low, high = mean - max(highest, -student) * error, mean - min(lowest, student) * error
-    return Interval(mean, float(low), float(high), confidence, number)
+    return Interval(mean, float(low), float(high), CONFIDENCE, number)
 
 
 def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
@@ -171,7 +170,7 @@ def means_and_errors(
 
 
 def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
-    """How often each group is drawn, a block of samples at a time; kept if few."""
+    """Yields how often each group is drawn, a block of samples at a time; keeps few draws."""
     if number * samples > KEPT:
         yield from fresh_draws(number, samples, seed)
     else:
@@ -180,13 +179,13 @@ def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "blo
 
 @lru_cache(maxsize=1)
 def kept_draws(number: int, samples: int, seed: int) -> UInt8[np.ndarray, "sample group"]:
-    """All draws in one array of bytes: no group is ever drawn 256 times."""
+    """Returns all draws in one array of bytes: no group is ever drawn 256 times."""
     blocks = fresh_draws(number, samples, seed)
     return np.concatenate([weights.clip(max=255).astype(np.uint8) for weights in blocks])
 
 
 def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
-    """New draws, a block of samples at a time."""
+    """Yields new draws, a block of samples at a time."""
     generator = np.random.default_rng(seed)
     step = max(1, BLOCK // number)
     for start in range(0, samples, step):

@@ -49,8 +49,7 @@ def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWit
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if evaluation.verdict == "not compatible":
-        incompatible = space.with_measured(measurement(evaluation), compatible=False)
-        declare_space(model, incompatible)
+        declare_space(model, space.with_measured(measurement(evaluation), compatible=False))
     return None
 
 
@@ -96,10 +95,7 @@ def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
 
 
 def check_declarable(model: Path, old: Space | None, query: Space | None) -> Space:
-    """Raises if a model cannot be declared whatever the verdict; returns the space of its record.
-
-    Returns the space of its record.
-    """
+    """Returns the space of a model's record; raises if no verdict could be declared for it."""
     _declared(old, "old vectors")
     queries, space = _declared(query, "new queries"), space_of(model)
     if space.fingerprint != queries.fingerprint:

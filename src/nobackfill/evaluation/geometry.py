@@ -1,4 +1,4 @@
-"""Geometry of an embedding space: spread, uniformity and and similarity of classes.
+"""Geometry of an embedding space: spread, uniformity and similarity of classes.
 
 Only `pair_cosines`, for few classes, holds the cosines of all pairs in memory.
 """

@@ -1,7 +1,7 @@
 """Checks that vectors belong to the items whose ids they have.
 
 A result that rests on shifted rows, swapped files or constant vectors says nothing about a model,
-so each finding here leaves a verdict undecided.
+so each of these findings leaves the verdict undecided.
 """
 
 from collections.abc import Iterator
@@ -40,23 +40,24 @@ def identity_doubts(
         plan: Queries and gallery of the search.
         device: Device of the comparisons.
     """
-    every = {
-        "old": rows_of(old, plan.query_ids).to(device),
-        "new": rows_of(new, plan.query_ids)[:, : old.dim].to(device),
-    }
+    old_rows = rows_of(old, plan.query_ids).to(device)
+    new_rows = rows_of(new, plan.query_ids)[:, : old.dim].to(device)
+    gallery = rows_of(old, plan.gallery_ids).to(device)
+    # draw samples of queries and of the gallery
     step = max(1, len(plan.query_ids) // SAMPLE)
     ids = plan.query_ids[::step][:SAMPLE]
-    queries = {name: unit(rows[::step][:SAMPLE]) for name, rows in every.items()}
-    gallery = rows_of(old, plan.gallery_ids).to(device)
-    some = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
-    row = nearest_rows(queries["new"], gallery)
-    found = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
-    foreign = [*foreign_vectors(queries["old"], queries["new"], ids, *found)]
+    old_queries, new_queries = (unit(rows[::step][:SAMPLE]) for rows in (old_rows, new_rows))
+    items = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
+    row = nearest_rows(new_queries, gallery)
+    best = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
+    # check whether vectors are those of other items
+    doubts = [*foreign_vectors(old_queries, new_queries, ids, *best)]
+    doubts = doubts or shifted(old, ids, new_queries) or exchanged(old_rows, new_rows)
     return [
         *swap_notes(old, new),
-        *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
-        *(foreign or shifted(old, ids, queries["new"]) or exchanged(every["old"], every["new"])),
-        *repeated(every["old"], every["new"]),
+        *constant({"old queries": old_queries, "new queries": new_queries, "gallery": items}),
+        *doubts,
+        *repeated(old_rows, new_rows),
         *tied(gallery, plan.gallery_labels),
     ]
 
@@ -81,8 +82,8 @@ def foreign_vectors(
     old: Float[Tensor, "query dim"],
     new: Float[Tensor, "query dim"],
     query_ids: Ids,
-    found: Float[Tensor, "query dim"],
-    found_ids: Ids,
+    best: Float[Tensor, "query dim"],
+    best_ids: Ids,
 ) -> Iterator[str]:
     """A doubt if new queries are the old vectors of other items than their own.
 
@@ -92,17 +93,17 @@ def foreign_vectors(
         old: Old vector of each query.
         new: New vector of each query.
         query_ids: Id of each query.
-        found: Vector of the gallery item that is nearest to the new vector.
-        found_ids: Id of that item.
+        best: Vector of the gallery item that is nearest to the new vector.
+        best_ids: Id of that item.
     """
     is_own = (new - old).norm(dim=1) < SAME
-    is_foreign = ((new - found).norm(dim=1) < SAME) & ~is_own
-    is_foreign &= torch.from_numpy(found_ids != query_ids).to(is_foreign.device)
+    is_foreign = ((new - best).norm(dim=1) < SAME) & ~is_own
+    is_foreign &= torch.from_numpy(best_ids != query_ids).to(is_foreign.device)
     if (number := int(is_foreign.sum())) > FOREIGN * len(new):
         first = int(is_foreign.nonzero()[0])
         yield (
             f"{number:,} of {len(new):,} new queries are the old vectors of other items: "
-            f"{query_ids[first].item()!r} has the vector of {found_ids[first].item()!r}. Rows are "
+            f"{query_ids[first].item()!r} has the vector of {best_ids[first].item()!r}. Rows are "
             f"shifted, or ids are mixed up"
         )
 

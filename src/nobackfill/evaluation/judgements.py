@@ -18,7 +18,7 @@ from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth, Judgement
 from nobackfill.errors import DataError
 from nobackfill.evaluation.agreement import SHOWN
-from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.evaluation.bootstrap import CONFIDENCE, FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.evaluation.evaluate import independent_queries, read_pairs, read_sides
 from nobackfill.evaluation.gate import WEIGHED, change_of
 from nobackfill.evaluation.identity import identity_doubts
@@ -32,7 +32,6 @@ from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors.matrix import Data
 
 VALUES = {"before": -1, "equal": 0, "after": 1}  # of what a person prefers
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def judge(
         protocol: Name of the protocol.
         intersect: Whether to leave out items that only one file has.
         sessions: Column of the session of each item.
-        metrics: Metrics over the items that were shown for a query; nobody knows about all others.
+        metrics: Metrics over the items that were shown for a query; other items are unknown.
         seed: Random seed of their intervals.
         device: Device of the search.
     """
@@ -190,9 +189,9 @@ def judge(
     plan = plan_upgrade(
         old, queries, new, rules, intersect=intersect, ground_truth=GroundTruth(truth.relevant)
     )
-    every = plan
+    whole = plan
     plan = plan.keep(np.isin(ids_as_text(plan.query_ids), list(truth.judgements)))
-    found = len(plan.query_ids)
+    number = len(plan.query_ids)
     dim = queries.compatible_dim or queries.dim
     files = {"old_old": (old, old, None), "new_old": (queries, old, dim)}
 
@@ -209,11 +208,11 @@ def judge(
     )
     if not is_current.any():
         raise DataError(
-            f"None of the {found:,} judged queries has the results that were judged: the "
+            f"None of the {number:,} judged queries has the results that were judged: the "
             f"judgements are on other vectors. Write the page again with these files (--report), "
             f"and judge it."
         )
-    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries, every, device)]
+    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries, whole, device)]
     plan, groups = plan.keep(is_current), groups[is_current]
     answers = [answer for answer, keep in zip(answers, is_current, strict=True) if keep]
 
@@ -231,7 +230,7 @@ def judge(
     }
     counts = {
         "in_file": len(truth.judgements),
-        "found": found,
+        "found": number,
         "stale": int((~is_current).sum()),
         "judged": len(answers),
         "marked": sum(map(bool, plan.relevant or [])),
@@ -253,8 +252,8 @@ def preference_of(values: Float[np.ndarray, " query"], groups: NDArray[Any]) -> 
     return Preference(int((sums > 0).sum()), int((sums < 0).sum()), int((sums == 0).sum()))
 
 
-def share_interval(number: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Exact interval of a share (Clopper and Pearson, 1934), by bisection.
+def share_interval(number: int, total: int) -> tuple[float, float]:
+    """Exact 95 % interval of a share (Clopper and Pearson, 1934), by bisection.
 
     Its lower end is above a half if and only if the two-sided sign test finds a difference.
 
@@ -262,7 +261,7 @@ def share_interval(number: int, total: int, confidence: float = CONFIDENCE) -> t
         >>> [round(end, 4) for end in share_interval(5, 10)], share_interval(0, 0)
         ([0.1871, 0.8129], (0.0, 1.0))
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = bisect(lambda share: at_least(number, total, share) < tail) if number else 0.0
     high = (
         bisect(lambda share: at_least(total - number, total, 1 - share) > tail)

@@ -14,6 +14,7 @@ from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import dimension_notes, order_notes
 from nobackfill.evaluation.protocols import Protocol, protocol_named
+from nobackfill.evaluation.rankings import part_of
 from nobackfill.evaluation.scores import (
     Compatibility,
     PScores,
@@ -218,12 +219,7 @@ def compatibility_matrix(
     before = count(step=queries)
 
     def search(query: Vectors, gallery: Vectors) -> float:
-        first = next(before)
-
-        def report(done: int) -> None:
-            if progress is not None:
-                progress(first + done, (number + len(independent)) * queries)
-
+        report = part_of(progress, next(before), (number + len(independent)) * queries)
         return mean_average_precision(plan, rules, query, gallery, device=device, progress=report)
 
     return CompatibilityMatrix(

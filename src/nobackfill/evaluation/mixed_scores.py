@@ -27,7 +27,7 @@ SAMPLE = 200  # queries that a scale is measured on
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Items of which some query others."""
+    """Items of which some are queries."""
 
     new: Float[Tensor, "items new_dim"]  # new vectors, of unit length
     old: Float[Tensor, "items old_dim"]  # old vectors, of unit length
@@ -182,6 +182,7 @@ def mixed(
     .. math::
         s_{qj} = \begin{cases} (s'_{qj} - \mu') / \sigma' & j \text{ is new} \\
         (s_{qj} - \mu) / \sigma & \text{else} \end{cases}
+
     Without `scales`, both kinds of vectors are in one space, and scores are compared as they are.
     """
     if not is_new.any():

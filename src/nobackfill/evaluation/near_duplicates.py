@@ -51,11 +51,12 @@ def near_duplicates(sides: Sides, groups: Groups) -> Edges:
     items = Compared.sorted(sides, number)
     pairs = [np.zeros((2, 0), dtype=np.int64)]
     for left, right, is_same in close_pairs(items, items):
-        one, other = items.groups[left], items.groups[right]
-        roots = components(len(names), [(own, roots), (one[is_same], other[is_same])])
+        groups_left, groups_right = items.groups[left], items.groups[right]
+        copies = groups_left[is_same], groups_right[is_same]
+        roots = components(len(names), [(own, roots), copies])
         if len(np.unique(roots)) < FEWEST_GROUPS:
             break
-        is_apart = roots[one] != roots[other]
+        is_apart = roots[groups_left] != roots[groups_right]
         pairs += [np.stack([left[is_apart], right[is_apart]])]
     left, right = np.concatenate(pairs, axis=1)
     both_ways = np.concatenate([left, right]), np.concatenate([right, left])
@@ -162,16 +163,16 @@ def close_pairs(
             end = int(torch.searchsorted(group, group[last - 1], right=True))
             is_own = group[first:last, None] == group[None, first:end]
             left_over[:, : end - first].masked_fill_(is_own, -1)
-        some = (left_over.amax(dim=1) >= 0).nonzero().squeeze(1)
-        left, right = (left_over[some] >= 0).nonzero().unbind(dim=1)
-        for part in torch.stack([some[left] + first, right + start]).split(PAIRS, dim=1):
+        near = (left_over.amax(dim=1) >= 0).nonzero().squeeze(1)  # rows with a candidate
+        left, right = (left_over[near] >= 0).nonzero().unbind(dim=1)
+        for part in torch.stack([near[left] + first, right + start]).split(PAIRS, dim=1):
             yield compare(queries, others, part)
 
 
 def compare(
     queries: Compared, others: Compared, pairs: Int[Tensor, "2 pair"]
 ) -> tuple[Groups, Groups, Bool[np.ndarray, " _"]]:
-    """Those of some pairs that are close; see `close_pairs`."""
+    """Returns the pairs among the given ones that are close; see `close_pairs`."""
     left, right = pairs
     is_same = torch.ones(len(left), dtype=torch.bool, device=left.device)
     is_close = is_same.clone()

@@ -146,9 +146,9 @@ class Comparison(Readable):
             pair: Pair of models (query/gallery), such as "new_old".
         """
         query, gallery = self._unit(pair)
-        plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
+        plan, step = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
         same, different = [], []
-        for rows in torch.arange(0, len(query), every).split(max(1, BLOCK // len(gallery))):
+        for rows in torch.arange(0, len(query), step).split(max(1, BLOCK // len(gallery))):
             cosine = (query[rows.to(query.device)] @ gallery.T).cpu()
             relevant, ignored = plan.is_relevant(rows), plan.is_ignored(rows)
             same.append(cosine[relevant & ~ignored])

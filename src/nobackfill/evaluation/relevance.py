@@ -157,7 +157,7 @@ def both_sides(
 
 
 def is_text(values: Any) -> bool:
-    """Whether values are text or objects, rather than numbers."""
+    """Whether values are text or objects, not numbers."""
     return not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "UOTS"
 
 

@@ -126,8 +126,8 @@ def plan_search(
         ground_truth: Relevant items of each query, in place of labels.
     """
     models = list(files.values())
-    every = {**files, **(covering or {})}
-    check_kind_of_ids(every)
+    all_files = {**files, **(covering or {})}
+    check_kind_of_ids(all_files)
     # choose queries and gallery
     queries, gallery = roles_of(models, leave_one_out=protocol.leave_one_out)
     if protocol.modalities is not None:
@@ -135,7 +135,7 @@ def plan_search(
     oldest = models[0].ids
     queries, gallery = oldest[is_in(oldest, queries)], oldest[is_in(oldest, gallery)]
     # leave out what a file lacks, or raise
-    gallery_ids = {name: file.ids for name, file in every.items()}
+    gallery_ids = {name: file.ids for name, file in all_files.items()}
     notes: list[str] = []
     if new_gallery is not None:
         gallery_ids[list(files)[-1]] = new_gallery.ids
@@ -143,7 +143,7 @@ def plan_search(
             gallery_ids[list(files)[-1]] = gallery
             notes.append("new/new was not measured: the new file has none of the gallery")
     others = _not_in_oldest(models, protocol.modalities)
-    lacking = _lacking(every, gallery_ids, queries, gallery, others)
+    lacking = _lacking(all_files, gallery_ids, queries, gallery, others)
     if lacking and not intersect:
         raise DataError(
             f"all files must have the same items, but {'; '.join(lacking)}. Embed the same items "
@@ -209,11 +209,10 @@ def plan_upgrade(
             raise SpaceMismatch(f"{SWAPPED}: {sign}. Pass them the other way round.")
         raise SpaceMismatch(
             f"new query vectors need the {old.dim} dimensions of the old file, but they have "
-            f"{dim}. Fit a "
-            f"head that maps them into the old space (`nobackfill fit`) and evaluate its output "
-            f"(`nobackfill embed HEAD`); or train the new model with `embedding_dim = {old.dim}`; "
-            f"or, if its method maps queries, make them by `nobackfill embed --side query` and "
-            f"pass them by --query-for-old."
+            f"{dim}. Fit a head that maps them into the old space (`nobackfill fit`) and evaluate "
+            f"its output (`nobackfill embed HEAD`); or train the new model with `embedding_dim = "
+            f"{old.dim}`; or, if its method maps queries, make them by `nobackfill embed --side "
+            f"query` and pass them by --query-for-old."
         )
     return plan_search(
         {"the old file": old, "the new file": new_query},

@@ -36,7 +36,7 @@ PAIRS = {"old_old": "old/old", "new_old": "new/old", "new_new": "new/new"}
 
 
 def advice_on(verdict: Verdict, *, gains_again: bool | None) -> str:
-    """What to do after a verdict, as a clause.
+    """Returns what to do after a verdict, as a clause.
 
     Args:
         verdict: The verdict.
@@ -177,7 +177,7 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
     fall, or while more queries lose their first hit than gain one.
 
     Example:
-        >>> before, after = ({"recall_at_1": one, "ndcg_at_10": 0.2} for one in (0.3, 0.25))
+        >>> before, after = ({"recall_at_1": value, "ndcg_at_10": 0.2} for value in (0.3, 0.25))
         >>> what_falls({
         ...     "metrics": {"old_old": before, "new_old": after},
         ...     "flips": [{"negative": 0.15, "positive": 0.1}],
