@@ -109,7 +109,10 @@ def fit_best(
             measure_blends(candidate, mapped, turned, fold.held_out)
             progress.done = done / (total + 1)
             watch(progress)
-        tried = [tried[0], *sorted(tried[1:], key=lambda each: -finite(each.value))[:KEPT]]
+        tried = [
+            tried[0],
+            *sorted(tried[1:], key=lambda candidate: -finite(candidate.value))[:KEPT],
+        ]
     progress.tried = {candidate.name: candidate.value for candidate in tried}
     best = max(tried, key=lambda candidate: finite(candidate.value))
     progress.method, progress.blend, progress.value = best.name, best.share, best.value

@@ -1,4 +1,4 @@
-"""Both models ask: the query is a weighted sum of its old vector and its mapped new vector."""
+"""Queries of both models: a weighted sum of the old vector and the mapped new vector."""
 
 from math import isnan
 

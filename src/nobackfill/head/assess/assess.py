@@ -221,7 +221,7 @@ def assess(
         **{name: measure(partial(_search_old, map_new)) for name, map_new in maps.items()},
     }
     best = max(maps, key=lambda name: float(np.nanmean(metrics[name][0]["map"])))
-    metrics[BOTH] = measure(ask_with_both(maps[best], validation))
+    metrics[BOTH] = measure(query_with_both(maps[best], validation))
     for name, strategy in backfill_strategies(maps[best], validation, k=k, seed=seed).items():
         metrics[name] = measure(strategy)
 
@@ -257,8 +257,8 @@ def assess(
     )
 
 
-def ask_with_both(best: Map, validation: Part) -> Strategy:
-    """Returns queries by both models; the validation part weighs the old vector of a query."""
+def query_with_both(best: Map, validation: Part) -> Strategy:
+    """Returns the strategy of queries by both models, weighed on the validation part."""
 
     def weighed(weight: float, part: Part) -> Scores:
         return on_old(part, add_old(best(part.new), part.old, weight))

@@ -79,7 +79,7 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
 
 
 def without_upgrade(head: Candidate) -> tuple[Answer, str]:
-    """Whether to keep the old model where no way pays, from the best head or map."""
+    """Returns the answer and its reason if no way pays, from the best head or map."""
     gain = in_points(head.gain.summary())
     others = changes_sentence({name: change.summary() for name, change in head.changes.items()})
     if head.gain.high < 0:
@@ -110,9 +110,9 @@ def without_upgrade(head: Candidate) -> tuple[Answer, str]:
 
 
 def is_worse(full: Candidate) -> bool:
-    """Whether the new model surely loses on a gallery of its own: then no one upgrades to it.
+    """Whether the new model surely loses on its own gallery, so that no upgrade is worth making.
 
-    Queries of both models may gain even so, as those of any two models do.
+    Queries of both models may still gain, as those of any two models do.
     """
     return full.gain.high < 0
 

@@ -53,11 +53,11 @@ class Fits:
         place, number = self.done, self.number
         self.watch(Step(f"fitting {name}", place, number))
 
-        def tell(fitting: Progress) -> None:
+        def report(fitting: Progress) -> None:
             self.watch(Step(f"fitting {name}", place + fitting.done, number))
 
         head = CompatibleHead(method, old_query=False, seconds=self.share(), **self.settings)
-        head.fit(new, old, classes, watch=tell)
+        head.fit(new, old, classes, watch=report)
         self.done += 1
         return head.transform
 

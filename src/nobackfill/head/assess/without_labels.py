@@ -1,4 +1,4 @@
-"""What two files without labels say about an upgrade: how much it changes, by a closed-form map."""
+"""Assesses an upgrade without labels: how much rankings change, by a closed-form map."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +86,7 @@ def judge_mapped(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Judged:
-    """Returns what a person's judgements say about new queries by the map of `assess_rankings`.
+    """Evaluates a person's judgements of new queries, mapped as by `assess_rankings`.
 
     Arguments are those of `judge`; the seed must be that of the judged page.
     """
