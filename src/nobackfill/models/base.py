@@ -1,4 +1,4 @@
-"""The interface of backbones, and what making one from another package requires."""
+"""The interface of backbones, and helpers to make one from another package."""
 
 import difflib
 import importlib
@@ -52,7 +52,7 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
 def run_on_zeros(network: nn.Module, shape: tuple[int, ...], remedy: str) -> Any:
     """Returns the output of a network in eval mode for zero images.
 
-    Raises with what is wrong and a remedy if it cannot process images of this shape.
+    Raises ConfigError with a remedy if it cannot process images of this shape.
     """
     training = network.training
     device = next((parameter.device for parameter in network.parameters()), None)

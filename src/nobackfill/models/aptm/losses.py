@@ -23,7 +23,7 @@ def draw_negatives(
         P(j \mid i) \propto [y_j \ne y_i] \left(
         \frac{\exp(\cos(q_i, k_j) / \tau)}{\sum_l \exp(\cos(q_i, k_l) / \tau)} + 10^{-5} \right)
 
-    A query without such a key gets any. Draws from torch's global generator.
+    A query without a key of another class gets any key. Draws from torch's global generator.
 
     Example:
         >>> draw_negatives(torch.eye(2), torch.eye(2), torch.tensor([4, 5]), temperature=0.07)
