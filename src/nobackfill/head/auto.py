@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.head.class_targets import RIGID, forms_of, target_moments
-from nobackfill.head.closed_form import Affine, Moments, without
+from nobackfill.head.class_targets import forms_of, target_moments
+from nobackfill.head.closed_form import RIGID, Affine, Moments, without
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner, weights_of
 from nobackfill.head.network import Network
@@ -22,7 +22,7 @@ from nobackfill.head.validation import choose_queries, new_old_map, retrieval_ma
 
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a trained head in a blend with the rotation
 KEPT = 2  # methods that go on after the first fold
-LONGER = 2  # times as long with many classes, which are not learned by heart; the last fit again
+LONGER = 2  # times as long with many classes, which overfit less; the last fit again
 TRIALS = 0.6  # share of a time limit for all trials
 
 

@@ -77,7 +77,7 @@ def fit_maps(
     fits: Fits,
 ) -> dict[str, Map]:
     """Returns every map by name: closed forms, then a head by each method."""
-    maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
+    maps: dict[str, Map] = {**closed_forms(Examples(new, old, None))}
     for method in methods:
         maps[method] = fits.fit(method, new, old, classes, name=method)
     return maps

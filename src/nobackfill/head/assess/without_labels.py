@@ -134,7 +134,7 @@ def map_without_labels(old: Vectors, new: Vectors, *, seed: int) -> tuple[Vector
 
 def _maps(old: Vectors, new: Vectors, ids: NDArray[Any]) -> dict[str, Affine]:
     """Every closed form, fitted to some items."""
-    return dict(closed_forms(Examples(rows_of(new, ids), rows_of(old, ids), None)))
+    return closed_forms(Examples(rows_of(new, ids), rows_of(old, ids), None))
 
 
 def items_to_fit(
