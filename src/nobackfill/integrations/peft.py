@@ -83,6 +83,7 @@ class AdapterUpgrade:
         """Writes the adapter, the map and the weight to a folder; the old model is not in it."""
         folder = Path(folder)
         _part_with_adapter(self.model).save_pretrained(folder)
+        (folder / MAP).unlink(missing_ok=True)  # that of an earlier upgrade
         if self.query_map is not None:
             save_file(dict(self.query_map.state_dict()), folder / MAP)
         facts = {"base": fingerprint(self.model), "old_weight": self.old_weight}

@@ -166,7 +166,8 @@ class CompatiblePairs(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_extra_state` returned."""
         self.generator.set_state(state["generator"].cpu())
-        self.sums, self.observed = state["sums"], state["observed"]
+        sums, self.observed = state["sums"], state["observed"]
+        self.sums = None if sums is None else sums.to(self.prototypes.device)
 
     def candidates(self, own: Int[Tensor, " batch"]) -> Int[Tensor, " candidates"]:
         """Returns the groups of a contrast, ascending: those of a batch, near and random ones."""
