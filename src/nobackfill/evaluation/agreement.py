@@ -82,7 +82,7 @@ class Agreement(Readable):
 
     @property
     def verdict(self) -> Verdict:
-        """Always "undecided": nobody knows which results are right."""
+        """Always "undecided": the right results are unknown."""
         return "undecided"
 
     def page(self) -> Page:
@@ -242,7 +242,7 @@ def compare_rankings(
         files["new_new"] = new, new, None
     rankings = rank_pairs(plan, files, device, progress)
 
-    # collect what a reader should know
+    # collect notes for the reader
     notes = [*assumed, *plan.notes, *filter(None, [seen.note]), *space_notes(old, queries)]
     doubts = [*filter(None, [seen.doubt])]
     if "new_old" in files:

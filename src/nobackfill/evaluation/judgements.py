@@ -31,7 +31,7 @@ from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors.matrix import Data
 
-VALUES = {"before": -1, "equal": 0, "after": 1}  # of what a person prefers
+VALUES = {"before": -1, "equal": 0, "after": 1}  # value of each preference
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _change(upgrade: "Upgrade") -> str:
 
 
 def _scores(scores: "UpgradeScores") -> list[str]:
-    """P-scores and the values that they are computed from; dashes for what is missing."""
+    """P-scores and the values that they are computed from; dashes for missing ones."""
     values = scores.scores
     by_independent = " (independent)" if scores.old_old_of.startswith("independent ") else ""
     return [

@@ -190,7 +190,7 @@ def retrieval(
     cameras = both_sides(query_camera, gallery_camera, sizes, "camera")
     relevance = what_is_relevant(labels, relevant, sizes, gallery.device)
     query, gallery = unit(query, "query", lengths[0]), unit(gallery, "gallery", lengths[1])
-    # list what is ignored
+    # list ignored items
     hidden = []
     if ignored is not None:
         hidden.append(lists_by_index(ignored, sizes, "ignored"))

@@ -25,7 +25,7 @@ METRIC_NAMES = {
     "ndcg_at_10": "nDCG@10",
 }
 TOP_METRICS = ("recall_at_1", "ndcg_at_10")  # of the first results
-FELT = {  # by whom a metric is felt, and of what there is more or less
+FELT = {  # users who notice a change of a metric, and the things that they get more or fewer of
     "map": ("users who read on", "relevant results"),
     "recall_at_1": ("users who take the first result", "hits"),
     "recall_at_5": ("users who look at five results", "hits"),

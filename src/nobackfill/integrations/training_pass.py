@@ -1,4 +1,4 @@
-"""A pass over the training set of somebody else's data loader, for new prototypes."""
+"""A pass over the training set of any data loader, for new prototypes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -172,7 +172,7 @@ def weights_by_torch(
     length: Float[Tensor, " block"],
     temperature: float,
 ) -> tuple[Float[Tensor, "batch block"], Float[Tensor, " batch"]]:
-    r"""The twin of the kernel `exponents`: :math:`w_{ic} / l_c`, written over the products."""
+    r"""Computes the same as the kernel `exponents`: :math:`w_{ic} / l_c`, over the products."""
     scale = 1 / length.clamp(min=SHORTEST)
     weight = product.mul_(scale).sub_(1).div_(temperature).exp_()
     # The own class has weight 0 where it is in this block.

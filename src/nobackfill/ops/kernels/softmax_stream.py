@@ -53,7 +53,7 @@ def streamed_class_sums(
     gradient: bool = True,
     parts: int | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch dim"] | None]:
-    """The same as its twin `ops.softmax_contrast.class_sums`, from factors in float16.
+    """Computes the same as `ops.softmax_contrast.class_sums`, from factors in float16.
 
     Programs take one part of the classes each, by default as many parts as keep the GPU busy.
     """
