@@ -4,7 +4,7 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025. https://arxiv.org/abs/2503.14824. The map is ours.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -25,7 +25,7 @@ class MappedAlignment(MappedQueries):
     """
 
     paper = "ours"
-    year = None
+    year: ClassVar[int | None] = None
     old: Float[Tensor, "classes old_dim"]
 
     def __init__(
