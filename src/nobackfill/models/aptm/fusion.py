@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nobackfill.errors import ConfigError
 from nobackfill.models.base import optional_package
 from nobackfill.models.text.base import TextEncoder
-from nobackfill.models.text.transformers import PooledText, read_vocabulary, resolve_texts
+from nobackfill.models.text.transformers import PooledText, resolve_texts, resolved_now
 from nobackfill.models.transformers_loading import load_folder, make_config
 
 NO_WORD = re.compile(r"[\W_]+")
@@ -187,17 +187,10 @@ def aptm_text(
         synonyms: JSON file of synonyms, such as those of WordNet, for the texts that training
             changes; without it, they only lose and swap words.
     """
-    options = resolve_aptm_text(
-        {
-            "path": path,
-            "architecture": architecture,
-            "settings": settings,
-            "tokenizer": tokenizer,
-            "vocabulary": vocabulary,
-        }
-    )
-    if options["vocabulary"] is None:
-        options = read_vocabulary(options)
+    options = resolved_now(
+        resolve_aptm_text, path=path, architecture=architecture, settings=settings,
+        tokenizer=tokenizer, vocabulary=vocabulary,
+    )  # fmt: skip
     config = make_config(options["architecture"], options["settings"], "text")
     if not 1 <= longest <= config.max_position_embeddings:
         raise ConfigError(
