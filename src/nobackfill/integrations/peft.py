@@ -21,8 +21,8 @@ from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.old_query import add_old
 from nobackfill.integrations.method_loss import MethodLoss
-from nobackfill.integrations.training_pass import evaluating
 from nobackfill.models.base import optional_package
+from nobackfill.models.evaluating import evaluating
 
 FACTS, MAP = "nobackfill.json", "query_map.safetensors"  # beside the adapter
 

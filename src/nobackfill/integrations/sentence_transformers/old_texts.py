@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.integrations.sentence_transformers.query_map import query_map_of
+from nobackfill.models.evaluating import evaluating
 from nobackfill.vectors import Vectors, load_vectors
 
 BATCH = 64  # texts that the old model embeds at a time
@@ -136,15 +137,18 @@ def encode(
             mapped by `add_query_map`.
         batch_size: Number of texts at a time.
     """
-    settings = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
-    was_training = model.training
+    settings: dict[str, Any] = {
+        "batch_size": batch_size,
+        "convert_to_tensor": True,
+        "show_progress_bar": False,
+    }
     if role == "plain query" and query_map_of(model) is not None:
-        prompt = (model.prompts or {}).get("query") or None
-        vectors = model.encode(list(texts), prompt=prompt, task="document", **settings)
+        settings |= {"prompt": (model.prompts or {}).get("query") or None, "task": "document"}
+        embed = model.encode
     else:
         embed = model.encode_document if role == "document" else model.encode_query
+    with evaluating(model):
         vectors = embed(list(texts), **settings)
-    model.train(was_training)
     return torch.as_tensor(vectors).detach().float().cpu().clone()  # not an inference tensor
 
 
