@@ -32,7 +32,7 @@ class Interval:
     groups: int  # number of classes
 
     def summary(self) -> dict[str, float | int | None]:
-        """The numbers for JSON: None for unknown ends."""
+        """Returns the numbers for JSON: None for unknown ends."""
         is_known = self.low == self.low
         return {
             "mean": self.mean,
@@ -49,7 +49,7 @@ class Interval:
 
 
 def in_points(interval: Mapping[str, Any], *, digits: int = 2) -> str:
-    """A difference in percentage points, with its interval if it is known.
+    """Returns a difference in percentage points, with its interval if it is known.
 
     Example:
         >>> in_points(Interval(0.02, 0.011, 0.03, 0.95, 9).summary(), digits=1)
@@ -69,7 +69,7 @@ def paired_interval(
     samples: int = 4000,
     seed: int = 0,
 ) -> Interval:
-    r"""The mean difference of paired measurements, with its interval.
+    r"""Returns the mean difference of paired measurements, with its interval.
 
     Results of queries of one class are not independent, so classes are drawn with replacement,
     each with all its queries:
@@ -128,7 +128,7 @@ def paired_interval(
 
 
 def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
-    r"""Number of groups of equal size that average out as well (Kish, 1965), rounded.
+    r"""Returns the number of groups of equal size that average out as well (Kish, 1965), rounded.
 
     .. math::
         \frac{(\sum_g n_g)^2}{\sum_g n_g^2}
@@ -143,7 +143,7 @@ def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
 def draw_means(
     sums: Float[np.ndarray, " group"], sizes: Float[np.ndarray, " group"], samples: int, seed: int
 ) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
-    """Means over queries, one per sample of groups, and their standard errors."""
+    """Returns the means over queries, one per sample of groups, and their standard errors."""
     blocks = [means_and_errors(sums, sizes, w) for w in draws(len(sums), samples, seed)]
     means, errors = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     return means, errors
@@ -154,7 +154,7 @@ def means_and_errors(
     sizes: Float[np.ndarray, " group"],
     weights: Real[np.ndarray, "sample group"],
 ) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
-    r"""The mean over queries of each sample, and its standard error.
+    r"""Returns the mean over queries of each sample, and its standard error.
 
     .. math::
         \mathrm{se}(m)^2 = \frac{G}{G - 1} \cdot
@@ -194,7 +194,7 @@ def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray
 
 
 def expanded_tail(tail: float, groups: int) -> float:
-    """The percentile that replaces `tail` with few groups.
+    """Returns the percentile that replaces `tail` with few groups.
 
     Example:
         >>> round(expanded_tail(0.025, 10), 4), round(expanded_tail(0.025, 10_000), 4)
@@ -205,7 +205,7 @@ def expanded_tail(tail: float, groups: int) -> float:
 
 
 def student_quantile(tail: float, freedom: int) -> float:
-    """The quantile of Student's distribution, by Hill's expansion of the normal one (1970).
+    """Returns the quantile of Student's distribution, by Hill's expansion of the normal one (1970).
 
     Within 0.2 % from 3 degrees of freedom on, at the tails that intervals use; exact for 1 and 2.
     """

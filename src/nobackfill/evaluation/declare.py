@@ -54,7 +54,7 @@ def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWit
 
 
 def measurement(evaluation: Evaluation) -> CompatibleWith:
-    """The result of new/old in the form of a record."""
+    """Returns the result of new/old in the form of a record."""
     return CompatibleWith(
         fingerprint=_declared(evaluation.old_space, "old vectors").fingerprint,
         metric=metric_of(evaluation),
@@ -63,14 +63,14 @@ def measurement(evaluation: Evaluation) -> CompatibleWith:
 
 
 def metric_of(evaluation: Evaluation) -> str:
-    """The name of the metric: mAP, its cut-off, and the direction if there is one."""
+    """Returns the name of the metric: mAP, its cut-off, and the direction if there is one."""
     at = protocol_named(evaluation.protocol)[1].at
     metric = "mAP" if at is None else f"mAP@{at}"
     return f"{metric} {'_to_'.join(evaluation.modalities)}" if evaluation.modalities else metric
 
 
 def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
-    """The reason why a model cannot be declared compatible; None if it can.
+    """Returns the reason why a model cannot be declared compatible; None if it can.
 
     With `written`, a negative verdict was written into its record.
     """
@@ -109,7 +109,7 @@ def check_declarable(model: Path, old: Space | None, query: Space | None) -> Spa
 
 
 def _declared(space: Space | None, whose: str) -> Space:
-    """A space that identifies the model of its vectors, or an error."""
+    """Returns the space; raises unless it identifies the model of its vectors."""
     if space is None:
         raise DataError(
             f"a declaration needs the model of the {whose}, but they declare no space. Embed them "

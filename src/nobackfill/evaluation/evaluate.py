@@ -215,7 +215,7 @@ def independent_queries(
     sessions: str | None,
     device: torch.device | str,
 ) -> tuple[SearchPlan, Groups, SeenQueries, list[str]]:
-    """The search without queries that a head has seen, and the group of each query left.
+    """Returns the search without queries that a head has seen, and the group of each query left.
 
     If a head has seen all, none is left out. Also returns what was seen, and notes on copies.
     """

@@ -32,7 +32,7 @@ CONSTANT = 1e-6  # largest spread of vectors that are all the same
 def identity_doubts(
     old: Vectors, new: Vectors, plan: SearchPlan, device: torch.device | str = "cpu"
 ) -> list[str]:
-    """Reasons to doubt that the rows of two files belong to their items, as sentences.
+    """Returns reasons to doubt that the rows of two files belong to their items, as sentences.
 
     Args:
         old: Vectors of the old model.
@@ -63,12 +63,12 @@ def identity_doubts(
 
 
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """The rows at unit length, in float32."""
+    """Returns the rows at unit length, in float32."""
     return F.normalize(rows.float(), dim=1)
 
 
 def constant(vectors: dict[str, Float[Tensor, "rows dim"]]) -> Iterator[str]:
-    r"""A doubt for each set of vectors that are all the same.
+    r"""Yields a doubt for each set of vectors that are all the same.
 
     .. math::
         \mathrm{spread} = 1 - \Big\lVert \frac1n \sum_i v_i \Big\rVert
@@ -85,7 +85,7 @@ def foreign_vectors(
     best: Float[Tensor, "query dim"],
     best_ids: Ids,
 ) -> Iterator[str]:
-    """A doubt if new queries are the old vectors of other items than their own.
+    """Yields a doubt if new queries are the old vectors of other items than their own.
 
     Such a query finds its own vector under another id.
 
@@ -111,12 +111,12 @@ def foreign_vectors(
 def nearest_rows(
     queries: Float[Tensor, "query dim"], gallery: Float[Tensor, "gallery dim"]
 ) -> Int[Tensor, " query"]:
-    """The row of the gallery item with the highest cosine to each query."""
+    """Returns the row of the gallery item with the highest cosine to each query."""
     return nearest(unit(queries), unit(gallery), k=1)[0].squeeze(1)
 
 
 def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> list[str]:
-    r"""A doubt if most new queries and old vectors of *other* items are each other's nearest.
+    r"""Returns a doubt if most new queries and old vectors of *other* items are mutually nearest.
 
     If new queries say nothing about single items, a query and the old vector that is nearest to
     it are each other's nearest for about half of the queries,
@@ -140,7 +140,7 @@ def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) 
 
 
 def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> Iterator[str]:
-    """A doubt if most new queries have the vector of another query, unlike the old ones.
+    """Yields a doubt if most new queries have the vector of another query, unlike the old ones.
 
     Vectors that were made from labels are such: one for each class.
     """
@@ -156,7 +156,7 @@ def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -
 def tied(
     gallery: Float[Tensor, "gallery dim"], labels: Int[Tensor, " gallery"] | None
 ) -> Iterator[str]:
-    """A doubt if most gallery items have the old vector of another item, of another class if known.
+    """Yields a doubt if most gallery items have the old vector of another item (class, if known).
 
     A ranking lists them in the order of the file, which any noise in new queries changes.
     """
@@ -179,7 +179,7 @@ def tied(
 
 
 def neighbours(rows: Float[Tensor, "rows dim"]) -> Int[Tensor, "pairs 2"]:
-    """Adjacent rows in the order of a projection: rows of equal direction are among them."""
+    """Returns adjacent rows in the order of a projection, among them all of equal direction."""
     direction = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0))
     direction = direction.to(rows.device)
     places = torch.cat([unit(block) @ direction for block in rows.split(BLOCK)])
@@ -199,7 +199,7 @@ def are_equal(
 
 
 def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> list[str]:
-    """A doubt if new queries fit the old vectors of one neighbouring row better than all others.
+    """Returns a doubt if new queries fit the old vectors of one neighbouring row best.
 
     A query is compared with the old vectors of its own row and of the next ones above and below.
     The best row must beat the second best by far more than its standard error.
@@ -227,7 +227,7 @@ def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> l
 
 
 def relation_note(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
-    """A note if new queries are no closer to the old vectors of their own items than to others."""
+    """Returns a note if new queries are not closer to their own old vectors than to others."""
     ids = plan.query_ids[:: max(1, len(plan.query_ids) // SAMPLE)][:SAMPLE]
     if len(ids) < FEWEST or not is_in(ids, old.ids).all():
         return []

@@ -62,7 +62,7 @@ class Preference:
         return self.groups >= FEWEST_GROUPS
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON; the share is None if all groups are equal."""
+        """Returns the numbers for JSON; the share is None if all groups are equal."""
         unequal = self.better + self.worse
         low, high = self.interval if self.is_enough and unequal else (None, None)
         return {
@@ -104,7 +104,7 @@ class Judged(Readable):
         return "undecided" if self.doubts else decide(self.preference, self.changes)
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill evaluate` show."""
+        """Returns the page that `print` and `nobackfill evaluate` show."""
         from nobackfill.evaluation.judged_overview import judged_page
 
         return judged_page(self)
@@ -113,7 +113,7 @@ class Judged(Readable):
         return f"Judged({self.verdict!r}, {self.preference})"
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+        """Returns the numbers for JSON."""
         return {
             "verdict": self.verdict,
             "compatible": is_compatible(self.verdict),
@@ -128,7 +128,7 @@ class Judged(Readable):
 
 
 def decide(preference: Preference, changes: Mapping[str, Interval]) -> Verdict:
-    """The verdict from a person's preference and the metrics over marked results.
+    """Decides from a person's preference and the metrics over marked results.
 
     The preference decides if its interval lies on one side of a half. A metric that surely moves
     the other way makes the verdict "mixed". Fewer than 8 groups leave it undecided.
@@ -253,7 +253,7 @@ def preference_of(values: Float[np.ndarray, " query"], groups: NDArray[Any]) -> 
 
 
 def share_interval(number: int, total: int) -> tuple[float, float]:
-    """Exact 95 % interval of a share (Clopper and Pearson, 1934), by bisection.
+    """Returns the exact 95 % interval of a share (Clopper and Pearson, 1934), by bisection.
 
     Its lower end is above a half if and only if the two-sided sign test finds a difference.
 
@@ -272,7 +272,7 @@ def share_interval(number: int, total: int) -> tuple[float, float]:
 
 
 def bisect(is_below: Callable[[float], bool]) -> float:
-    """The share up to which a condition holds, between 0 and 1."""
+    """Returns the share up to which a condition holds, between 0 and 1."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -281,7 +281,7 @@ def bisect(is_below: Callable[[float], bool]) -> float:
 
 
 def at_least(number: int, total: int, share: float) -> float:
-    r"""Probability of at least `number` of `total` successes.
+    r"""Returns the probability of at least `number` of `total` successes.
 
     .. math::
         \sum_{k \ge n} \binom{N}{k} p^k (1 - p)^{N - k}
@@ -302,7 +302,7 @@ def is_shown(shown: Sequence[str], ranking: Ranking, row: int, plan: SearchPlan)
 
 
 def only_shown(plan: SearchPlan, judgements: Sequence[Judgement]) -> SearchPlan:
-    """The same search among the items that were shown for some query; others are ignored."""
+    """Returns the search among the items that were shown for any query; others are ignored."""
     shown = [{*judgement.before, *judgement.after} for judgement in judgements]
     names = np.array(ids_as_text(plan.gallery_ids))
     rows = np.flatnonzero(np.isin(names, list(set.union(*shown))))
@@ -316,7 +316,7 @@ def only_shown(plan: SearchPlan, judgements: Sequence[Judgement]) -> SearchPlan:
 
 
 def limits(counts: Mapping[str, int], preference: Preference) -> list[str]:
-    """Notes on what the judgements cannot show."""
+    """Returns notes on what the judgements cannot show."""
     notes = [
         f"{counts['judged']:,} queries were judged by their first {SHOWN} results; items that were "
         f"not shown are unknown, and metrics rank only those that were"

@@ -92,7 +92,7 @@ class Compared:
 
 
 def copied_groups(pairs: Edges, left_groups: Groups, right_groups: Groups) -> Edges:
-    """Groups on the left most of whose items have a copy in one group on the right, and that group.
+    """Returns groups on the left with copies of most items in one on the right, and that group.
 
     Args:
         pairs: Copies: an item on the left and an item on the right.
@@ -190,7 +190,7 @@ def compare(
 def projected(
     queries: Compared, others: Compared
 ) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
-    """The factors of `halves` in as few directions as leave few pairs of a sample.
+    """Returns the factors of `halves` in as few directions as leave few pairs of a sample.
 
     Principal directions of the vectors leave fewest.
     """
@@ -228,7 +228,7 @@ def halves(
     right: Float[Tensor, "item dim"],
     reach: Float[Tensor, " query"],
 ) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
-    r"""Two factors whose product is at least 0 for each close pair.
+    r"""Returns two factors whose product is at least 0 for each close pair.
 
     Vectors :math:`a_i`, :math:`b_j` in a subspace are shorter than those that they are projections
     of, so close pairs have

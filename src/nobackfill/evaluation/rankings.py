@@ -49,7 +49,7 @@ def rank_pairs(
     device: torch.device | str,
     progress: Progress | None = None,
 ) -> dict[str, Ranking]:
-    """First results of each pair of files (query, gallery, dimensions of a query), by name."""
+    """Searches each pair of files: query, gallery, and number of dimensions of a query."""
     number = len(plan.query_ids)
     return {
         pair: first_results(
@@ -69,7 +69,7 @@ def first_results(
     *,
     progress: Callable[[int], None],
 ) -> Ranking:
-    """The `DEPTH` best gallery items of each query by cosine, or fewer: never the whole gallery.
+    """Returns the `DEPTH` best gallery items of each query by cosine, but never the whole gallery.
 
     Ignored items, such as the query itself, are left out.
     """
@@ -99,5 +99,5 @@ def fewest_ranked(plan: SearchPlan) -> int:
 
 
 def ids_as_text(ids: NDArray[Any]) -> list[str]:
-    """Ids as a file of pairs names them."""
+    """Returns ids as a file of pairs names them."""
     return [str(item) for item in ids.tolist()]

@@ -22,7 +22,7 @@ def swap_of(old: Vectors, new: Vectors) -> str | None:
 
 
 def swap_notes(old: Vectors, new: Vectors) -> tuple[str, ...]:
-    """A sentence if the files seem to be swapped.
+    """Returns a sentence if the files seem to be swapped.
 
     Example:
         >>> import torch

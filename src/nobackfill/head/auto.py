@@ -133,7 +133,7 @@ def fit_best(
 
 
 def finite(value: float) -> float:
-    """The value, or minus infinity for the NaN of a head that maps nowhere."""
+    """Returns the value, or minus infinity for NaN: the head has no valid output."""
     return -inf if isnan(value) else value
 
 

@@ -151,7 +151,7 @@ def ridge(
 
 
 def procrustes_of(statistics: Moments) -> Affine:
-    r"""Rotation (and projection, if dimensions differ) of new vectors onto old ones.
+    r"""Returns the rotation (and projection, if dimensions differ) of new vectors onto old ones.
 
     .. math::
         R = U V^\top \;\text{with}\; U S V^\top = \tilde O^\top \tilde N, \qquad
@@ -169,7 +169,7 @@ def procrustes_of(statistics: Moments) -> Affine:
 
 
 def ridge_of(statistics: Moments, *, strength: float = 0.01) -> Affine:
-    r"""Linear map with the least penalised squared error.
+    r"""Returns the linear map with the least penalised squared error.
 
     .. math::
         W = \tilde O^\top \tilde N \left( \tilde N^\top \tilde N + \lambda
@@ -215,7 +215,7 @@ def _check_size(new_dim: int, old_dim: int) -> None:
 
 
 def _precision(vectors: Tensor) -> torch.dtype:
-    """Double for double vectors, else single."""
+    """Returns double for double vectors, else single."""
     return torch.promote_types(vectors.dtype, torch.float32)
 
 

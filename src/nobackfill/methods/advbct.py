@@ -215,7 +215,7 @@ def boundary_loss(
     radius: Float[Tensor, " batch"],
     bounded: Bool[Tensor, " batch"],
 ) -> Float[Tensor, ""]:
-    """The mean distance of unit embeddings beyond their boundaries, over those that are beyond."""
+    """Returns the mean distance of unit embeddings from their boundaries, over those beyond."""
     distance = (F.normalize(new, dim=-1) - centre).norm(dim=-1)
     beyond = ((distance - radius) * bounded).clamp(min=0)
     loss: Tensor = beyond.sum() / (beyond > 0).sum().clamp(min=1)

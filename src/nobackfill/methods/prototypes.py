@@ -23,7 +23,7 @@ def class_means(
     unit_items: bool = True,
     normalize: bool = True,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The mean of the unit vectors of each class, made unit again.
+    r"""Returns the mean of the unit vectors of each class, made unit again.
 
     .. math::
         p_c = \frac{m_c}{\lVert m_c \rVert}, \qquad

@@ -71,7 +71,7 @@ class Verdict(Readable):
     doubts: Sequence[str] = ()
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill assess` show."""
+        """Returns the page that `print` and `nobackfill assess` show."""
         return assessment_page(self)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Verdict(Readable):
         return f"Verdict({self.verdict!r}, mAP {shown}, {queries})"
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of one row per way, with fractions. Requires pandas."""
+        """Returns a DataFrame of one row per way, with fractions. Requires pandas."""
         return data_frame([candidate.row() for candidate in self.candidates])
 
     @property

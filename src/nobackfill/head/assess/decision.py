@@ -22,12 +22,12 @@ KEEP_BELOW = 0.005  # gain in mAP that is not worth an upgrade
 
 
 def two_stage_name(k: int) -> str:
-    """Name of the candidate that ranks the first results again."""
+    """Returns the name of the candidate that ranks the first results again."""
     return f"two-stage, top {k}"
 
 
 def backfilled_name(share: float) -> str:
-    """Name of the candidate that embeds a share of the gallery again."""
+    """Returns the name of the candidate that embeds a share of the gallery again."""
     return f"{100 * share:.0f} % backfilled"
 
 
@@ -120,7 +120,7 @@ def is_worse(full: Candidate) -> bool:
 def better_scoring(
     candidates: Mapping[str, Candidate], served: str, k: int, explained: Collection[str] = ()
 ) -> str:
-    """The way with the highest mAP and why it is not preferred, as a sentence after a space.
+    """Returns a sentence, after a space, on why the way with the highest mAP is not preferred.
 
     Empty if no other way is above the one that is served. Explained ways do not count.
     """

@@ -62,7 +62,7 @@ class Fits:
         return head.transform
 
     def share(self) -> float | None:
-        """Seconds of the next fit; None without a limit."""
+        """Returns the seconds of the next fit; None without a limit."""
         if self.seconds is None:
             return None
         left = self.seconds - (monotonic() - self.begun)

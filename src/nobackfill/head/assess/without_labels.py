@@ -133,7 +133,7 @@ def map_without_labels(old: Vectors, new: Vectors, *, seed: int) -> tuple[Vector
 
 
 def _maps(old: Vectors, new: Vectors, ids: NDArray[Any]) -> dict[str, Affine]:
-    """Every closed form, fitted to some items."""
+    """Returns every closed form, fitted to some items."""
     return closed_forms(Examples(rows_of(new, ids), rows_of(old, ids), None))
 
 
@@ -153,7 +153,7 @@ def items_to_fit(
 
 
 def ranked_again(first: Ranking, new: Vectors, agreement: Agreement, k: int) -> Ranking:
-    r"""The same results of each query, the first `k` in the order of their new vectors.
+    r"""Returns the same results of each query, the first `k` in the order of their new vectors.
 
     .. math::
         s_{qj} = \cos(n_q, n_j), \qquad j \in \mathrm{top}_k(q)

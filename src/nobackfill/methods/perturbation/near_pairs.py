@@ -62,7 +62,7 @@ def drift(
     x: Float[Tensor, "classes dim"],
     others: Float[Tensor, "classes dim"],
 ) -> float:
-    """The maximum of the right side above: the largest possible change of an inner product."""
+    """Returns the maximum of the right side above: the largest change of an inner product."""
     moved = (x - x0).norm(dim=1).max() * others.norm(dim=1).max()
     return float(moved + x0.norm(dim=1).max() * (others - others0).norm(dim=1).max())
 
@@ -132,7 +132,7 @@ def listed_gradient(
     *,
     threshold: float,
 ) -> Float[Tensor, "classes dim"]:
-    """The crowding gradient over listed pairs; those of row `c` of `x` begin at `first[c]`."""
+    """Computes the gradient over listed pairs; those of row `c` of `x` begin at `first[c]`."""
     size = AT_A_TIME.get(x.device.type, 2**16)
     pieces = zip(rows.split(size), other_rows.split(size), strict=True)
     inner = [  # `index_select` is faster than brackets
