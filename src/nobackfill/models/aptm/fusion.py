@@ -104,7 +104,6 @@ class FusionBert(PooledText):
             model, pool="first", tokenizer=tokenizer, vocabulary=vocabulary, limit=limit,
             too_long="cut", frozen=False,
         )  # fmt: skip
-        self.says = f"letters and digits in lower case, {self.says}"
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Int64[Tensor, "texts 2 length"]:
         """Returns the tokens of each text, in lower case and without signs, and their mask."""

@@ -60,7 +60,6 @@ class PooledText(TextEncoder):
         self.limit, self.too_long = limit, too_long
         # SigLIP uses the last position, even of padding: it was trained on padded texts.
         self.fill = type(model).__name__.startswith("Siglip")
-        self.says = f"{'' if self.fill else 'at most '}{limit} tokens of tokenizer {vocabulary}"
         if pool in ("mean", "first"):
             freeze_pooler(model)
         if frozen:
