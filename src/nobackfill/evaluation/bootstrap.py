@@ -42,11 +42,6 @@ class Interval:
             "groups": self.groups,
         }
 
-    @property
-    def decided(self) -> bool:
-        """Whether the interval does not contain 0."""
-        return self.low > 0 or self.high < 0
-
 
 def in_points(interval: Mapping[str, Any], *, digits: int = 2) -> str:
     """Returns a difference in percentage points, with its interval if it is known.
