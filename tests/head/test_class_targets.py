@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from nobackfill.head.class_targets import RIGID, SHARES, STRENGTH, forms_of, target_moments
-from nobackfill.head.closed_form import closed_forms, moments, paired_blocks, without
+from nobackfill.head.class_targets import SHARES, STRENGTH, forms_of, target_moments
+from nobackfill.head.closed_form import RIGID, closed_forms, moments, paired_blocks, without
 from nobackfill.head.examples import Examples
 
 
@@ -46,7 +46,7 @@ def test_a_mixture_is_that_of_loops(examples, share):
 
 def test_the_other_forms_are_those_without_classes(examples):
     forms = forms_of(target_moments(examples, [5])[0])
-    for name, form in closed_forms(examples):
+    for name, form in closed_forms(examples).items():
         torch.testing.assert_close(forms[name].weight, form.weight, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(forms[name].bias, form.bias, rtol=1e-4, atol=1e-5)
     assert RIGID in forms

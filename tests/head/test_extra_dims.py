@@ -17,7 +17,7 @@ from nobackfill.head.closed_form import moments
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import SCALES, add_extra, choose_closed_form
 from nobackfill.head.network import ExtraDims
-from nobackfill.head.split import hold_out, tightness_of
+from nobackfill.head.split import class_folds, tightness_of
 
 
 def by_hand(extra, vector):
@@ -180,7 +180,9 @@ def test_of_many_items_some_ask_all(parts, network_for, monkeypatch, in_place):
 def test_directions_come_from_what_is_fitted_on_alone(items, head):
     data = items()
     one = head(extra=3, epochs=0).fit(data.new, data.old, data.labels)
-    rows, _ = hold_out(data.labels, 0.2, seed=0, tightness=tightness_of(data.old, data.labels))
+    tightness = tightness_of(data.old, data.labels)
+    (chosen,) = class_folds(data.labels, 0.2, seed=0, tightness=tightness)
+    rows = (~torch.isin(data.labels, chosen)).nonzero().flatten()
     known = moments(Examples(data.new, data.old[rows], None, rows=rows).blocks())
     expected = ExtraDims(8, 3)
     expected.start_from(known)

@@ -79,7 +79,7 @@ def test_where_training_diverged_nothing_is_measured(parts, network_for):
 
 def test_all_closed_forms_are_tried(parts):
     examples = parts[0]
-    found = dict(closed_forms(examples))
+    found = closed_forms(examples)
     assert list(found) == ["procrustes", *(f"ridge {strength:g}" for strength in STRENGTHS)]
     assert DEFAULT_FORM in found
     assert torch.equal(found["procrustes"].weight, procrustes(examples.new, examples.old).weight)
@@ -92,7 +92,7 @@ def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
     examples, held_out = parts
     network = network_for(examples)
     progress = choose_closed_form(network, examples, held_out)
-    forms = dict(closed_forms(examples))
+    forms = closed_forms(examples)
     values = {
         name: cross_map(form(held_out.new), choose_queries(held_out), held_out)
         for name, form in forms.items()
@@ -107,12 +107,12 @@ def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
 
 def test_the_best_may_be_any_of_them(parts, network_for, in_place):
     examples, held_out = parts
-    for wanted, name in enumerate(dict(closed_forms(examples))):
+    for wanted, name in enumerate(closed_forms(examples)):
         told = iter([0.9 if place == wanted else 0.1 for place in range(5)])
         in_place("new_old_map", lambda *given, told=told: next(told))
         network = network_for(examples)
         assert choose_closed_form(network, examples, held_out).start == name
-        form = dict(closed_forms(examples))[name]
+        form = closed_forms(examples)[name]
         assert torch.equal(network.affine.weight, form.weight)
 
 
@@ -121,7 +121,7 @@ def test_without_held_out_classes_it_begins_in_the_middle(parts, network_for):
     progress = choose_closed_form(network, parts[0], None)
     assert progress.start == DEFAULT_FORM
     assert all(value != value for value in progress.closed.values())
-    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[DEFAULT_FORM].weight)
+    assert torch.equal(network.affine.weight, closed_forms(parts[0])[DEFAULT_FORM].weight)
 
 
 @pytest.mark.parametrize("method", USABLE)
@@ -154,7 +154,7 @@ def test_usable_methods_are_these():
 def test_a_huge_learning_rate_leaves_the_closed_form(fit, parts, method, rate):
     network, progress, _ = fit(parts, method, FitConfig(3, batch_size=16, learning_rate=rate))
     assert progress.best == 0
-    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
+    assert torch.equal(network.affine.weight, closed_forms(parts[0])[progress.start].weight)
     assert not network.outer.weight.any()
     assert not network.training
     if rate == 1e30:  # nothing but NaN: no reason to go on
@@ -180,7 +180,7 @@ def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(fit, parts, r
     assert not torch.equal(method.seen[0][0], method.seen[4][0])  # another order
     prototypes, embeddings = method.asked[0]
     assert (prototypes.shape, embeddings.shape) == ((10, 6), (60, 6))
-    first = dict(closed_forms(examples))[progress.start]
+    first = closed_forms(examples)[progress.start]
     torch.testing.assert_close(embeddings, first(examples.new))
     torch.testing.assert_close(prototypes, nb.class_means(embeddings, examples.classes, 10))
     assert len(held_out.new) == 30  # of which no row was in any batch, as all are below 60
@@ -317,7 +317,7 @@ def test_rounds_without_a_step_do_not_count_as_waiting(fit, parts):
 def test_without_epochs_it_is_the_closed_form(fit, parts):
     network, progress, steps = fit(parts, config=FitConfig(0))
     assert (progress.history, progress.best, steps) == ([], 0, 0)
-    assert torch.equal(network.affine.weight, dict(closed_forms(parts[0]))[progress.start].weight)
+    assert torch.equal(network.affine.weight, closed_forms(parts[0])[progress.start].weight)
 
 
 def test_the_seed_decides_and_the_callers_randomness_is_left_alone(fit, parts):

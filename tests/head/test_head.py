@@ -13,7 +13,7 @@ from nobackfill.head import learn
 from nobackfill.head.closed_form import ridge
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner, weights_of
-from nobackfill.head.split import hold_out, tightness_of
+from nobackfill.head.split import class_folds, tightness_of
 from nobackfill.head.validation import new_old_map
 from nobackfill.vectors.space import Space
 
@@ -26,7 +26,10 @@ def as_vectors(data, side, order=None, **more):
 
 def parts_of(data, share=0.2, seed=0):
     """Rows that are fitted on, and rows that are held out."""
-    return hold_out(data.labels, share, seed=seed, tightness=tightness_of(data.old, data.labels))
+    tightness = tightness_of(data.old, data.labels)
+    (chosen,) = class_folds(data.labels, share, seed=seed, tightness=tightness)
+    is_held_out = torch.isin(data.labels, chosen)
+    return (~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
 
 
 def held_out_map(head, data, seed=0):

@@ -8,7 +8,7 @@ import torch
 
 from nobackfill.errors import DataError
 from nobackfill.head import split
-from nobackfill.head.split import hold_out, tightness_of
+from nobackfill.head.split import class_folds, tightness_of
 from nobackfill.head.supervision import (
     classes_of,
     classes_of_pairs,
@@ -96,6 +96,13 @@ def test_a_class_of_more_than_a_tenth_of_what_is_linked_gets_a_note():
     (note,) = notes_on_classes(classes_of_pairs(ids, {**hub, 10: [0, 11]}))
     assert "12 of 100 items in pairs are linked into one class" in note
     assert notes_on_classes(torch.full((5,), -1)) == ()
+
+
+def hold_out(classes, share, *, seed, tightness=None):
+    """Rows to fit on, and those that a single fold holds out; rows without a class are in none."""
+    chosen = class_folds(classes, share, seed=seed, tightness=tightness)
+    is_held_out = torch.isin(classes, chosen[0] if chosen else classes[:0])
+    return ((classes >= 0) & ~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
 
 
 def test_held_out_are_whole_classes_of_several_items():

@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import nobackfill as nb
 from nobackfill.errors import ConfigError
 from nobackfill.integrations.method_loss import MethodLoss
-from nobackfill.integrations.training_pass import embed_all, evaluating, in_order
+from nobackfill.integrations.training_pass import embed_all, in_order
+from nobackfill.models.evaluating import evaluating
 
 CLASSES, DIM, ITEMS = 5, 4, 30
 

@@ -95,6 +95,13 @@ def test_an_upgrade_is_a_small_folder_for_its_base(attach, tmp_path):
         AdapterUpgrade.load(make_base(seed=1), tmp_path, embed)
 
 
+def test_an_upgrade_without_a_map_leaves_no_earlier_map_in_its_folder(tmp_path):
+    model = with_peft(make_base())
+    AdapterUpgrade(model, embed, nn.Linear(DIM, DIM)).save(tmp_path)
+    AdapterUpgrade(model, embed).save(tmp_path)
+    assert AdapterUpgrade.load(make_base(), tmp_path, embed).query_map is None
+
+
 def test_queries_are_those_of_the_new_model_or_of_both():
     model = with_peft(make_base())
     train(model)

@@ -184,6 +184,13 @@ def test_a_space_is_that_of_the_weights_and_of_how_texts_are_read(files):
     assert weights_digest(again) != weights_digest(model)
 
 
+def test_weights_may_contain_a_single_number():
+    counting = torch.nn.BatchNorm1d(2)  # its number of batches has no dimension
+    before = weights_digest(counting)
+    counting.num_batches_tracked += 1
+    assert weights_digest(counting) != before
+
+
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
     with pytest.raises(DataError, match="Cannot load the model"):
         load_text_model(str(tmp_path / "absent"))

@@ -168,6 +168,15 @@ def test_old_vectors_are_not_saved():
     assert state["_extra_state"]["sums"] is None
 
 
+def test_sums_of_a_resumed_run_are_where_its_documents_are():
+    pairs = CompatiblePairs(corpus(), method="ndpp")
+    pairs.observe(corpus()[:4], torch.arange(4))
+    state = pairs.get_extra_state()  # as read from a file: on the CPU
+    pairs.prototypes = pairs.prototypes.to("meta")
+    pairs.set_extra_state(state)
+    assert pairs.sums.device.type == "meta"
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

@@ -82,11 +82,11 @@ class Agreement(Readable):
 
     @property
     def verdict(self) -> Verdict:
-        """Always "undecided": nobody knows which results are right."""
+        """Always "undecided": the right results are unknown."""
         return "undecided"
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill evaluate` show."""
+        """Returns the page that `print` and `nobackfill evaluate` show."""
         from nobackfill.evaluation.agreement_overview import agreement_page
 
         return agreement_page(self)
@@ -100,7 +100,7 @@ class Agreement(Readable):
         )
 
     def overlaps(self) -> dict[str, dict[int, float]]:
-        """Mean overlap of the first k results, by pair and k: each pair against that of `AGAINST`.
+        """Returns the mean overlap of the first k results, by pair and k; see `AGAINST`.
 
         New/old and new/new are compared with old/old, a second stage with new/new.
         """
@@ -131,7 +131,7 @@ class Agreement(Readable):
         return (before != after).any(dim=1).numpy()
 
     def changes(self, limit: int = SAMPLE) -> list[Change]:
-        """A random sample of the changed queries, the same for the same seed."""
+        """Returns a random sample of the changed queries, the same for the same seed."""
         if "new_old" not in self.rankings:
             return []
         rows = np.random.default_rng(self.seed).permutation(np.flatnonzero(self.is_changed))
@@ -144,7 +144,7 @@ class Agreement(Readable):
         return Change(self.query_ids[row].item(), *ids, *scores)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON; None and "undecided" stand for the quality, which is unknown."""
+        """Returns the numbers for JSON; the quality is unknown: None and "undecided"."""
         best = {pair: ranking.scores[:, 0] for pair, ranking in self.rankings.items()}
         return {
             "verdict": self.verdict,
@@ -175,7 +175,7 @@ class Agreement(Readable):
 def overlap(
     first: Int[Tensor, "query depth"], second: Int[Tensor, "query other"], k: int
 ) -> Float[Tensor, " query"]:
-    r"""Share of the first `k` results that two rankings have in common, for each query.
+    r"""Returns the share of the first `k` results that two rankings have in common, for each query.
 
     .. math::
         \frac{|A_k \cap B_k|}{k}
@@ -189,7 +189,7 @@ def overlap(
 
 
 def spread_of(scores: Float[Tensor, " query"]) -> dict[str, float]:
-    """Mean and quantiles of the best scores, by their key in JSON."""
+    """Returns the mean and quantiles of the best scores, by their key in JSON."""
     values = scores.double().numpy()
     quantiles = zip(QUANTILES, np.quantile(values, QUANTILES), strict=True)
     return {"mean": float(values.mean())} | {
@@ -198,7 +198,7 @@ def spread_of(scores: Float[Tensor, " query"]) -> dict[str, float]:
 
 
 def share_below(scores: Float[Tensor, " query"], old: Float[Tensor, " old"]) -> float:
-    """Share of the scores below the 5 % quantile of the old ones.
+    """Returns the share of the scores below the 5 % quantile of the old ones.
 
     A threshold that refuses 5 % of the old queries refuses this share of the others.
     """
@@ -242,7 +242,7 @@ def compare_rankings(
         files["new_new"] = new, new, None
     rankings = rank_pairs(plan, files, device, progress)
 
-    # collect what a reader should know
+    # collect notes for the reader
     notes = [*assumed, *plan.notes, *filter(None, [seen.note]), *space_notes(old, queries)]
     doubts = [*filter(None, [seen.doubt])]
     if "new_old" in files:
@@ -276,7 +276,7 @@ def plan_unlabelled(
     intersect: bool = False,
     seed: int = 0,
 ) -> tuple[str, SearchPlan, int]:
-    """The protocol's name, the search with a sample of its queries, and the number of all."""
+    """Returns the protocol's name, the search with sampled queries, and the number of all."""
     name, rules = protocol_named(protocol)
     if not rules.same_camera:
         raise DataError(

@@ -29,7 +29,7 @@ def agreement_page(
     judging: JudgingSheet | None = None,
     report: Path | None = None,
 ) -> Page:
-    """How much rankings change, and that their quality was not measured.
+    """Makes the page: how much rankings change, and that quality was not measured.
 
     Args:
         agreement: Result of a comparison.
@@ -59,7 +59,7 @@ def agreement_page(
 
 
 def overlap_sentence(agreement: "Agreement") -> str:
-    """The overlap at the largest of the small depths, and the share of changed queries."""
+    """Returns the overlap at the largest of the small depths, and the share of changed queries."""
     from nobackfill.evaluation.agreement import SHOWN
 
     k = min(agreement.depths[-1], 10)
@@ -92,7 +92,7 @@ def remedy(agreement: "Agreement", judging: JudgingSheet | None, report: Path | 
 
 
 def rankings_section(agreement: "Agreement") -> Section:
-    """The overlap of the first results, and the best scores, of each pair."""
+    """Returns the overlap of the first results, and the best scores, of each pair."""
     from nobackfill.evaluation.agreement import AGAINST
 
     summary, depths = agreement.summary(), agreement.depths
@@ -122,7 +122,7 @@ def rankings_section(agreement: "Agreement") -> Section:
 
 
 def changes_section(agreement: "Agreement") -> Section:
-    """A few changed queries with their first results."""
+    """Returns a few changed queries with their first results."""
     from nobackfill.evaluation.agreement import SHOWN
 
     changes = agreement.changes(TABLED)
@@ -142,7 +142,7 @@ def changes_section(agreement: "Agreement") -> Section:
 
 
 def cited(ids: Sequence[Any], folder: str = "") -> str:
-    """The first results of a query by id, as many as fit into a cell.
+    """Returns the first results of a query by id, as many as fit into a cell.
 
     Example:
         >>> cited([7, "b", 3, 4]), cited(["a" * 15, "b" * 15])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nobackfill.errors import DataError
 
+CONFIDENCE = 0.95  # of all intervals
 BLOCK = 2**22  # numbers held at a time
 KEPT = 2**26  # bytes kept from one interval to the next
 FEWEST_GROUPS = 8  # intervals of fewer groups are too narrow
@@ -31,7 +32,7 @@ class Interval:
     groups: int  # number of classes
 
     def summary(self) -> dict[str, float | int | None]:
-        """The numbers for JSON: None for unknown ends."""
+        """Returns the numbers for JSON: None for unknown ends."""
         is_known = self.low == self.low
         return {
             "mean": self.mean,
@@ -41,14 +42,9 @@ class Interval:
             "groups": self.groups,
         }
 
-    @property
-    def decided(self) -> bool:
-        """Whether the interval does not contain 0."""
-        return self.low > 0 or self.high < 0
-
 
 def in_points(interval: Mapping[str, Any], *, digits: int = 2) -> str:
-    """A difference in percentage points, with its interval if it is known.
+    """Returns a difference in percentage points, with its interval if it is known.
 
     Example:
         >>> in_points(Interval(0.02, 0.011, 0.03, 0.95, 9).summary(), digits=1)
@@ -65,11 +61,10 @@ def paired_interval(
     differences: Float[np.ndarray, " query"],
     groups: NDArray[Any],
     *,
-    confidence: float = 0.95,
     samples: int = 4000,
     seed: int = 0,
 ) -> Interval:
-    r"""The mean difference of paired measurements, with its interval.
+    r"""Returns the mean difference of paired measurements, with its interval.
 
     Results of queries of one class are not independent, so classes are drawn with replacement,
     each with all its queries:
@@ -94,7 +89,6 @@ def paired_interval(
     Args:
         differences: Difference of each query; NaN for queries that do not count.
         groups: Class of each query.
-        confidence: Confidence of the interval.
         samples: Number of bootstrap samples.
         seed: Random seed of the samples.
     """
@@ -114,22 +108,22 @@ def paired_interval(
     mean, number = float(values.mean()), len(sizes)
     effective = effective_groups(sizes)
     if number < FEWEST_GROUPS or effective < FEWEST_EFFECTIVE:
-        return Interval(mean, float("nan"), float("nan"), confidence, number)
+        return Interval(mean, float("nan"), float("nan"), CONFIDENCE, number)
     # draw classes
     error = float(means_and_errors(sums, sizes, np.ones((1, number)))[1][0])
     drawn, errors = draw_means(sums, sizes, samples, seed)
     scores = np.zeros(samples)
     np.divide(drawn - mean, np.maximum(errors, SMALLEST_ERROR * error), out=scores, where=error > 0)
-    # go as far as the samples and Student's distribution say
-    tail = (1 - confidence) / 2
+    # take the larger of both quantiles: of the samples, and of Student's distribution
+    tail = (1 - CONFIDENCE) / 2
     lowest, highest = np.quantile(scores, [tail, 1 - tail])
     student = student_quantile(tail, effective - 1)
     low, high = mean - max(highest, -student) * error, mean - min(lowest, student) * error
-    return Interval(mean, float(low), float(high), confidence, number)
+    return Interval(mean, float(low), float(high), CONFIDENCE, number)
 
 
 def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
-    r"""Number of groups of equal size that average out as well (Kish, 1965), rounded.
+    r"""Returns the number of groups of equal size that average out as well (Kish, 1965), rounded.
 
     .. math::
         \frac{(\sum_g n_g)^2}{\sum_g n_g^2}
@@ -144,7 +138,7 @@ def effective_groups(sizes: Float[np.ndarray, " group"]) -> int:
 def draw_means(
     sums: Float[np.ndarray, " group"], sizes: Float[np.ndarray, " group"], samples: int, seed: int
 ) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
-    """Means over queries, one per sample of groups, and their standard errors."""
+    """Returns the means over queries, one per sample of groups, and their standard errors."""
     blocks = [means_and_errors(sums, sizes, w) for w in draws(len(sums), samples, seed)]
     means, errors = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     return means, errors
@@ -155,7 +149,7 @@ def means_and_errors(
     sizes: Float[np.ndarray, " group"],
     weights: Real[np.ndarray, "sample group"],
 ) -> tuple[Float[np.ndarray, " sample"], Float[np.ndarray, " sample"]]:
-    r"""The mean over queries of each sample, and its standard error.
+    r"""Returns the mean over queries of each sample, and its standard error.
 
     .. math::
         \mathrm{se}(m)^2 = \frac{G}{G - 1} \cdot
@@ -171,7 +165,7 @@ def means_and_errors(
 
 
 def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
-    """How often each group is drawn, a block of samples at a time; kept if few."""
+    """Yields how often each group is drawn, a block of samples at a time; keeps few draws."""
     if number * samples > KEPT:
         yield from fresh_draws(number, samples, seed)
     else:
@@ -180,13 +174,13 @@ def draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "blo
 
 @lru_cache(maxsize=1)
 def kept_draws(number: int, samples: int, seed: int) -> UInt8[np.ndarray, "sample group"]:
-    """All draws in one array of bytes: no group is ever drawn 256 times."""
+    """Returns all draws in one array of bytes: no group is ever drawn 256 times."""
     blocks = fresh_draws(number, samples, seed)
     return np.concatenate([weights.clip(max=255).astype(np.uint8) for weights in blocks])
 
 
 def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, "block group"]]:
-    """New draws, a block of samples at a time."""
+    """Yields new draws, a block of samples at a time."""
     generator = np.random.default_rng(seed)
     step = max(1, BLOCK // number)
     for start in range(0, samples, step):
@@ -195,7 +189,7 @@ def fresh_draws(number: int, samples: int, seed: int) -> Iterator[Int[np.ndarray
 
 
 def expanded_tail(tail: float, groups: int) -> float:
-    """The percentile that replaces `tail` with few groups.
+    """Returns the percentile that replaces `tail` with few groups.
 
     Example:
         >>> round(expanded_tail(0.025, 10), 4), round(expanded_tail(0.025, 10_000), 4)
@@ -206,7 +200,7 @@ def expanded_tail(tail: float, groups: int) -> float:
 
 
 def student_quantile(tail: float, freedom: int) -> float:
-    """The quantile of Student's distribution, by Hill's expansion of the normal one (1970).
+    """Returns the quantile of Student's distribution, by Hill's expansion of the normal one (1970).
 
     Within 0.2 % from 3 degrees of freedom on, at the tails that intervals use; exact for 1 and 2.
     """

@@ -101,7 +101,7 @@ class ByModality(Short):
         return directions_sentence(self.verdicts, gains_again=again_gains(counted))
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON: fractions, and None for what was not measured."""
+        """Returns the numbers for JSON: fractions, and None for what was not measured."""
         return {
             "directions": {
                 name: _with_old_new(evaluation.summary(), self.old_new[name])
@@ -189,7 +189,7 @@ def has_something_to_find(plan: SearchPlan) -> bool:
 
 
 def _with_old_new(summary: dict[str, Any], result: Retrieval | None) -> dict[str, Any]:
-    """The summary of a direction, with old queries on the new gallery added to the other pairs."""
+    """Adds old queries on the new gallery to the summary of a direction."""
     metrics = {} if result is None else metrics_of(result)
     return {
         **summary,
@@ -202,7 +202,7 @@ def _with_old_new(summary: dict[str, Any], result: Retrieval | None) -> dict[str
 def _plan_directions(
     old: Vectors, queries: Vectors, new: Vectors, rules: Protocol, *, intersect: bool
 ) -> tuple[dict[Direction, SearchPlan], dict[str, str]]:
-    """The plan of every direction, and the reason why others have none, by their name."""
+    """Returns the plan of every direction, and the reason why others have none, by their name."""
     roles = _roles(old, queries, leave_one_out=rules.leave_one_out)
     plans: dict[Direction, SearchPlan] = {}
     missing: dict[str, str] = {}
@@ -230,7 +230,7 @@ def _plan_directions(
 
 
 def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> dict[str, tuple[Ids, Ids]]:
-    """Ids of the queries and of the gallery of each modality; texts before images."""
+    """Returns the ids of the queries and of the gallery of each modality; texts before images."""
     file = file_with("modality", (old, new))
     if file is None:
         raise DataError(
@@ -259,7 +259,7 @@ def _roles(old: Vectors, new: Vectors, *, leave_one_out: bool) -> dict[str, tupl
 def _no_search(
     direction: Direction, queries: Ids, gallery: Ids, old: Vectors, new: Vectors
 ) -> str | None:
-    """The reason why a direction has no search; None if it has one."""
+    """Returns the reason why a direction has no search; None if it has one."""
     if len(queries) == 0:
         return f"there are no {direction.query} queries"
     if len(gallery) == 0:
@@ -275,7 +275,7 @@ def _no_search(
 def _direction_notes(
     plans: Mapping[Direction, SearchPlan], old: Vectors, new: Vectors, *, mapped: bool
 ) -> list[str]:
-    """Notes on a missing verdict, and on old queries on the new gallery."""
+    """Returns notes on a missing verdict, and on old queries on the new gallery."""
     notes = []
     if all(direction.query == direction.gallery for direction in plans):
         notes.append("without a direction between two modalities there is no verdict, and no gap")
@@ -299,7 +299,7 @@ def _direction_notes(
 
 
 def _merged(notes: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """The notes of all directions, each once; with names of directions, unless all have it."""
+    """Returns each note of any direction once, with the directions' names unless all have it."""
     names: dict[str, list[str]] = {}
     for name, of_direction in notes.items():
         for note in of_direction:

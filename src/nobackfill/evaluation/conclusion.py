@@ -25,7 +25,7 @@ CHANGE = "new_old - old_old"
 
 
 def verdict_of(evaluation: "Evaluation", directions: Mapping[str, Mapping[str, Any]]) -> Verdict:
-    """The joint verdict of all directions that count; without directions that of the search."""
+    """Returns the joint verdict of the directions that count, or that of a search without any."""
     if counted := between(directions):
         return joint_verdict(result["verdict"] for result in counted.values())
     return evaluation.verdict
@@ -34,7 +34,7 @@ def verdict_of(evaluation: "Evaluation", directions: Mapping[str, Mapping[str, A
 def conclude(
     findings: "Findings", directions: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Sentences on what to do and what to expect.
+    """Returns sentences on what to do and what to expect.
 
     Args:
         findings: Result of `findings_of`.
@@ -63,7 +63,7 @@ def conclude(
 def first_sentence(
     evaluation: "Evaluation", directions: Mapping[str, Mapping[str, Any]] | None = None
 ) -> str:
-    """The gain in each direction that counts, and what to do."""
+    """Returns the gain in each direction that counts, and what to do."""
     directions = directions or {}
     counted = between(directions)
     summary = evaluation.summary()
@@ -101,7 +101,7 @@ def first_sentence(
 
 
 def flips_sentence(summary: Mapping[str, Any], *, where: str = "") -> str:
-    """The shares of queries that lose and gain their first hit."""
+    """Returns the shares of queries that lose and gain their first hit."""
     flips = summary["flips"][0]
     return (
         f"{percent(flips['negative'])} of the queries lose their first hit"
@@ -110,7 +110,7 @@ def flips_sentence(summary: Mapping[str, Any], *, where: str = "") -> str:
 
 
 def recovered_sentence(summary: Mapping[str, Any]) -> list[str]:
-    """The share of the possible gain that comes without a backfill; empty if it is unknown."""
+    """Returns the share of the possible gain that needs no backfill; empty if it is unknown."""
     if (share := summary["gain_recovered"]) is None:
         return []
     return [
@@ -120,7 +120,7 @@ def recovered_sentence(summary: Mapping[str, Any]) -> list[str]:
 
 
 def scores_sentence(summary: Mapping[str, Any]) -> list[str]:
-    """The P-scores and the values that they are computed from; empty without P-scores."""
+    """Returns the P-scores and the values that they are computed from; empty without P-scores."""
     if summary["p_1"] is None:
         return []
     means = summary["p_scores_of"]
@@ -132,7 +132,7 @@ def scores_sentence(summary: Mapping[str, Any]) -> list[str]:
 
 
 def falling(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where the first answers get worse: a sentence for each direction; "" names the only one."""
+    """Returns a sentence for each direction with worse first answers; "" names the only one."""
     sentences = [
         what_falls(result, where=name and from_to(name)) for name, result in directions.items()
     ]
@@ -140,7 +140,7 @@ def falling(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def worse_within(directions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A sentence on searches within one modality that lose: the verdict does not count them."""
+    """Returns a sentence on searches within one modality that lose; the verdict ignores them."""
     losses = [
         f"{from_to(name)} {in_points(result['differences'][CHANGE])}"
         for name, result in directions.items()

@@ -46,7 +46,7 @@ class _ClassPair:
 
 
 def confused_classes(evaluation: Evaluation, *, count: int = 20) -> list[ConfusedPair]:
-    r"""The pairs of classes that are most similar in the old space, the most similar first.
+    r"""Returns the pairs of classes that are most similar in the old space, the most similar first.
 
     .. math::
         \cos(p_a, p_b), \quad a \in N_5(b) \;\text{or}\; b \in N_5(a); \qquad
@@ -105,7 +105,7 @@ def confused_classes(evaluation: Evaluation, *, count: int = 20) -> list[Confuse
 def similar_pairs(
     means: Float[Tensor, "classes dim"], *, block: int | None = None
 ) -> Int[Tensor, "pairs 2"]:
-    """Each class with its five nearest, each pair once, the most similar first.
+    """Returns each class with its five nearest, each pair once, the most similar first.
 
     The smaller row of a pair comes first. Equally similar pairs are in the order of their rows.
 
@@ -124,7 +124,7 @@ def similar_pairs(
 def row_cosines(
     unit: Float[Tensor, "rows dim"], pairs: Int[Tensor, "pairs 2"]
 ) -> Float[Tensor, " pairs"]:
-    """The inner product of the two rows of each pair, in float64."""
+    """Returns the inner product of the two rows of each pair, in float64."""
     products = [
         (unit[part[:, 0]].double() * unit[part[:, 1]].double()).sum(dim=-1)
         for part in pairs.to(unit.device).split(rows_per_block(8 * unit.shape[1]))
@@ -155,7 +155,7 @@ def is_confused(
 
 
 def _shares(evaluation: Evaluation, name: str, pairs: list[_ClassPair]) -> list[float]:
-    """The share of confused queries of each pair of classes, under one pair of models."""
+    """Returns the share of confused queries of each pair of classes, under one pair of models."""
     plan = evaluation.plan
     query_labels, gallery_labels = _labels(plan)
     query, gallery = evaluation.vectors[name]
@@ -176,7 +176,7 @@ def _shares(evaluation: Evaluation, name: str, pairs: list[_ClassPair]) -> list[
 def _means(
     evaluation: Evaluation, name: str, classes: Int[Tensor, " classes"]
 ) -> Float[Tensor, "classes dim"]:
-    """The mean directions of classes in the gallery of a pair of models."""
+    """Returns the mean directions of classes in the gallery of a pair of models."""
     _, gallery = evaluation.vectors[name]
     _, labels = _labels(evaluation.plan)
     rows = torch.isin(labels, classes).nonzero().flatten()
@@ -185,7 +185,7 @@ def _means(
 
 
 def _labels(plan: SearchPlan) -> tuple[Int[Tensor, " query"], Int[Tensor, " gallery"]]:
-    """The class of each query and of each gallery item."""
+    """Returns the class of each query and of each gallery item."""
     if plan.query_labels is None or plan.gallery_labels is None:
         raise DataError(
             "confused classes need labels, but the relevant items come from lists. Evaluate with a "

@@ -49,13 +49,12 @@ def declare_measured(model: Path | str, evaluation: Evaluation) -> CompatibleWit
     model = Path(model)
     space = check_declarable(model, evaluation.old_space, evaluation.query_space)
     if evaluation.verdict == "not compatible":
-        incompatible = space.with_measured(measurement(evaluation), compatible=False)
-        declare_space(model, incompatible)
+        declare_space(model, space.with_measured(measurement(evaluation), compatible=False))
     return None
 
 
 def measurement(evaluation: Evaluation) -> CompatibleWith:
-    """The result of new/old in the form of a record."""
+    """Returns the result of new/old in the form of a record."""
     return CompatibleWith(
         fingerprint=_declared(evaluation.old_space, "old vectors").fingerprint,
         metric=metric_of(evaluation),
@@ -64,14 +63,14 @@ def measurement(evaluation: Evaluation) -> CompatibleWith:
 
 
 def metric_of(evaluation: Evaluation) -> str:
-    """The name of the metric: mAP, its cut-off, and the direction if there is one."""
+    """Returns the name of the metric: mAP, its cut-off, and the direction if there is one."""
     at = protocol_named(evaluation.protocol)[1].at
     metric = "mAP" if at is None else f"mAP@{at}"
     return f"{metric} {'_to_'.join(evaluation.modalities)}" if evaluation.modalities else metric
 
 
 def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
-    """The reason why a model cannot be declared compatible; None if it can.
+    """Returns the reason why a model cannot be declared compatible; None if it can.
 
     With `written`, a negative verdict was written into its record.
     """
@@ -96,10 +95,7 @@ def why_not(evaluation: Evaluation, *, written: bool = False) -> str | None:
 
 
 def check_declarable(model: Path, old: Space | None, query: Space | None) -> Space:
-    """Raises if a model cannot be declared whatever the verdict; returns the space of its record.
-
-    Returns the space of its record.
-    """
+    """Returns the space of a model's record; raises if no verdict could be declared for it."""
     _declared(old, "old vectors")
     queries, space = _declared(query, "new queries"), space_of(model)
     if space.fingerprint != queries.fingerprint:
@@ -113,7 +109,7 @@ def check_declarable(model: Path, old: Space | None, query: Space | None) -> Spa
 
 
 def _declared(space: Space | None, whose: str) -> Space:
-    """A space that identifies the model of its vectors, or an error."""
+    """Returns the space; raises unless it identifies the model of its vectors."""
     if space is None:
         raise DataError(
             f"a declaration needs the model of the {whose}, but they declare no space. Embed them "

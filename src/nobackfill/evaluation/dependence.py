@@ -70,7 +70,7 @@ def relevance_edges(plan: SearchPlan) -> Iterator[Edges]:
 
 
 def first_with(values: NDArray[np.generic]) -> Groups:
-    """Position of the first item with the same value.
+    """Returns the position of the first item with the same value, for each item.
 
     Example:
         >>> first_with(np.array([7, 5, 7])).tolist()
@@ -84,7 +84,7 @@ def first_with(values: NDArray[np.generic]) -> Groups:
 def sessions_of(
     column: str, plan: SearchPlan, files: Sequence[Vectors]
 ) -> tuple[NDArray[np.generic], SearchPlan]:
-    """The session of each query and then of each gallery item, and the search without leaks.
+    """Returns the sessions of queries and then of gallery items, and the search without leaks.
 
     In that search no item finds items of its own session.
     """
@@ -105,7 +105,7 @@ def sessions_of(
 
 
 def copies_note(copies: int, queries: int) -> list[str]:
-    """A note on queries that are near-duplicates of queries of other classes.
+    """Returns a note on queries that are near-duplicates of queries of other classes.
 
     Example:
         >>> copies_note(20, 400)
@@ -122,7 +122,7 @@ def copies_note(copies: int, queries: int) -> list[str]:
 
 
 def count_of_joined(before: Groups, after: Groups) -> int:
-    """Number of queries whose group became larger.
+    """Returns the number of queries whose group became larger.
 
     Example:
         >>> count_of_joined(np.array([0, 1, 1, 3]), np.array([0, 0, 0, 3]))

@@ -137,7 +137,7 @@ def evaluate(
     vectors = PairVectors(plan, files, device)
     results = search_pairs(plan, rules, vectors, progress=progress)
 
-    # collect what a reader should know
+    # collect notes for the reader
     doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries_for_old, plan, device)]
     notes = (
         *assumed,
@@ -178,7 +178,7 @@ def evaluate(
 def read_sides(
     sides: Mapping[str, Data | None], *, columns: tuple[str | None, ...], **values: Any
 ) -> tuple[list[Vectors | None], tuple[str, ...]]:
-    """Reads vectors of any form, in order, and what was assumed; see `as_sides`."""
+    """Reads vectors of any form, in order; also returns notes on assumptions. See `as_sides`."""
     passed = [value for value in (*columns, *values.values()) if value is not None]
     if not passed and all(isinstance(side, Vectors | None) for side in sides.values()):
         return list(sides.values()), ()
@@ -215,7 +215,7 @@ def independent_queries(
     sessions: str | None,
     device: torch.device | str,
 ) -> tuple[SearchPlan, Groups, SeenQueries, list[str]]:
-    """The search without queries that a head has seen, and the group of each query left.
+    """Returns the search without queries that a head has seen, and the group of each query left.
 
     If a head has seen all, none is left out. Also returns what was seen, and notes on copies.
     """

@@ -19,7 +19,7 @@ MOST = 10  # columns in a note
 
 
 def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
-    """The vectors of `ids`, in their order. Adjacent rows are returned without a copy."""
+    """Returns the vectors of `ids`, in their order. Adjacent rows are returned without a copy."""
     rows = rows_of_ids(ids, vectors.ids)
     if len(rows) and (rows[-1] - rows[0] == len(rows) - 1) and (np.diff(rows) == 1).all():
         return vectors.vectors[int(rows[0]) : int(rows[-1]) + 1]
@@ -27,7 +27,7 @@ def rows_of(vectors: Vectors, ids: Ids) -> Float[Tensor, "rows dim"]:
 
 
 def columns_of(files: Iterable[Vectors], ids: Ids) -> dict[str, Ids]:
-    """Every column of `ids`, `label` included, each from the first file that has it.
+    """Returns every column of `ids`, `label` included, each from the first file that has it.
 
     Files that lack one of the ids are skipped.
     """
@@ -42,12 +42,12 @@ def columns_of(files: Iterable[Vectors], ids: Ids) -> dict[str, Ids]:
 
 
 def _columns(file: Vectors) -> dict[str, Ids]:
-    """All columns of a file, `label` included."""
+    """Returns all columns of a file, `label` included."""
     return {**({} if file.labels is None else {"label": file.labels}), **file.columns}
 
 
 def file_with(column: str, files: Sequence[Vectors]) -> Vectors | None:
-    """The first file that has a column, or None."""
+    """Returns the first file that has a column, or None."""
     return next((file for file in files if column in file.columns), None)
 
 
@@ -78,7 +78,7 @@ def label_hint(files: Iterable[Vectors]) -> str:
 
 
 def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids]:
-    """The ids of the queries and of the gallery.
+    """Returns the ids of the queries and of the gallery.
 
     The columns `is_query` and `is_gallery` of the first file that has them decide. Without them,
     or with `leave_one_out`, every item of the first file (without its training items, if it has a
@@ -106,7 +106,7 @@ def roles_of(files: Sequence[Vectors], *, leave_one_out: bool) -> tuple[Ids, Ids
 def restrict_to_modalities(
     queries: Ids, gallery: Ids, modalities: tuple[str, str], files: Sequence[Vectors]
 ) -> tuple[Ids, Ids]:
-    """The queries of the first modality and the gallery items of the second."""
+    """Returns the queries of the first modality and the gallery items of the second."""
     file = file_with("modality", files)
     if file is None:
         if is_in(queries, gallery).any():

@@ -66,7 +66,7 @@ class Findings(Short):
     not_measured: Sequence[str] = field(default_factory=tuple)  # missing measurements, with reasons
 
     def summary(self) -> dict[str, Any]:
-        """The measurements for JSON."""
+        """Returns the measurements for JSON."""
         return {
             **self.evaluation.summary(),
             "lost": [asdict(query) for query in self.lost],
@@ -135,7 +135,7 @@ def findings_of(evaluation: Evaluation, *, columns: Sequence[str] | None = None)
 
 
 def _sliceable(evaluation: Evaluation) -> list[str]:
-    """Columns with groups of queries: `label` first."""
+    """Returns the columns with groups of queries: `label` first."""
     numbers = {
         name: len(np.unique(values))
         for name, values in evaluation.query_columns.items()
@@ -146,7 +146,7 @@ def _sliceable(evaluation: Evaluation) -> list[str]:
 
 
 def _spaces(evaluation: Evaluation) -> dict[str, SpaceFacts]:
-    """Geometry of the gallery of each model, the old one first."""
+    """Returns the geometry of the gallery of each model, the old one first."""
     galleries = {"old": "old_old", "new": "new_new", "independent": "independent"}
     spaces = {}
     for name, pair in galleries.items():
@@ -162,7 +162,7 @@ def _spaces(evaluation: Evaluation) -> dict[str, SpaceFacts]:
 def _means(
     evaluation: Evaluation, gallery: Float[Tensor, "gallery dim"]
 ) -> Float[Tensor, "classes dim"]:
-    """The class means of the gallery."""
+    """Returns the class means of the gallery."""
     labels = evaluation.plan.gallery_labels
     assert labels is not None
     classes, number = labels.unique(return_inverse=True)
@@ -205,6 +205,6 @@ def _draw(evaluation: Evaluation, confused: Sequence[ConfusedPair]) -> PlaneMap 
 def _first_items(
     labels: Int[Tensor, " items"], numbers: Sequence[int]
 ) -> tuple[Int[Tensor, " drawn"], Int[Tensor, " drawn"]]:
-    """Rows of the first items of each class, and their classes as indices of `numbers`."""
+    """Returns rows of the first items of each class, and their classes as indices of `numbers`."""
     rows = [(labels == number).nonzero().flatten()[:DRAWN_ITEMS] for number in numbers]
     return torch.cat(rows), torch.repeat_interleave(torch.tensor([len(part) for part in rows]))

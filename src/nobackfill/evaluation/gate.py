@@ -56,7 +56,7 @@ class Gate:
             )
 
     def decide(self, changes: Mapping[str, Interval], negative_flips: Interval) -> Verdict:
-        """The verdict from the intervals of all changes.
+        """Decides from the intervals of all changes.
 
         A metric rises or falls if its interval does not contain 0. "mixed" if one rises and
         another falls, "not compatible" if one falls and none rises or a limit is exceeded,
@@ -80,7 +80,7 @@ class Gate:
 
 
 def change_of(metric: str, before: Retrieval, after: Retrieval) -> Float[np.ndarray, " query"]:
-    """Change of a metric for each query; NaN for queries without a relevant item."""
+    """Returns the change of a metric for each query; NaN for queries without a relevant item."""
     change = METRICS[metric](after) - METRICS[metric](before)
     return torch.where(before.num_relevant > 0, change, torch.nan).numpy()
 

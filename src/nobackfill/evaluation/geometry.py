@@ -1,4 +1,4 @@
-"""Geometry of an embedding space: spread, uniformity and and similarity of classes.
+"""Geometry of an embedding space: spread, uniformity and similarity of classes.
 
 Only `pair_cosines`, for few classes, holds the cosines of all pairs in memory.
 """
@@ -18,7 +18,7 @@ MOST_ROWS = 10_000  # rows whose pairs `uniformity` compares
 
 
 def pair_cosines(prototypes: Float[Tensor, "classes dim"]) -> Float[Tensor, " pairs"]:
-    """The cosine of every pair of different classes, each pair once, row by row."""
+    """Returns the cosine of every pair of different classes, each pair once, row by row."""
     unit = F.normalize(prototypes, dim=-1)
     row, column = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
     return (unit @ unit.T)[row, column]
@@ -27,7 +27,7 @@ def pair_cosines(prototypes: Float[Tensor, "classes dim"]) -> Float[Tensor, " pa
 def cosine_spread(
     prototypes: Float[Tensor, "classes dim"], *, center: bool = False, block: int | None = None
 ) -> float:
-    r"""The standard deviation of the cosines between prototypes: low if they are evenly spread.
+    r"""Returns the standard deviation of cosines between prototypes: low if they spread evenly.
 
     .. math::
         \mathrm{std}_{c < c'}\, \cos(\mu_c - m, \mu_{c'} - m), \qquad
@@ -60,7 +60,7 @@ def cosine_spread(
 
 
 def uniformity(vectors: Float[Tensor, "items dim"], *, block: int | None = None) -> float:
-    r"""Uniformity of vectors on the sphere (Wang & Isola, 2020): lower is more even.
+    r"""Returns the uniformity of vectors on the sphere (Wang & Isola, 2020): lower is more even.
 
     .. math::
         \log \frac{2}{n (n - 1)} \sum_{i < j} e^{-2 \lVert u_i - u_j \rVert^2}
@@ -155,14 +155,14 @@ def similarity_histogram(
 
 
 def _unit(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """Rows of unit length, in float32 or better."""
+    """Returns the rows at unit length, in float32 or better."""
     return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
 
 
 def crowded_groups(
     prototypes: Float[Tensor, "classes dim"], groups: Int[Tensor, " classes"], count: int
 ) -> list[int]:
-    """The groups of classes with the highest mean cosine between prototypes, the highest first."""
+    """Returns the groups of classes with the highest mean cosine between prototypes, in order."""
     unit = F.normalize(prototypes, dim=-1)
     crowdedness = {}
     for group in groups.unique().tolist():

@@ -1,7 +1,7 @@
 """Checks that vectors belong to the items whose ids they have.
 
 A result that rests on shifted rows, swapped files or constant vectors says nothing about a model,
-so each finding here leaves a verdict undecided.
+so each of these findings leaves the verdict undecided.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ CONSTANT = 1e-6  # largest spread of vectors that are all the same
 def identity_doubts(
     old: Vectors, new: Vectors, plan: SearchPlan, device: torch.device | str = "cpu"
 ) -> list[str]:
-    """Reasons to doubt that the rows of two files belong to their items, as sentences.
+    """Returns reasons to doubt that the rows of two files belong to their items, as sentences.
 
     Args:
         old: Vectors of the old model.
@@ -40,34 +40,35 @@ def identity_doubts(
         plan: Queries and gallery of the search.
         device: Device of the comparisons.
     """
-    every = {
-        "old": rows_of(old, plan.query_ids).to(device),
-        "new": rows_of(new, plan.query_ids)[:, : old.dim].to(device),
-    }
+    old_rows = rows_of(old, plan.query_ids).to(device)
+    new_rows = rows_of(new, plan.query_ids)[:, : old.dim].to(device)
+    gallery = rows_of(old, plan.gallery_ids).to(device)
+    # draw samples of queries and of the gallery
     step = max(1, len(plan.query_ids) // SAMPLE)
     ids = plan.query_ids[::step][:SAMPLE]
-    queries = {name: unit(rows[::step][:SAMPLE]) for name, rows in every.items()}
-    gallery = rows_of(old, plan.gallery_ids).to(device)
-    some = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
-    row = nearest_rows(queries["new"], gallery)
-    found = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
-    foreign = [*foreign_vectors(queries["old"], queries["new"], ids, *found)]
+    old_queries, new_queries = (unit(rows[::step][:SAMPLE]) for rows in (old_rows, new_rows))
+    items = unit(gallery[:: max(1, len(gallery) // SAMPLE)])
+    row = nearest_rows(new_queries, gallery)
+    best = unit(gallery[row]), plan.gallery_ids[row.cpu().numpy()]
+    # check whether vectors are those of other items
+    doubts = [*foreign_vectors(old_queries, new_queries, ids, *best)]
+    doubts = doubts or shifted(old, ids, new_queries) or exchanged(old_rows, new_rows)
     return [
         *swap_notes(old, new),
-        *constant({"old queries": queries["old"], "new queries": queries["new"], "gallery": some}),
-        *(foreign or shifted(old, ids, queries["new"]) or exchanged(every["old"], every["new"])),
-        *repeated(every["old"], every["new"]),
+        *constant({"old queries": old_queries, "new queries": new_queries, "gallery": items}),
+        *doubts,
+        *repeated(old_rows, new_rows),
         *tied(gallery, plan.gallery_labels),
     ]
 
 
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """The rows at unit length, in float32."""
+    """Returns the rows at unit length, in float32."""
     return F.normalize(rows.float(), dim=1)
 
 
 def constant(vectors: dict[str, Float[Tensor, "rows dim"]]) -> Iterator[str]:
-    r"""A doubt for each set of vectors that are all the same.
+    r"""Yields a doubt for each set of vectors that are all the same.
 
     .. math::
         \mathrm{spread} = 1 - \Big\lVert \frac1n \sum_i v_i \Big\rVert
@@ -81,10 +82,10 @@ def foreign_vectors(
     old: Float[Tensor, "query dim"],
     new: Float[Tensor, "query dim"],
     query_ids: Ids,
-    found: Float[Tensor, "query dim"],
-    found_ids: Ids,
+    best: Float[Tensor, "query dim"],
+    best_ids: Ids,
 ) -> Iterator[str]:
-    """A doubt if new queries are the old vectors of other items than their own.
+    """Yields a doubt if new queries are the old vectors of other items than their own.
 
     Such a query finds its own vector under another id.
 
@@ -92,17 +93,17 @@ def foreign_vectors(
         old: Old vector of each query.
         new: New vector of each query.
         query_ids: Id of each query.
-        found: Vector of the gallery item that is nearest to the new vector.
-        found_ids: Id of that item.
+        best: Vector of the gallery item that is nearest to the new vector.
+        best_ids: Id of that item.
     """
     is_own = (new - old).norm(dim=1) < SAME
-    is_foreign = ((new - found).norm(dim=1) < SAME) & ~is_own
-    is_foreign &= torch.from_numpy(found_ids != query_ids).to(is_foreign.device)
+    is_foreign = ((new - best).norm(dim=1) < SAME) & ~is_own
+    is_foreign &= torch.from_numpy(best_ids != query_ids).to(is_foreign.device)
     if (number := int(is_foreign.sum())) > FOREIGN * len(new):
         first = int(is_foreign.nonzero()[0])
         yield (
             f"{number:,} of {len(new):,} new queries are the old vectors of other items: "
-            f"{query_ids[first].item()!r} has the vector of {found_ids[first].item()!r}. Rows are "
+            f"{query_ids[first].item()!r} has the vector of {best_ids[first].item()!r}. Rows are "
             f"shifted, or ids are mixed up"
         )
 
@@ -110,12 +111,12 @@ def foreign_vectors(
 def nearest_rows(
     queries: Float[Tensor, "query dim"], gallery: Float[Tensor, "gallery dim"]
 ) -> Int[Tensor, " query"]:
-    """The row of the gallery item with the highest cosine to each query."""
+    """Returns the row of the gallery item with the highest cosine to each query."""
     return nearest(unit(queries), unit(gallery), k=1)[0].squeeze(1)
 
 
 def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> list[str]:
-    r"""A doubt if most new queries and old vectors of *other* items are each other's nearest.
+    r"""Returns a doubt if most new queries and old vectors of *other* items are mutually nearest.
 
     If new queries say nothing about single items, a query and the old vector that is nearest to
     it are each other's nearest for about half of the queries,
@@ -139,7 +140,7 @@ def exchanged(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) 
 
 
 def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -> Iterator[str]:
-    """A doubt if most new queries have the vector of another query, unlike the old ones.
+    """Yields a doubt if most new queries have the vector of another query, unlike the old ones.
 
     Vectors that were made from labels are such: one for each class.
     """
@@ -155,7 +156,7 @@ def repeated(old: Float[Tensor, "query dim"], new: Float[Tensor, "query dim"]) -
 def tied(
     gallery: Float[Tensor, "gallery dim"], labels: Int[Tensor, " gallery"] | None
 ) -> Iterator[str]:
-    """A doubt if most gallery items have the old vector of another item, of another class if known.
+    """Yields a doubt if most gallery items have the old vector of another item (class, if known).
 
     A ranking lists them in the order of the file, which any noise in new queries changes.
     """
@@ -178,7 +179,7 @@ def tied(
 
 
 def neighbours(rows: Float[Tensor, "rows dim"]) -> Int[Tensor, "pairs 2"]:
-    """Adjacent rows in the order of a projection: rows of equal direction are among them."""
+    """Returns adjacent rows in the order of a projection, among them all of equal direction."""
     direction = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0))
     direction = direction.to(rows.device)
     places = torch.cat([unit(block) @ direction for block in rows.split(BLOCK)])
@@ -198,7 +199,7 @@ def are_equal(
 
 
 def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> list[str]:
-    """A doubt if new queries fit the old vectors of one neighbouring row better than all others.
+    """Returns a doubt if new queries fit the old vectors of one neighbouring row best.
 
     A query is compared with the old vectors of its own row and of the next ones above and below.
     The best row must beat the second best by far more than its standard error.
@@ -226,7 +227,7 @@ def shifted(old: Vectors, ids: np.ndarray, new: Float[Tensor, "query dim"]) -> l
 
 
 def relation_note(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
-    """A note if new queries are no closer to the old vectors of their own items than to others."""
+    """Returns a note if new queries are not closer to their own old vectors than to others."""
     ids = plan.query_ids[:: max(1, len(plan.query_ids) // SAMPLE)][:SAMPLE]
     if len(ids) < FEWEST or not is_in(ids, old.ids).all():
         return []

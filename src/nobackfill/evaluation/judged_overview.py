@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def judged_page(
     judged: "Judged", *, title: str = "Which results does a person prefer?", verdict: str = ""
 ) -> Page:
-    """The verdict of a person's judgements.
+    """Makes the page: the verdict of a person's judgements.
 
     Args:
         judged: Result of `judge`.
@@ -39,7 +39,7 @@ def judged_page(
 
 
 def metrics_table(judged: "Judged") -> Table:
-    """The metrics that decide, over the marked results, by pair of models."""
+    """Returns the metrics that decide, over the marked results, by pair of models."""
     metrics = judged.summary()["metrics"]
     columns = ["query/gallery", *(METRIC_NAMES.get(name, name) for name in judged.changes)]
     rows = [
@@ -50,7 +50,7 @@ def metrics_table(judged: "Judged") -> Table:
 
 
 def preference_sentence(preference: Mapping[str, Any]) -> str:
-    """Which results are preferred, and how surely.
+    """Returns which results are preferred, and how surely.
 
     Example:
         >>> preference_sentence({"better": 3, "worse": 1, "equal": 0, "low": None, "groups": 4})
@@ -71,7 +71,7 @@ def preference_sentence(preference: Mapping[str, Any]) -> str:
 
 
 def metric_sentence(judged: "Judged") -> list[str]:
-    """How many queries have marked results, and what their metrics do."""
+    """Returns how many queries have marked results, and what their metrics do."""
     marked = judged.counts["marked"]
     if not marked:
         return ["No result was marked as relevant, so there are no metrics."]

@@ -18,7 +18,7 @@ from nobackfill.core.page import Page, Readable
 from nobackfill.data.listing import GroundTruth, Judgement
 from nobackfill.errors import DataError
 from nobackfill.evaluation.agreement import SHOWN
-from nobackfill.evaluation.bootstrap import FEWEST_GROUPS, Interval, paired_interval
+from nobackfill.evaluation.bootstrap import CONFIDENCE, FEWEST_GROUPS, Interval, paired_interval
 from nobackfill.evaluation.evaluate import independent_queries, read_pairs, read_sides
 from nobackfill.evaluation.gate import WEIGHED, change_of
 from nobackfill.evaluation.identity import identity_doubts
@@ -31,8 +31,7 @@ from nobackfill.evaluation.search_plan import SearchPlan, plan_upgrade
 from nobackfill.evaluation.verdict import Verdict, is_compatible
 from nobackfill.vectors.matrix import Data
 
-VALUES = {"before": -1, "equal": 0, "after": 1}  # of what a person prefers
-CONFIDENCE = 0.95
+VALUES = {"before": -1, "equal": 0, "after": 1}  # value of each preference
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Preference:
         return self.groups >= FEWEST_GROUPS
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON; the share is None if all groups are equal."""
+        """Returns the numbers for JSON; the share is None if all groups are equal."""
         unequal = self.better + self.worse
         low, high = self.interval if self.is_enough and unequal else (None, None)
         return {
@@ -105,7 +104,7 @@ class Judged(Readable):
         return "undecided" if self.doubts else decide(self.preference, self.changes)
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill evaluate` show."""
+        """Returns the page that `print` and `nobackfill evaluate` show."""
         from nobackfill.evaluation.judged_overview import judged_page
 
         return judged_page(self)
@@ -114,7 +113,7 @@ class Judged(Readable):
         return f"Judged({self.verdict!r}, {self.preference})"
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+        """Returns the numbers for JSON."""
         return {
             "verdict": self.verdict,
             "compatible": is_compatible(self.verdict),
@@ -129,7 +128,7 @@ class Judged(Readable):
 
 
 def decide(preference: Preference, changes: Mapping[str, Interval]) -> Verdict:
-    """The verdict from a person's preference and the metrics over marked results.
+    """Decides from a person's preference and the metrics over marked results.
 
     The preference decides if its interval lies on one side of a half. A metric that surely moves
     the other way makes the verdict "mixed". Fewer than 8 groups leave it undecided.
@@ -171,7 +170,7 @@ def judge(
         protocol: Name of the protocol.
         intersect: Whether to leave out items that only one file has.
         sessions: Column of the session of each item.
-        metrics: Metrics over the items that were shown for a query; nobody knows about all others.
+        metrics: Metrics over the items that were shown for a query; other items are unknown.
         seed: Random seed of their intervals.
         device: Device of the search.
     """
@@ -190,9 +189,9 @@ def judge(
     plan = plan_upgrade(
         old, queries, new, rules, intersect=intersect, ground_truth=GroundTruth(truth.relevant)
     )
-    every = plan
+    whole = plan
     plan = plan.keep(np.isin(ids_as_text(plan.query_ids), list(truth.judgements)))
-    found = len(plan.query_ids)
+    number = len(plan.query_ids)
     dim = queries.compatible_dim or queries.dim
     files = {"old_old": (old, old, None), "new_old": (queries, old, dim)}
 
@@ -209,11 +208,11 @@ def judge(
     )
     if not is_current.any():
         raise DataError(
-            f"None of the {found:,} judged queries has the results that were judged: the "
+            f"None of the {number:,} judged queries has the results that were judged: the "
             f"judgements are on other vectors. Write the page again with these files (--report), "
             f"and judge it."
         )
-    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries, every, device)]
+    doubts = [*filter(None, [seen.doubt]), *identity_doubts(old, queries, whole, device)]
     plan, groups = plan.keep(is_current), groups[is_current]
     answers = [answer for answer, keep in zip(answers, is_current, strict=True) if keep]
 
@@ -231,7 +230,7 @@ def judge(
     }
     counts = {
         "in_file": len(truth.judgements),
-        "found": found,
+        "found": number,
         "stale": int((~is_current).sum()),
         "judged": len(answers),
         "marked": sum(map(bool, plan.relevant or [])),
@@ -253,8 +252,8 @@ def preference_of(values: Float[np.ndarray, " query"], groups: NDArray[Any]) -> 
     return Preference(int((sums > 0).sum()), int((sums < 0).sum()), int((sums == 0).sum()))
 
 
-def share_interval(number: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Exact interval of a share (Clopper and Pearson, 1934), by bisection.
+def share_interval(number: int, total: int) -> tuple[float, float]:
+    """Returns the exact 95 % interval of a share (Clopper and Pearson, 1934), by bisection.
 
     Its lower end is above a half if and only if the two-sided sign test finds a difference.
 
@@ -262,7 +261,7 @@ def share_interval(number: int, total: int, confidence: float = CONFIDENCE) -> t
         >>> [round(end, 4) for end in share_interval(5, 10)], share_interval(0, 0)
         ([0.1871, 0.8129], (0.0, 1.0))
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = bisect(lambda share: at_least(number, total, share) < tail) if number else 0.0
     high = (
         bisect(lambda share: at_least(total - number, total, 1 - share) > tail)
@@ -273,7 +272,7 @@ def share_interval(number: int, total: int, confidence: float = CONFIDENCE) -> t
 
 
 def bisect(is_below: Callable[[float], bool]) -> float:
-    """The share up to which a condition holds, between 0 and 1."""
+    """Returns the share up to which a condition holds, between 0 and 1."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -282,7 +281,7 @@ def bisect(is_below: Callable[[float], bool]) -> float:
 
 
 def at_least(number: int, total: int, share: float) -> float:
-    r"""Probability of at least `number` of `total` successes.
+    r"""Returns the probability of at least `number` of `total` successes.
 
     .. math::
         \sum_{k \ge n} \binom{N}{k} p^k (1 - p)^{N - k}
@@ -303,7 +302,7 @@ def is_shown(shown: Sequence[str], ranking: Ranking, row: int, plan: SearchPlan)
 
 
 def only_shown(plan: SearchPlan, judgements: Sequence[Judgement]) -> SearchPlan:
-    """The same search among the items that were shown for some query; others are ignored."""
+    """Returns the search among the items that were shown for any query; others are ignored."""
     shown = [{*judgement.before, *judgement.after} for judgement in judgements]
     names = np.array(ids_as_text(plan.gallery_ids))
     rows = np.flatnonzero(np.isin(names, list(set.union(*shown))))
@@ -317,7 +316,7 @@ def only_shown(plan: SearchPlan, judgements: Sequence[Judgement]) -> SearchPlan:
 
 
 def limits(counts: Mapping[str, int], preference: Preference) -> list[str]:
-    """Notes on what the judgements cannot show."""
+    """Returns notes on what the judgements cannot show."""
     notes = [
         f"{counts['judged']:,} queries were judged by their first {SHOWN} results; items that were "
         f"not shown are unknown, and metrics rank only those that were"

@@ -14,6 +14,7 @@ from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import dimension_notes, order_notes
 from nobackfill.evaluation.protocols import Protocol, protocol_named
+from nobackfill.evaluation.rankings import part_of
 from nobackfill.evaluation.scores import (
     Compatibility,
     PScores,
@@ -41,7 +42,7 @@ class UpgradeScores:
     reason: str | None = None  # reason why there are no scores
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON, with the keys of `evaluate`."""
+        """Returns the numbers for JSON, with the keys of `evaluate`."""
         scores = self.scores
         return {
             "p_up": scores.up if scores else None,
@@ -66,7 +67,7 @@ class Upgrade:
     p_scores: tuple[UpgradeScores, ...]
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+        """Returns the numbers for JSON."""
         return {**asdict(self), "p_scores": [scores.summary() for scores in self.p_scores]}
 
 
@@ -102,7 +103,7 @@ class CompatibilityMatrix(Readable):
     notes: tuple[str, ...] = ()
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill matrix` show."""
+        """Returns the page that `print` and `nobackfill matrix` show."""
         from nobackfill.evaluation.matrix_overview import matrix_page
 
         return matrix_page(self)
@@ -115,7 +116,7 @@ class CompatibilityMatrix(Readable):
         )
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of the mAP of queries (rows) on galleries (columns). Requires pandas."""
+        """Returns a DataFrame of mAP: queries (rows) on galleries (columns). Requires pandas."""
         columns = zip(self.names, zip(*self.map, strict=True), strict=True)
         frame = data_frame({"query by": self.names, **{name: list(maps) for name, maps in columns}})
         return frame.set_index("query by")
@@ -136,7 +137,7 @@ class CompatibilityMatrix(Readable):
         return [self._upgrade(i, j) for i in range(len(self.names)) for j in range(i)]
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON: fractions, and None for what was not measured."""
+        """Returns the numbers for JSON: fractions, and None for what was not measured."""
         return {
             "names": list(self.names),
             "map": [list(row) for row in self.map],
@@ -160,7 +161,7 @@ class CompatibilityMatrix(Readable):
         return compatibility(triangle) if complete else None
 
     def _upgrade(self, i: int, j: int) -> Upgrade:
-        """The upgrade from model `j` to model `i`."""
+        """Returns the upgrade from model `j` to model `i`."""
         old, new = self.names[j], self.names[i]
         old_old, new_old, new_new = self.map[j][j], self.map[i][j], self.map[i][i]
         assert old_old is not None, "a model has as many dimensions as its own gallery"
@@ -218,12 +219,7 @@ def compatibility_matrix(
     before = count(step=queries)
 
     def search(query: Vectors, gallery: Vectors) -> float:
-        first = next(before)
-
-        def report(done: int) -> None:
-            if progress is not None:
-                progress(first + done, (number + len(independent)) * queries)
-
+        report = part_of(progress, next(before), (number + len(independent)) * queries)
         return mean_average_precision(plan, rules, query, gallery, device=device, progress=report)
 
     return CompatibilityMatrix(
@@ -252,7 +248,7 @@ def mean_average_precision(
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> float:
-    """MAP of one model's queries on another model's gallery.
+    """Returns the mAP of one model's queries on another model's gallery.
 
     A query with more dimensions than the gallery is compared by its first dimensions. `progress`
     receives the number of queries that are done.
@@ -292,7 +288,7 @@ def _score(
     old_old_of: str,
     independent: float | None,
 ) -> UpgradeScores:
-    """The P-scores of an upgrade to `new`, or the reason why there are none."""
+    """Returns the P-scores of an upgrade to `new`, or the reason why there are none."""
     scores, reason = None, None
     if independent is None:
         reason = f"no independent model is given for `{new}`"
@@ -305,5 +301,5 @@ def _score(
 
 
 def _independent(name: str) -> str:
-    """The name of the independent model of a model."""
+    """Returns the name of the independent model of a model."""
     return f"independent {name}"

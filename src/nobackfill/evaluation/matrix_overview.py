@@ -17,7 +17,7 @@ SCORES = ("P_up", "P_comp", "P_1", "M(o,o)", "M*")
 
 
 def matrix_page(matrix: "CompatibilityMatrix", *, figures: Sequence[Figure] = ()) -> Page:
-    """The matrix and every upgrade in it."""
+    """Makes the page: the matrix and every upgrade in it."""
     hint = (
         "no P-scores: they need a model trained without constraint in place of a newer one "
         "(--independent NAME=FILE)"
@@ -31,7 +31,7 @@ def matrix_page(matrix: "CompatibilityMatrix", *, figures: Sequence[Figure] = ()
 
 
 def matrix_conclusion(matrix: "CompatibilityMatrix") -> list[str]:
-    """AC and AM in words; empty if an entry is missing."""
+    """Returns AC and AM in words; empty if an entry is missing."""
     if matrix.ac is None:
         return []
     upgrades = len(matrix.upgrades)
@@ -48,7 +48,7 @@ def matrix_section(
     *,
     figures: Sequence[Figure] = (),
 ) -> Section:
-    """The mAP of every model's queries on every model's gallery, as a table."""
+    """Returns the mAP of every model's queries on every model's gallery, as a table."""
     names, size = matrix.names, len(matrix.names)
     searched = ""
     if matrix.num_queries:
@@ -70,7 +70,7 @@ def matrix_section(
 
 
 def upgrades_section(matrix: "CompatibilityMatrix") -> Section:
-    """Every upgrade in a line, with P-scores if there are independent models."""
+    """Returns every upgrade in a line, with P-scores if there are independent models."""
     pairs = ["old/old", "new/old", "new/new"]
     columns = ["upgrade", *pairs, "new/old − old/old"]
     rows, missing = [], []
@@ -97,7 +97,7 @@ def upgrades_section(matrix: "CompatibilityMatrix") -> Section:
 
 
 def _entry(matrix: "CompatibilityMatrix", i: int, j: int) -> str:
-    """An entry with its sign against the gallery's own model."""
+    """Returns an entry with its sign against the gallery's own model."""
     value, own = matrix.map[i][j], matrix.map[j][j]
     if value is None or own is None:
         return "–  "
@@ -107,7 +107,7 @@ def _entry(matrix: "CompatibilityMatrix", i: int, j: int) -> str:
 
 
 def _change(upgrade: "Upgrade") -> str:
-    """The gain of new/old over old/old with its sign."""
+    """Returns the gain of new/old over old/old with its sign."""
     if upgrade.new_old is None:
         return "not comparable"
     gain = 100 * (upgrade.new_old - upgrade.old_old)
@@ -115,7 +115,7 @@ def _change(upgrade: "Upgrade") -> str:
 
 
 def _scores(scores: "UpgradeScores") -> list[str]:
-    """P-scores and the values that they are computed from; dashes for what is missing."""
+    """Returns the P-scores and the values that they are computed from; dashes for missing ones."""
     values = scores.scores
     by_independent = " (independent)" if scores.old_old_of.startswith("independent ") else ""
     return [

@@ -61,7 +61,7 @@ class Retrieval(Readable):
         )
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of one row per query. Requires pandas."""
+        """Returns a DataFrame of one row per query. Requires pandas."""
         from nobackfill.core.notebook import data_frame
 
         names = ("average_precision", "first_hit", "num_relevant", "num_ranked")
@@ -78,7 +78,7 @@ class Retrieval(Readable):
         return self.average_precision.nanmean().item()
 
     def recall(self, k: int) -> float:
-        """Share of the queries with a relevant item that have one in the top `k`.
+        """Returns the share of the queries with a relevant item that have one in the top `k`.
 
         It does not depend on the cut-off `at`.
         """
@@ -88,11 +88,11 @@ class Retrieval(Readable):
         return (best <= k).double().mean().item()
 
     def ndcg(self, k: int) -> float:
-        """Mean normalised discounted cumulative gain of the top `k`; see `ndcg`."""
+        """Returns the mean normalised discounted cumulative gain of the top `k`; see `ndcg`."""
         return ndcg(self.ranks, self.num_relevant, at=k).nanmean().item()
 
     def precision_at(self, k: int) -> float:
-        """Mean average precision of rankings cut at `k`; it does not depend on `at`."""
+        """Returns the mean average precision of rankings cut at `k`; it does not depend on `at`."""
         return average_precision(self.ranks, self.num_relevant, at=k).nanmean().item()
 
     def found_by(self, k: int) -> Bool[Tensor, " query"]:
@@ -190,7 +190,7 @@ def retrieval(
     cameras = both_sides(query_camera, gallery_camera, sizes, "camera")
     relevance = what_is_relevant(labels, relevant, sizes, gallery.device)
     query, gallery = unit(query, "query", lengths[0]), unit(gallery, "gallery", lengths[1])
-    # list what is ignored
+    # list ignored items
     hidden = []
     if ignored is not None:
         hidden.append(lists_by_index(ignored, sizes, "ignored"))
@@ -235,7 +235,7 @@ def count_once(
     queries: int,
     num_gallery: int,
 ) -> Int[Tensor, " query"]:
-    """Number of different gallery items that several lists of pairs have for each query."""
+    """Returns the number of different gallery items of each query in several lists of pairs."""
     if not pairs:
         return torch.zeros(queries, dtype=torch.int64)
     both = torch.cat([row * num_gallery + item for row, item in pairs]).unique()
@@ -265,6 +265,6 @@ def unit(
 
 
 def length_of(vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows 1"]:
-    """Length of each row."""
+    """Returns the length of each row."""
     length: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     return length

@@ -27,7 +27,7 @@ SAMPLE = 200  # queries that a scale is measured on
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Items of which some query others."""
+    """Items of which some are queries."""
 
     new: Float[Tensor, "items new_dim"]  # new vectors, of unit length
     old: Float[Tensor, "items old_dim"]  # old vectors, of unit length
@@ -57,7 +57,7 @@ def make_part(
     is_query: Bool[Tensor, " items"] | None = None,
     is_gallery: Bool[Tensor, " items"] | None = None,
 ) -> Part:
-    """Items of which at most `most`, evenly chosen, are queries; all items may be, by default."""
+    """Makes a part with at most `most` queries, evenly chosen; by default all items may be."""
     everything = torch.ones(len(new), dtype=torch.bool)
     queries = (everything if is_query is None else is_query).nonzero().flatten()
     if len(queries) > most:
@@ -72,7 +72,7 @@ def make_part(
 
 
 def search(part: Part, scores: Scores) -> Retrieval:
-    """Results of the queries of a part; no query finds itself."""
+    """Returns the results of the queries of a part; no query finds itself."""
     labels = part.classes.numpy()
     relevance = lists_by_label(labels[part.queries.numpy()], labels)
     ranks, counts, first = [], [], 0
@@ -91,7 +91,7 @@ def search(part: Part, scores: Scores) -> Retrieval:
 
 
 def metrics_of_queries(part: Part, scores: Scores) -> Metrics:
-    """Every weighed metric of each query; NaN where nothing is relevant."""
+    """Returns every weighed metric of each query; NaN where nothing is relevant."""
     results = search(part, scores)
     nothing = (results.num_relevant == 0).numpy()
     return {
@@ -100,17 +100,17 @@ def metrics_of_queries(part: Part, scores: Scores) -> Metrics:
 
 
 def on_old(part: Part, query: Float[Tensor, "items old_dim"]) -> Scores:
-    """Scores of any queries on the old vectors."""
+    """Returns the scores of any queries on the old vectors."""
     return lambda rows: query[rows] @ part.old.T
 
 
 def on_new(part: Part) -> Scores:
-    """Scores of new queries after a full backfill."""
+    """Returns the scores of new queries after a full backfill."""
     return lambda rows: part.new[rows] @ part.new.T
 
 
 def headroom(part: Part) -> Scores:
-    r"""Scores of ideal queries: the mean of the *old* vectors of the relevant items.
+    r"""Returns the scores of ideal queries: the mean of the *old* vectors of the relevant items.
 
     .. math::
         q_i \propto \sum_{j \ne i,\; y_j = y_i} o_j
@@ -124,7 +124,7 @@ def headroom(part: Part) -> Scores:
 
 
 def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scores:
-    """Scores on the old vectors, with the best `k` items re-ranked by their new vectors."""
+    """Returns scores on the old vectors, with the best `k` items re-ranked by new vectors."""
 
     def scores(rows: Rows) -> Float[Tensor, "block items"]:
         first = query[rows] @ part.old.T
@@ -137,14 +137,14 @@ def two_stage(part: Part, query: Float[Tensor, "items old_dim"], k: int) -> Scor
 
 
 def scale_of(part: Part, scores: Scores) -> Scale:
-    """The scale of the scores of a sample of queries."""
+    """Returns the scale of the scores of a sample of queries."""
     rows = every_so_many(part.queries)
     gallery = part.is_gallery
     return unrelated_scale(scores(rows)[:, gallery], part.classes[rows], part.classes[gallery])
 
 
 def every_so_many(queries: Int[Tensor, " queries"]) -> Int[Tensor, " sample"]:
-    """About `SAMPLE` of the queries, evenly chosen."""
+    """Returns about `SAMPLE` of the queries, evenly chosen."""
     return queries[:: max(1, len(queries) // SAMPLE)]
 
 
@@ -153,7 +153,7 @@ def unrelated_scale(
     query_labels: Int[Tensor, " block"],
     gallery_labels: Int[Tensor, " items"],
 ) -> Scale:
-    """The scale of the scores between queries and items of other classes."""
+    """Returns the scale of the scores between queries and items of other classes."""
     return Scale.of(scores.cpu()[query_labels[:, None] != gallery_labels[None]])
 
 
@@ -163,7 +163,7 @@ def half_done(
     is_new: Bool[Tensor, " items"],
     scales: tuple[Scale, Scale],
 ) -> Scores:
-    """Scores on a half-migrated gallery: of new queries on new vectors, of `query` on old ones.
+    """Returns scores on a half-migrated gallery: new queries on new vectors, `query` on old ones.
 
     Items that are new have been embedded again; scales are those of old and of new vectors.
     """
@@ -177,11 +177,12 @@ def mixed(
     is_new: Bool[Tensor, " items"],
     scales: tuple[Scale, Scale] | None,
 ) -> Float[Tensor, "block items"]:
-    r"""Scores on a half-migrated gallery; those on a gallery of one kind stay as they are.
+    r"""Returns the scores on a half-migrated gallery; unchanged if all its vectors are of one kind.
 
     .. math::
         s_{qj} = \begin{cases} (s'_{qj} - \mu') / \sigma' & j \text{ is new} \\
         (s_{qj} - \mu) / \sigma & \text{else} \end{cases}
+
     Without `scales`, both kinds of vectors are in one space, and scores are compared as they are.
     """
     if not is_new.any():

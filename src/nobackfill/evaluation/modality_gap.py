@@ -52,7 +52,7 @@ class Gap(NamedTuple):
 
 
 def modality_gap(image: Float[Tensor, "images dim"], text: Float[Tensor, "texts dim"]) -> float:
-    r"""The distance between the centroids of two modalities.
+    r"""Returns the distance between the centroids of two modalities.
 
     .. math::
         \Bigl\lVert \frac{1}{n} \sum_{i=1}^{n} \frac{u_i}{\lVert u_i \rVert}
@@ -83,7 +83,7 @@ def modality_gap(image: Float[Tensor, "images dim"], text: Float[Tensor, "texts 
 def gaps_between(
     plans: Mapping[tuple[str, str], SearchPlan], old: Vectors, new: Vectors, queries: Vectors
 ) -> tuple[Gap, ...]:
-    """The gaps between every two modalities; `queries` are the new queries for the old gallery."""
+    """Returns the gaps between every two modalities; `queries` are for the old gallery."""
     items: dict[str, Ids] = {}
     for direction, plan in plans.items():
         for modality, ids in zip(direction, (plan.query_ids, plan.gallery_ids), strict=True):
@@ -107,7 +107,7 @@ def gaps_between(
 
 
 def _gap(query: Vectors, query_ids: Ids, gallery: Vectors, gallery_ids: Ids) -> float | None:
-    """The gap over the common dimensions of two files; None if a file lacks an item."""
+    """Returns the gap over the common dimensions of two files; None if a file lacks an item."""
     if not (is_in(query_ids, query.ids).all() and is_in(gallery_ids, gallery.ids).all()):
         return None
     return modality_gap(rows_of(query, query_ids)[:, : gallery.dim], rows_of(gallery, gallery_ids))

@@ -51,11 +51,12 @@ def near_duplicates(sides: Sides, groups: Groups) -> Edges:
     items = Compared.sorted(sides, number)
     pairs = [np.zeros((2, 0), dtype=np.int64)]
     for left, right, is_same in close_pairs(items, items):
-        one, other = items.groups[left], items.groups[right]
-        roots = components(len(names), [(own, roots), (one[is_same], other[is_same])])
+        groups_left, groups_right = items.groups[left], items.groups[right]
+        copies = groups_left[is_same], groups_right[is_same]
+        roots = components(len(names), [(own, roots), copies])
         if len(np.unique(roots)) < FEWEST_GROUPS:
             break
-        is_apart = roots[one] != roots[other]
+        is_apart = roots[groups_left] != roots[groups_right]
         pairs += [np.stack([left[is_apart], right[is_apart]])]
     left, right = np.concatenate(pairs, axis=1)
     both_ways = np.concatenate([left, right]), np.concatenate([right, left])
@@ -91,7 +92,7 @@ class Compared:
 
 
 def copied_groups(pairs: Edges, left_groups: Groups, right_groups: Groups) -> Edges:
-    """Groups on the left most of whose items have a copy in one group on the right, and that group.
+    """Returns groups on the left with copies of most items in one on the right, and that group.
 
     Args:
         pairs: Copies: an item on the left and an item on the right.
@@ -162,16 +163,16 @@ def close_pairs(
             end = int(torch.searchsorted(group, group[last - 1], right=True))
             is_own = group[first:last, None] == group[None, first:end]
             left_over[:, : end - first].masked_fill_(is_own, -1)
-        some = (left_over.amax(dim=1) >= 0).nonzero().squeeze(1)
-        left, right = (left_over[some] >= 0).nonzero().unbind(dim=1)
-        for part in torch.stack([some[left] + first, right + start]).split(PAIRS, dim=1):
+        near = (left_over.amax(dim=1) >= 0).nonzero().squeeze(1)  # rows with a candidate
+        left, right = (left_over[near] >= 0).nonzero().unbind(dim=1)
+        for part in torch.stack([near[left] + first, right + start]).split(PAIRS, dim=1):
             yield compare(queries, others, part)
 
 
 def compare(
     queries: Compared, others: Compared, pairs: Int[Tensor, "2 pair"]
 ) -> tuple[Groups, Groups, Bool[np.ndarray, " _"]]:
-    """Those of some pairs that are close; see `close_pairs`."""
+    """Returns the pairs among the given ones that are close; see `close_pairs`."""
     left, right = pairs
     is_same = torch.ones(len(left), dtype=torch.bool, device=left.device)
     is_close = is_same.clone()
@@ -189,7 +190,7 @@ def compare(
 def projected(
     queries: Compared, others: Compared
 ) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
-    """The factors of `halves` in as few directions as leave few pairs of a sample.
+    """Returns the factors of `halves` in as few directions as leave few pairs of a sample.
 
     Principal directions of the vectors leave fewest.
     """
@@ -227,7 +228,7 @@ def halves(
     right: Float[Tensor, "item dim"],
     reach: Float[Tensor, " query"],
 ) -> tuple[Float[Tensor, "query _"], Float[Tensor, "item _"]]:
-    r"""Two factors whose product is at least 0 for each close pair.
+    r"""Returns two factors whose product is at least 0 for each close pair.
 
     Vectors :math:`a_i`, :math:`b_j` in a subspace are shorter than those that they are projections
     of, so close pairs have

@@ -16,7 +16,7 @@ ROUNDING = 1e-3  # largest distance of two unit vectors that float16 rounded fro
 
 
 def same_notes(old: Vectors, new: Vectors, plan: SearchPlan) -> list[str]:
-    """A note if old and new queries have the same vectors."""
+    """Returns a note if old and new queries have the same vectors."""
     for ids in (plan.query_ids[:1], plan.query_ids):  # the first query usually decides
         if not are_the_same(rows_of(old, ids), rows_of(new, ids)[:, : old.dim]):
             return []
@@ -39,7 +39,7 @@ def are_the_same(first: Float[Tensor, "rows dim"], second: Float[Tensor, "rows d
 
 
 def space_notes(old: Vectors, new: Vectors) -> list[str]:
-    """Notes on the declared spaces of both files."""
+    """Returns notes on the declared spaces of both files."""
     if old.space is None or new.space is None:
         both = (("old", old), ("new", new))
         undeclared = " and ".join(f"the {name}" for name, file in both if file.space is None)
@@ -60,7 +60,7 @@ def maps_queries(space: Space | None) -> bool:
 
 
 def query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
-    """A note if the queries to the old gallery are not those that the method makes for it."""
+    """Returns a note if the method makes other queries for the old gallery than these."""
     if new.space is None:
         return []
     if query_for_old is None:
@@ -77,7 +77,7 @@ def query_notes(new: Vectors, query_for_old: Vectors | None) -> list[str]:
 
 
 def mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
-    """A note if one number covers several modalities."""
+    """Returns a note if one number covers several modalities."""
     file = file_with("modality", files)
     if file is None:
         return []
@@ -95,7 +95,7 @@ def mixed_notes(files: tuple[Vectors, Vectors], plan: SearchPlan) -> list[str]:
 
 
 def dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """Notes on models of different dimensions."""
+    """Returns notes on models of different dimensions."""
     if len({file.dim for file in models.values()}) == 1:
         return []
     dims = ", ".join(f"`{name}` {file.dim}" for name, file in models.items())
@@ -116,7 +116,7 @@ def dimension_notes(models: Mapping[str, Vectors]) -> list[str]:
 
 
 def order_notes(models: Mapping[str, Vectors]) -> list[str]:
-    """Notes on the declared spaces of the files."""
+    """Returns notes on the declared spaces of the files."""
     notes: list[str] = []
     spaces = {name: file.space for name, file in models.items() if file.space is not None}
     by_fingerprint = {space.fingerprint: name for name, space in spaces.items()}

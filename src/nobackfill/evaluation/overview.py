@@ -28,7 +28,7 @@ METRICS = {
 
 
 def evaluation_page(evaluation: "Evaluation", *, sections: Sequence[Section] = ()) -> Page:
-    """The verdict, the means and their differences, other sections, and what was not measured."""
+    """Makes the page: verdict, means, differences, other sections, and what was not measured."""
     summary = evaluation.summary()
     lines = [
         *(f"{name}: {change} mAP" for name, change in differences(summary, level=True).items()),
@@ -53,7 +53,7 @@ def evaluation_page(evaluation: "Evaluation", *, sections: Sequence[Section] = (
 
 
 def metrics_table(summary: Mapping[str, Any]) -> Table:
-    """All metrics of each pair of models, in percent."""
+    """Returns all metrics of each pair of models, in percent."""
     columns = ["query/gallery", *METRICS.values()]
     rows = [
         [pair_name(pair), *(maybe(metrics[key], digits=2) for key in METRICS)]
@@ -64,7 +64,7 @@ def metrics_table(summary: Mapping[str, Any]) -> Table:
 
 
 def differences(summary: Mapping[str, Any], *, level: bool = False) -> dict[str, str]:
-    """Differences of mAP with their intervals, by name; `level` adds the confidence level."""
+    """Returns differences of mAP with intervals, by name; `level` adds the confidence level."""
     texts = {}
     for pair, interval in summary["differences"].items():
         text = in_points(interval)
@@ -75,7 +75,7 @@ def differences(summary: Mapping[str, Any], *, level: bool = False) -> dict[str,
 
 
 def pair_name(pair: str) -> str:
-    """A pair of models as people read it.
+    """Returns the printed name of a pair of models.
 
     Example:
         >>> pair_name("new_old"), pair_name("independent")
@@ -85,7 +85,7 @@ def pair_name(pair: str) -> str:
 
 
 def not_measured(evaluation: "Evaluation") -> list[str]:
-    """What was not measured, each with the reason."""
+    """Returns what was not measured, each with the reason."""
     missing = []
     if evaluation.new_new is None:
         missing.append("new/new: there are no new vectors of the gallery, or not of the queries")

@@ -41,7 +41,7 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def protocol_named(name: str | None) -> tuple[str, Protocol]:
-    """A protocol and its name; "plain" if `name` is None."""
+    """Returns a protocol and its name; "plain" if `name` is None."""
     name = name or "plain"
     if name not in PROTOCOLS:
         raise ConfigError(f"unknown protocol `{name}`. {suggest(name, PROTOCOLS)}")

@@ -77,21 +77,21 @@ class Comparison(Readable):
         return f"Comparison({queries:,} queries: {lost:,} lose their first hit, {won:,} gain one)"
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of one row per query, as in `save_queries`. Requires pandas."""
+        """Returns a DataFrame of one row per query, as in `save_queries`. Requires pandas."""
         from nobackfill.core.notebook import data_frame
 
         return data_frame(self._columns())
 
     def flipped(self, k: int = 1, *, top: int = 5, limit: int | None = None) -> list[Flipped]:
-        """Queries that lose their hit in the top `k`, the worst first."""
+        """Returns the queries that lose their hit in the top `k`, the worst first."""
         return self._changed(k, top, limit, lost=True)
 
     def won(self, k: int = 1, *, top: int = 5, limit: int | None = None) -> list[Flipped]:
-        """Queries that gain a hit in the top `k`, the best first."""
+        """Returns the queries that gain a hit in the top `k`, the best first."""
         return self._changed(k, top, limit, lost=False)
 
     def slices(self, column: str = "label", *, smallest: int = 1) -> list[Slice]:
-        """The results of the queries with each value of a column, the worst first.
+        """Returns the results of the queries with each value of a column, the worst first.
 
         A slice has at least `smallest` queries.
         """
@@ -128,7 +128,7 @@ class Comparison(Readable):
         return sorted(slices, key=lambda part: part.difference.mean)
 
     def thresholds(self, false_accept: float = 0.001) -> list[Threshold]:
-        """The threshold of each pair of models at a rate of false accepts.
+        """Returns the threshold of each pair of models at a rate of false accepts.
 
         Args:
             false_accept: Largest share of query-gallery pairs of different classes that may pass.
@@ -138,7 +138,7 @@ class Comparison(Readable):
         ]
 
     def cosines(self, pair: str) -> tuple[Float[Tensor, " same"], Float[Tensor, " different"]]:
-        """The cosines of queries to gallery items of their class, and of other classes.
+        """Returns the cosines of queries to gallery items of their class, and of other classes.
 
         With more than 50 million pairs, only those of evenly chosen queries.
 
@@ -146,9 +146,9 @@ class Comparison(Readable):
             pair: Pair of models (query/gallery), such as "new_old".
         """
         query, gallery = self._unit(pair)
-        plan, every = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
+        plan, step = self.evaluation.plan, -(-len(query) * len(gallery) // PAIRS)
         same, different = [], []
-        for rows in torch.arange(0, len(query), every).split(max(1, BLOCK // len(gallery))):
+        for rows in torch.arange(0, len(query), step).split(max(1, BLOCK // len(gallery))):
             cosine = (query[rows.to(query.device)] @ gallery.T).cpu()
             relevant, ignored = plan.is_relevant(rows), plan.is_ignored(rows)
             same.append(cosine[relevant & ~ignored])
@@ -156,7 +156,7 @@ class Comparison(Readable):
         return torch.cat(same), torch.cat(different)
 
     def top(self, pair: str, row: int, k: int) -> list[Any]:
-        """The ids of the first results of a query, without ignored items.
+        """Returns the ids of the first results of a query, without ignored items.
 
         Args:
             pair: Pair of models (query/gallery), such as "new_old".
@@ -189,7 +189,7 @@ class Comparison(Readable):
             pq.write_table(pa.table(self._columns()), unfinished)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """Results of each query in every pair, and its columns."""
+        """Returns the results of each query in every pair, and its columns."""
         evaluation = self.evaluation
         columns: dict[str, NDArray[Any]] = {"id": evaluation.query_ids}
         for name, pair in evaluation.pairs.items():
@@ -219,7 +219,7 @@ class Comparison(Readable):
     def _flipped(
         self, row: int, before: Int[Tensor, " before"], after: Int[Tensor, " after"]
     ) -> Flipped:
-        """The change of a query, from the gallery rows of its first results."""
+        """Returns the change of a query, from the gallery rows of its first results."""
         evaluation = self.evaluation
         right = evaluation.plan.is_relevant(torch.tensor([row]))[0]
         return Flipped(
@@ -244,7 +244,7 @@ def threshold_for(
     different: Float[Tensor, " different"],
     false_accept: float,
 ) -> Threshold:
-    """The lowest threshold that at most a share `false_accept` of `different` cosines reaches."""
+    """Returns the lowest threshold that at most the share `false_accept` of `different` reaches."""
     if not 0 < false_accept < 1:
         raise ConfigError(f"false accepts must be a share between 0 and 1, not {false_accept}.")
     if min(len(same), len(different)) == 0:
@@ -260,6 +260,6 @@ def threshold_for(
 def passing(
     pair: str, same: Float[Tensor, " same"], different: Float[Tensor, " different"], value: float
 ) -> Threshold:
-    """A threshold with the shares of pairs at or above it."""
+    """Makes a threshold, with the shares of pairs at or above it."""
     false, true = ((part >= value).double().mean().item() for part in (different, same))
     return Threshold(pair, false, value, true)

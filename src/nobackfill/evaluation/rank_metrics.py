@@ -17,7 +17,7 @@ def average_precision(
     at: int | None = None,
     area: str = "step",
 ) -> Float[Tensor, " query"]:
-    r"""Average precision of each query, from the ranks of its relevant items.
+    r"""Returns the average precision of each query, from the ranks of its relevant items.
 
     .. math::
         \mathrm{AP@}k = \frac{1}{\min(R, k)} \sum_{j : r_j \le k} p_j, \qquad
@@ -60,7 +60,7 @@ def average_precision(
 def ndcg(
     ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int
 ) -> Float[Tensor, " query"]:
-    r"""Normalised discounted cumulative gain of each query, with binary relevance.
+    r"""Returns the normalised discounted cumulative gain of each query, with binary relevance.
 
     .. math::
         \mathrm{nDCG@}k = \frac{\sum_{j : r_j \le k} 1 / \log_2(r_j + 1)}
@@ -84,7 +84,7 @@ def ndcg(
 def first_hit(
     ranks: Int[Tensor, " hits"], num_relevant: Int[Tensor, " query"], *, at: int | None = None
 ) -> Int[Tensor, " query"]:
-    """Rank of the best relevant item of each query; 0 if there is none, or none up to `at`.
+    """Returns the rank of the best relevant item of each query; 0 if there is none (up to `at`).
 
     Example:
         >>> first_hit(torch.tensor([2, 3, 9]), torch.tensor([2, 0, 1]), at=5)
@@ -97,7 +97,7 @@ def first_hit(
 
 
 def offsets(num_relevant: Int[Tensor, " query"]) -> Int[Tensor, " query_and_one"]:
-    """Start of each query's part of a flat list, and the length of the list."""
+    """Returns the start of each query's part of a flat list, and the length of the list."""
     return torch.cat([num_relevant.new_zeros(1), num_relevant.cumsum(0)])
 
 

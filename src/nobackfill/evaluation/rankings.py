@@ -20,6 +20,22 @@ DEPTH = 100  # number of first results that are searched
 Progress = Callable[[int, int], None]  # receives the numbers of done and of all queries
 
 
+def part_of(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """Returns a function that reports the progress of one of several searches.
+
+    Args:
+        progress: Receives the progress of all searches; None for nothing.
+        before: Number of queries of the searches that are done.
+        total: Number of queries of all searches.
+    """
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    return report
+
+
 class Ranking(NamedTuple):
     """First results of each query, best first."""
 
@@ -33,37 +49,31 @@ def rank_pairs(
     device: torch.device | str,
     progress: Progress | None = None,
 ) -> dict[str, Ranking]:
-    """First results of each pair of files (query, gallery, dimensions of a query), by name."""
-    rankings: dict[str, Ranking] = {}
+    """Searches each pair of files: query, gallery, and number of dimensions of a query."""
     number = len(plan.query_ids)
-    for place, (pair, (queries, gallery, dim)) in enumerate(files.items()):
-
-        def report(done: int, before: int = place * number) -> None:
-            if progress is not None:
-                progress(before + done, len(files) * number)
-
-        rankings[pair] = first_results(
+    return {
+        pair: first_results(
             plan,
             rows_of(queries, plan.query_ids)[:, :dim].to(device),
             rows_of(gallery, plan.gallery_ids).to(device),
-            progress=report,
+            progress=part_of(progress, place * number, len(files) * number),
         )
-    return rankings
+        for place, (pair, (queries, gallery, dim)) in enumerate(files.items())
+    }
 
 
 def first_results(
     plan: SearchPlan,
     query: Float[Tensor, "query dim"],
     gallery: Float[Tensor, "gallery dim"],
-    k: int = DEPTH,
     *,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None],
 ) -> Ranking:
-    """The `k` best gallery items of each query by cosine, or fewer: never all of the gallery.
+    """Returns the `DEPTH` best gallery items of each query by cosine, but never the whole gallery.
 
     Ignored items, such as the query itself, are left out.
     """
-    k = min(k, fewest_ranked(plan) - 1)
+    k = min(DEPTH, fewest_ranked(plan) - 1)
     if k < 1:
         raise DataError(
             f"A comparison of rankings needs two gallery items or more for each query, but the "
@@ -89,5 +99,5 @@ def fewest_ranked(plan: SearchPlan) -> int:
 
 
 def ids_as_text(ids: NDArray[Any]) -> list[str]:
-    """Ids as a file of pairs names them."""
+    """Returns ids as a file of pairs names them."""
     return [str(item) for item in ids.tolist()]

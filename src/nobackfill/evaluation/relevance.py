@@ -31,15 +31,15 @@ class Lists:
 
     @classmethod
     def one_each(cls, items: Int[np.ndarray, " query"]) -> "Lists":
-        """Lists of one item."""
+        """Returns lists of one item."""
         return cls(np.arange(len(items)), np.arange(1, len(items) + 1), torch.from_numpy(items))
 
     def longest(self, first: int = 0, last: int | None = None) -> int:
-        """Length of the longest list of queries `first` to `last`."""
+        """Returns the length of the longest list of queries `first` to `last`."""
         return int((self.stop - self.start)[first:last].max())
 
     def pairs(self, first: int, last: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
-        """The lists of queries `first` to `last`, flat: row of the query, and gallery item."""
+        """Returns the lists of queries `first` to `last`, flat: rows of queries, and items."""
         start, count = self.start[first:last], (self.stop - self.start)[first:last]
         row = np.repeat(np.arange(last - first), count)
         within = np.arange(len(row)) - (count.cumsum() - count)[row]
@@ -53,7 +53,7 @@ def what_is_relevant(
     sizes: tuple[int, int],
     device: torch.device = CPU,
 ) -> Lists:
-    """The relevant items of each query, by labels or by lists."""
+    """Returns the relevant items of each query, by labels or by lists."""
     if (labels is None) == (relevant is None):
         raise DataError(
             "a search needs either labels or lists of relevant items, but got "
@@ -67,7 +67,7 @@ def what_is_relevant(
 
 
 def same_label_and_camera(labels: Sides | None, cameras: Sides) -> Lists:
-    """The gallery items with the label and the camera of each query."""
+    """Returns the gallery items with the label and the camera of each query."""
     if labels is None:
         raise DataError(
             "cameras leave out items of the same label and camera, but relevant items come from "
@@ -84,7 +84,7 @@ def lists_by_label(
     gallery_labels: Int[np.ndarray, " gallery"],
     device: torch.device = CPU,
 ) -> Lists:
-    """The gallery items with the label of each query, in the order of the gallery.
+    """Returns the gallery items with the label of each query, in the order of the gallery.
 
     Labels are sorted on `device`: a GPU is much faster for many labels.
     """
@@ -107,7 +107,7 @@ def lists_by_label(
 
 
 def lists_by_index(lists: IndexLists, sizes: tuple[int, int], name: str) -> Lists:
-    """Checked lists, each item once and in the order of the gallery."""
+    """Returns checked lists, each item once and in the order of the gallery."""
     num_queries, num_gallery = sizes
     if len(lists) != num_queries:
         raise DataError(
@@ -136,7 +136,7 @@ def both_sides(
     sizes: tuple[int, int],
     name: str,
 ) -> Sides | None:
-    """Checked integers per query and per gallery item; None if there are none.
+    """Returns checked integers per query and per gallery item; None if there are none.
 
     Texts are numbered.
     """
@@ -157,7 +157,7 @@ def both_sides(
 
 
 def is_text(values: Any) -> bool:
-    """Whether values are text or objects, rather than numbers."""
+    """Whether values are text or objects, not numbers."""
     return not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "UOTS"
 
 

@@ -93,13 +93,13 @@ class Evaluation(Readable):
     doubts: tuple[str, ...] = ()
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill evaluate` show."""
+        """Returns the page that `print` and `nobackfill evaluate` show."""
         from nobackfill.evaluation.overview import evaluation_page
 
         return evaluation_page(self)
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of one row per query: its results in every pair. Requires pandas."""
+        """Returns a DataFrame of one row per query: its results in every pair. Requires pandas."""
         from nobackfill.evaluation.query_changes import compare
 
         return compare(self).to_pandas()
@@ -180,7 +180,7 @@ class Evaluation(Readable):
         return (self.new_old.mean_average_precision - before) / possible if possible > 0 else None
 
     def flips(self, k: int) -> Flips:
-        """Shares of queries that lose or gain a hit in the top `k` by the upgrade."""
+        """Returns the shares of queries that lose or gain a hit in the top `k` by the upgrade."""
         before, after = self.old_old.found_by(k), self.new_old.found_by(k)
         queries = int(self.counted.sum())
         return Flips(
@@ -203,7 +203,7 @@ class Evaluation(Readable):
         return p_scores_or_reason(*(pair.mean_average_precision for pair in pairs))
 
     def explained(self) -> "Evaluation":
-        """The same result, with notes on missing intervals and P-scores."""
+        """Returns the same result, with notes on missing intervals and P-scores."""
         notes = list(self.notes)
         _, sizes = np.unique(self.query_groups[self.counted], return_counts=True)
         if len(sizes) < FEWEST_GROUPS:
@@ -221,7 +221,7 @@ class Evaluation(Readable):
         return replace(self, notes=tuple(notes))
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON: fractions, and None for what was not measured."""
+        """Returns the numbers for JSON: fractions, and None for what was not measured."""
         pairs, scores = self.pairs, self.p_scores
         means = {name: result.mean_average_precision for name, result in pairs.items()}
         recall = {name: result.recall(1) for name, result in pairs.items()}
@@ -255,7 +255,7 @@ class Evaluation(Readable):
 
 
 def metrics_of(result: Retrieval) -> dict[str, float | None]:
-    """All metrics of a search, by their key in JSON."""
+    """Returns all metrics of a search, by their key in JSON."""
     return {
         "map": result.mean_average_precision,
         "map_at_100": result.precision_at(100),

@@ -20,9 +20,9 @@ class Scale:
 
     @classmethod
     def of(cls, scores: Any) -> "Scale":
-        """The scale of an array or a tensor of scores."""
+        """Returns the scale of an array or a tensor of scores."""
         return cls(float(scores.mean()), max(float(scores.std()), 1e-9))
 
     def __call__(self, scores: Any) -> Any:
-        """The scores in standard deviations from the mean."""
+        """Returns the scores in standard deviations from the mean."""
         return (scores - self.mean) / self.deviation

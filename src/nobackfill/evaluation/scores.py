@@ -22,7 +22,7 @@ class PScores:
 
 
 def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value) -> PScores:
-    r"""P-scores of Pan et al. (AdvBCT, CVPR 2023), reconstructed from the printed tables.
+    r"""Returns the P-scores of Pan et al. (AdvBCT, CVPR 2023), reconstructed from their tables.
 
     .. math::
         P_{up} = \sigma\!\left(\frac{M(n,n) - M^*}{M^*}\right), \quad
@@ -61,7 +61,7 @@ def p_scores(new_new: Value, new_old: Value, old_old: Value, independent: Value)
 def p_scores_or_reason(
     new_new: float, new_old: float, old_old: float, independent: float
 ) -> tuple[PScores | None, str | None]:
-    """The P-scores of one test set, or the reason why there are none."""
+    """Returns the P-scores of one test set, or the reason why there are none."""
     try:
         return p_scores(new_new, new_old, old_old, independent), None
     except DataError as error:
@@ -69,7 +69,7 @@ def p_scores_or_reason(
 
 
 def _p_scores_of_one(new_new: float, new_old: float, old_old: float, independent: float) -> PScores:
-    """The scores on one test set."""
+    """Returns the scores on one test set."""
     if not all(map(isfinite, (new_new, new_old, old_old, independent))):
         raise DataError(
             f"P-scores need four numbers, but got {new_new}, {new_old}, {old_old}, {independent}. "

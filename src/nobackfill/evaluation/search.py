@@ -9,6 +9,7 @@ from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.metrics import Retrieval, retrieval
 from nobackfill.evaluation.protocols import Protocol
+from nobackfill.evaluation.rankings import part_of
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
 
@@ -60,16 +61,16 @@ def search_pairs(
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Retrieval]:
     """Searches every pair of models, by name."""
-    results: dict[str, Retrieval] = {}
     queries = len(plan.query_ids)
-    for place, pair in enumerate(vectors):
-
-        def report(done: int, before: int = place * queries) -> None:
-            if progress is not None:
-                progress(before + done, len(vectors) * queries)
-
-        results[pair] = search_as_planned(plan, protocol, *vectors[pair], progress=report)
-    return results
+    return {
+        pair: search_as_planned(
+            plan,
+            protocol,
+            *vectors[pair],
+            progress=part_of(progress, place * queries, len(vectors) * queries),
+        )
+        for place, pair in enumerate(vectors)
+    }
 
 
 def search_as_planned(

@@ -69,7 +69,7 @@ class SearchPlan(Short):
         return digest.hexdigest()[:16]
 
     def keep(self, marks: Bool[np.ndarray, " query"]) -> "SearchPlan":
-        """The same search with the marked queries alone."""
+        """Returns the same search with the marked queries alone."""
         rows = torch.from_numpy(marks)
 
         def kept(lists: list[list[int]] | None) -> list[list[int]] | None:
@@ -126,8 +126,8 @@ def plan_search(
         ground_truth: Relevant items of each query, in place of labels.
     """
     models = list(files.values())
-    every = {**files, **(covering or {})}
-    check_kind_of_ids(every)
+    all_files = {**files, **(covering or {})}
+    check_kind_of_ids(all_files)
     # choose queries and gallery
     queries, gallery = roles_of(models, leave_one_out=protocol.leave_one_out)
     if protocol.modalities is not None:
@@ -135,7 +135,7 @@ def plan_search(
     oldest = models[0].ids
     queries, gallery = oldest[is_in(oldest, queries)], oldest[is_in(oldest, gallery)]
     # leave out what a file lacks, or raise
-    gallery_ids = {name: file.ids for name, file in every.items()}
+    gallery_ids = {name: file.ids for name, file in all_files.items()}
     notes: list[str] = []
     if new_gallery is not None:
         gallery_ids[list(files)[-1]] = new_gallery.ids
@@ -143,7 +143,7 @@ def plan_search(
             gallery_ids[list(files)[-1]] = gallery
             notes.append("new/new was not measured: the new file has none of the gallery")
     others = _not_in_oldest(models, protocol.modalities)
-    lacking = _lacking(every, gallery_ids, queries, gallery, others)
+    lacking = _lacking(all_files, gallery_ids, queries, gallery, others)
     if lacking and not intersect:
         raise DataError(
             f"all files must have the same items, but {'; '.join(lacking)}. Embed the same items "
@@ -209,11 +209,10 @@ def plan_upgrade(
             raise SpaceMismatch(f"{SWAPPED}: {sign}. Pass them the other way round.")
         raise SpaceMismatch(
             f"new query vectors need the {old.dim} dimensions of the old file, but they have "
-            f"{dim}. Fit a "
-            f"head that maps them into the old space (`nobackfill fit`) and evaluate its output "
-            f"(`nobackfill embed HEAD`); or train the new model with `embedding_dim = {old.dim}`; "
-            f"or, if its method maps queries, make them by `nobackfill embed --side query` and "
-            f"pass them by --query-for-old."
+            f"{dim}. Fit a head that maps them into the old space (`nobackfill fit`) and evaluate "
+            f"its output (`nobackfill embed HEAD`); or train the new model with `embedding_dim = "
+            f"{old.dim}`; or, if its method maps queries, make them by `nobackfill embed --side "
+            f"query` and pass them by --query-for-old."
         )
     return plan_search(
         {"the old file": old, "the new file": new_query},
@@ -225,7 +224,7 @@ def plan_upgrade(
 
 
 def _not_in_oldest(files: Sequence[Vectors], modalities: tuple[str, str] | None) -> Ids:
-    """Ids of queries and gallery items of any file that are not in the oldest."""
+    """Returns the ids of queries and gallery items of any file that are not in the oldest."""
     oldest, *rest = files
     missing = [oldest.ids[:0]]
     for file in rest:
@@ -244,7 +243,7 @@ def _lacking(
     gallery: Ids,
     others: Ids,
 ) -> dict[str, Ids]:
-    """The items that each file lacks, by a description of them."""
+    """Returns the items that each file lacks, by a description of them."""
     lacking = {}
     for name, file in files.items():
         missing = {
@@ -265,7 +264,7 @@ def _lacking(
 
 
 def _labels(files: Mapping[str, Vectors]) -> Values:
-    """Ids and labels of the first file that has labels; all files must agree."""
+    """Returns the ids and labels of the first file that has labels; all files must agree."""
     file = next((file for file in files.values() if file.labels is not None), None)
     if file is None:
         check_one_label(files.values())
@@ -280,7 +279,7 @@ def _labels(files: Mapping[str, Vectors]) -> Values:
 
 
 def _cameras(files: Sequence[Vectors]) -> Values:
-    """Ids and cameras of the first file that has a column `camera`."""
+    """Returns the ids and cameras of the first file that has a column `camera`."""
     file = file_with("camera", files)
     if file is None:
         raise DataError(
@@ -291,7 +290,7 @@ def _cameras(files: Sequence[Vectors]) -> Values:
 
 
 def _numbers(values: Values, *groups: Ids) -> tuple[Int[Tensor, " _"], ...]:
-    """The values of each group of ids, as numbers: equal values get equal numbers."""
+    """Returns the values of each group of ids, as numbers: equal values get equal numbers."""
     ids, column = values
     numbers = torch.from_numpy(np.unique(column, return_inverse=True)[1].astype(np.int64))
     return tuple(numbers[torch.from_numpy(rows_of_ids(group, ids))] for group in groups)
@@ -311,7 +310,7 @@ def _check_ground_truth(ground_truth: GroundTruth, queries: Ids) -> None:
 def _listed(
     lists: Mapping[str, Sequence[str]], queries: Ids, gallery: Ids, *, must_exist: bool
 ) -> list[list[int]]:
-    """For each query, the gallery rows of the items that are listed for it."""
+    """Returns for each query the gallery rows of the items that are listed for it."""
     row_of = {str(item): row for row, item in enumerate(gallery.tolist())}
     rows = []
     for query in queries.tolist():
@@ -327,7 +326,7 @@ def _listed(
 
 
 def _marks(lists: Sequence[Sequence[int]], width: int) -> Bool[Tensor, "lists width"]:
-    """True at each column that a list names."""
+    """Marks each column that a list names."""
     marks = torch.zeros(len(lists), width, dtype=torch.bool)
     for row, columns in enumerate(lists):
         marks[row, list(columns)] = True
@@ -335,7 +334,7 @@ def _marks(lists: Sequence[Sequence[int]], width: int) -> Bool[Tensor, "lists wi
 
 
 def _own_rows(queries: Ids, gallery: Ids) -> list[list[int]] | None:
-    """For each query, its own row in the gallery, if it has one; None if no query has one."""
+    """Returns the own gallery rows of each query: one or none; None if no query has one."""
     if not is_in(queries, gallery).any():
         return None
     row_of = {item: row for row, item in enumerate(gallery.tolist())}

@@ -84,7 +84,7 @@ def seen_queries(
 
 
 def fitted_ids(file: Vectors) -> Ids:
-    """Ids of the items that a head was fitted on; marks may be truth values, numbers or text."""
+    """Returns the ids of fitted items; marks may be truth values, numbers or text."""
     values = file.columns.get(FITTED)
     if values is None or values.dtype.kind == "b":
         return file.ids[:0] if values is None else file.ids[values]

@@ -10,7 +10,8 @@ def swap_of(old: Vectors, new: Vectors) -> str | None:
     if old.space and new.space:
         if old.space.parent == new.space.fingerprint != old.space.fingerprint:
             return "the old vectors were made compatible with the new ones"
-        if any(one.fingerprint == new.space.fingerprint for one in old.space.compatible_with):
+        searched = [measured.fingerprint for measured in old.space.compatible_with]
+        if new.space.fingerprint in searched:
             return "the old vectors are declared to search the new ones"
     if old.compatible_dim is not None and old.compatible_dim == new.dim < old.dim:
         return (
@@ -21,7 +22,7 @@ def swap_of(old: Vectors, new: Vectors) -> str | None:
 
 
 def swap_notes(old: Vectors, new: Vectors) -> tuple[str, ...]:
-    """A sentence if the files seem to be swapped.
+    """Returns a sentence if the files seem to be swapped.
 
     Example:
         >>> import torch

@@ -29,7 +29,7 @@ class Similarities:
     kept: tuple[Threshold, ...]  # rates at the unchanged thresholds of old/old
 
     def summary(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+        """Returns the numbers for JSON."""
         return {
             "edges": self.edges.tolist(),
             "same": self.same.tolist(),
@@ -45,7 +45,7 @@ class Similarities:
 def similarities(
     comparison: Comparison, false_accepts: tuple[float, ...] = (0.001, 0.01)
 ) -> list[Similarities]:
-    """Histograms and thresholds of every pair of models, old/old first.
+    """Returns histograms and thresholds of every pair of models, old/old first.
 
     False accepts are shares of the pairs of different classes.
     """

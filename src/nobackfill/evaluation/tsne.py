@@ -17,7 +17,7 @@ PERPLEXITY = 30.0  # about the number of neighbours of a row in t-SNE
 def principal_plane(
     vectors: Float[Tensor, "items dim"],
 ) -> tuple[Float[Tensor, " dim"], Float[Tensor, "dim 2"]]:
-    """The mean of vectors and their first two principal directions (PCA).
+    """Returns the mean of vectors and their first two principal directions (PCA).
 
     The largest entry of a direction is positive. Missing directions, of too few vectors or
     dimensions, are 0.
@@ -70,7 +70,7 @@ def on_a_plane(
 
 
 def _open_tsne() -> ModuleType | None:
-    """The package, if it is installed."""
+    """Returns the package, if it is installed."""
     try:
         return importlib.import_module("openTSNE")
     except ImportError:

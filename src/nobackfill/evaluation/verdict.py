@@ -25,7 +25,7 @@ METRIC_NAMES = {
     "ndcg_at_10": "nDCG@10",
 }
 TOP_METRICS = ("recall_at_1", "ndcg_at_10")  # of the first results
-FELT = {  # by whom a metric is felt, and of what there is more or less
+FELT = {  # users who notice a change of a metric, and the things that they get more or fewer of
     "map": ("users who read on", "relevant results"),
     "recall_at_1": ("users who take the first result", "hits"),
     "recall_at_5": ("users who look at five results", "hits"),
@@ -36,7 +36,7 @@ PAIRS = {"old_old": "old/old", "new_old": "new/old", "new_new": "new/new"}
 
 
 def advice_on(verdict: Verdict, *, gains_again: bool | None) -> str:
-    """What to do after a verdict, as a clause.
+    """Returns what to do after a verdict, as a clause.
 
     Args:
         verdict: The verdict.
@@ -85,7 +85,7 @@ def verdict_sentence(
     reasons: Sequence[str] = (),
     others: str = "",
 ) -> str:
-    """The verdict of an upgrade in a sentence, with what to do.
+    """Returns the verdict of an upgrade in a sentence, with what to do.
 
     `gains_again` is that of `advice_on`. `where` and `doubts` are directions: those searched, and
     those undecided if not all are. With `unchanged`, the interval is 0 to 0. With `reasons`, the
@@ -113,7 +113,7 @@ def verdict_sentence(
 
 
 def directions_sentence(verdicts: Mapping[str, Verdict], *, gains_again: bool | None = None) -> str:
-    """The joint verdict of several directions in a sentence, with what to do.
+    """Returns the joint verdict of several directions in a sentence, with what to do.
 
     `gains_again` is that of `advice_on`, for all of them together.
 
@@ -137,7 +137,7 @@ def directions_sentence(verdicts: Mapping[str, Verdict], *, gains_again: bool | 
 
 
 def changes_sentence(changes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Which metrics change beyond chance, except the first, and who feels it; may be empty.
+    """Returns which metrics change beyond chance, except the first, and who feels it; may be empty.
 
     Example:
         >>> falls = {"mean": -0.07, "low": -0.09, "high": -0.05}
@@ -166,18 +166,18 @@ def criterion_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """A clause as a sentence of its own."""
+    """Turns a clause into a sentence."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
-    """A sentence on the metrics of the first results that get worse; empty if none does.
+    """Returns a sentence on the metrics of the first results that get worse; empty if none does.
 
     The verdict depends on mAP, which covers whole rankings. It can rise while Recall@1 or nDCG@10
     fall, or while more queries lose their first hit than gain one.
 
     Example:
-        >>> before, after = ({"recall_at_1": one, "ndcg_at_10": 0.2} for one in (0.3, 0.25))
+        >>> before, after = ({"recall_at_1": value, "ndcg_at_10": 0.2} for value in (0.3, 0.25))
         >>> what_falls({
         ...     "metrics": {"old_old": before, "new_old": after},
         ...     "flips": [{"negative": 0.15, "positive": 0.1}],
@@ -203,7 +203,7 @@ def what_falls(summary: Mapping[str, Any], *, where: str = "") -> str:
 
 
 def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of several directions together: the worst one.
+    """Returns the verdict of several directions together: the worst one.
 
     Example:
         >>> joint_verdict(["compatible", "undecided"]), joint_verdict(["compatible"])
@@ -217,7 +217,7 @@ def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def directions_of(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The summaries of each direction of a run's first test; empty for a run of images alone."""
+    """Returns the summary of each direction of a run's first test; empty for images alone."""
     if "direction" not in summary:
         return {}
     test, first = _parts(summary["direction"])
@@ -231,7 +231,7 @@ def directions_of(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """A test and a direction: `more_text_to_image` is ("more", "text_to_image")."""
+    """Returns a test and a direction: `more_text_to_image` is ("more", "text_to_image")."""
     match = DIRECTION.fullmatch(name)
     return (match["test"] or "", match["direction"]) if match else ("", name)
 
@@ -248,12 +248,12 @@ def is_between_modalities(direction: str) -> bool:
 
 
 def between(directions: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The directions between two modalities: those that a verdict counts."""
+    """Returns the directions between two modalities: those that a verdict counts."""
     return {name: result for name, result in directions.items() if is_between_modalities(name)}
 
 
 def over_directions(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's summary with the joint verdict of all directions between images and texts.
+    """Returns a run's summary with the joint verdict of all directions between images and texts.
 
     The key `verdicts` holds the verdict of each direction. The summary of a run of images alone
     is returned as it is.
@@ -271,12 +271,12 @@ def over_directions(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_compatible(verdict: Verdict) -> bool | None:
-    """A verdict as a truth value; None for "undecided"."""
+    """Converts a verdict to a truth value; None for "undecided"."""
     return {"compatible": True, "not compatible": False}.get(verdict)
 
 
 def run_sentence(summary: Mapping[str, Any]) -> str:
-    """The result of a run: mAP in each direction that counts, and the joint verdict.
+    """Returns the result of a run: mAP in each direction that counts, and the joint verdict.
 
     Example:
         >>> run_sentence({"old_old": 0.2, "new_old": 0.3, "new_new": 0.4, "verdict": "compatible"})
@@ -293,7 +293,7 @@ def run_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _means(summary: Mapping[str, Any]) -> str:
-    """The mAP of each pair of models, in percent."""
+    """Returns the mAP of each pair of models, in percent."""
     return ", ".join(
         f"{name} {'–' if summary[key] is None else format(100 * summary[key], '.2f')}"
         for key, name in PAIRS.items()
@@ -301,7 +301,7 @@ def _means(summary: Mapping[str, Any]) -> str:
 
 
 def from_to(direction: str) -> str:
-    """A direction in words.
+    """Returns a direction in words.
 
     Example:
         >>> from_to("text_to_image")

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.head.class_targets import RIGID, forms_of, target_moments
-from nobackfill.head.closed_form import Affine, Moments, without
+from nobackfill.head.class_targets import forms_of, target_moments
+from nobackfill.head.closed_form import RIGID, Affine, Moments, without
 from nobackfill.head.examples import Examples
 from nobackfill.head.fitting import Learner, weights_of
 from nobackfill.head.network import Network
@@ -22,7 +22,7 @@ from nobackfill.head.validation import choose_queries, new_old_map, retrieval_ma
 
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a trained head in a blend with the rotation
 KEPT = 2  # methods that go on after the first fold
-LONGER = 2  # times as long with many classes, which are not learned by heart; the last fit again
+LONGER = 2  # times as long with many classes, which overfit less; the last fit again
 TRIALS = 0.6  # share of a time limit for all trials
 
 
@@ -109,7 +109,10 @@ def fit_best(
             measure_blends(candidate, mapped, turned, fold.held_out)
             progress.done = done / (total + 1)
             watch(progress)
-        tried = [tried[0], *sorted(tried[1:], key=lambda each: -finite(each.value))[:KEPT]]
+        tried = [
+            tried[0],
+            *sorted(tried[1:], key=lambda candidate: -finite(candidate.value))[:KEPT],
+        ]
     progress.tried = {candidate.name: candidate.value for candidate in tried}
     best = max(tried, key=lambda candidate: finite(candidate.value))
     progress.method, progress.blend, progress.value = best.name, best.share, best.value
@@ -130,7 +133,7 @@ def fit_best(
 
 
 def finite(value: float) -> float:
-    """The value, or minus infinity for the NaN of a head that maps nowhere."""
+    """Returns the value, or minus infinity for NaN: the head has no valid output."""
     return -inf if isnan(value) else value
 
 

@@ -7,18 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nobackfill.head.closed_form import (
-    STRENGTHS,
-    Affine,
-    Moments,
-    moments,
-    procrustes_of,
-    ridge_of,
-)
+from nobackfill.head import closed_form
+from nobackfill.head.closed_form import Affine, Moments, moments, ridge_of
 from nobackfill.head.examples import Examples
 from nobackfill.methods.prototypes import class_means
 
-RIGID = "procrustes"
 SHARES = (0.25, 0.5, 0.75)  # shares of the class mean in a target
 STRENGTH = 0.1  # of the ridge regressions onto mixtures
 
@@ -71,13 +64,8 @@ def mixture(statistics: Moments, share: float) -> Moments:
 
 def forms_of(statistics: Moments) -> dict[str, Affine]:
     """Returns every closed form by name: rotation, ridge regressions, and those onto mixtures."""
-    own = mixture(statistics, 0.0)
-    forms = {RIGID: procrustes_of(own)}
-    forms |= {f"ridge {strength:g}": ridge_of(own, strength=strength) for strength in STRENGTHS}
-    forms |= {
-        f"ridge {STRENGTH:g}, {share:.0%} class means": ridge_of(
-            mixture(statistics, share), strength=STRENGTH
-        )
-        for share in SHARES
-    }
-    return {name: form.to(torch.float32) for name, form in forms.items()}
+    forms = closed_form.forms_of(mixture(statistics, 0.0))
+    for share in SHARES:
+        form = ridge_of(mixture(statistics, share), strength=STRENGTH)
+        forms[f"ridge {STRENGTH:g}, {share:.0%} class means"] = form.to(torch.float32)
+    return forms

@@ -14,6 +14,7 @@ from nobackfill.head.examples import Examples
 
 ROUNDING = 1e-12  # largest variance that rounding alone explains
 BLOCK = 16_384  # rows per block
+RIGID = "procrustes"  # name of the rotation
 COPIES = 4  # of the products that exist at a time
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # of the ridge regressions that a head tries
 
@@ -63,7 +64,7 @@ class Moments:
 def moments(parts: Iterable[tuple[Tensor, Tensor]], *, unit_old: bool = True) -> Moments:
     """Computes the statistics in one pass over blocks of vectors.
 
-    Without `unit_old` the old rows, or what stands in for them, keep their lengths.
+    Without `unit_old` the old rows, or the targets in their place, keep their lengths.
 
     Products are computed in single precision (double for double vectors) about the means of the
     first block, which limits cancellation. Sums are accumulated in double precision.
@@ -150,7 +151,7 @@ def ridge(
 
 
 def procrustes_of(statistics: Moments) -> Affine:
-    r"""Rotation (and projection, if dimensions differ) of new vectors onto old ones.
+    r"""Returns the rotation (and projection, if dimensions differ) of new vectors onto old ones.
 
     .. math::
         R = U V^\top \;\text{with}\; U S V^\top = \tilde O^\top \tilde N, \qquad
@@ -168,7 +169,7 @@ def procrustes_of(statistics: Moments) -> Affine:
 
 
 def ridge_of(statistics: Moments, *, strength: float = 0.01) -> Affine:
-    r"""Linear map with the least penalised squared error.
+    r"""Returns the linear map with the least penalised squared error.
 
     .. math::
         W = \tilde O^\top \tilde N \left( \tilde N^\top \tilde N + \lambda
@@ -187,15 +188,21 @@ def ridge_of(statistics: Moments, *, strength: float = 0.01) -> Affine:
 
 def closed_forms(
     examples: Examples, *, modality: int | None = None, width: int | None = None
-) -> Iterator[tuple[str, Affine]]:
-    """Yields the name of every closed form with its map.
+) -> dict[str, Affine]:
+    """Fits every closed form; returns the maps by name.
 
     With `modality`, only to its items, by the first `width` dimensions.
     """
-    statistics = moments((new[:, :width], old) for new, old in examples.blocks(modality))
-    yield "procrustes", procrustes_of(statistics).to(torch.float32)
-    for strength in STRENGTHS:
-        yield f"ridge {strength:g}", ridge_of(statistics, strength=strength).to(torch.float32)
+    return forms_of(moments((new[:, :width], old) for new, old in examples.blocks(modality)))
+
+
+def forms_of(statistics: Moments) -> dict[str, Affine]:
+    """Returns the rotation and the ridge regressions by name, in single precision."""
+    forms = {RIGID: procrustes_of(statistics)}
+    forms |= {
+        f"ridge {strength:g}": ridge_of(statistics, strength=strength) for strength in STRENGTHS
+    }
+    return {name: form.to(torch.float32) for name, form in forms.items()}
 
 
 def _check_size(new_dim: int, old_dim: int) -> None:
@@ -208,7 +215,7 @@ def _check_size(new_dim: int, old_dim: int) -> None:
 
 
 def _precision(vectors: Tensor) -> torch.dtype:
-    """Double for double vectors, else single."""
+    """Returns double for double vectors, else single."""
     return torch.promote_types(vectors.dtype, torch.float32)
 
 

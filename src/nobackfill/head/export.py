@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
 from types import ModuleType
@@ -79,60 +80,18 @@ def onnx_model(onnx: Any, arrays: Arrays, old_weight: float | None = None) -> An
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     old_dim, new_dim = arrays["affine.weight"].shape
     extra = len(arrays.get("extra.linear.bias", ()))
+    # Make the nodes, and the constants that they read.
+    nodes = make_nodes(helper.make_node, arrays, joins_old=old_weight is not None)
     constants = {
         "shortest": 1e-12, "half": 0.5, "one": 1.0, "root_2": sqrt(2), "root_dim": sqrt(new_dim),
     }  # fmt: skip
+    if old_weight is not None:
+        constants |= {"old.weight": old_weight, "new.weight": 1 - old_weight}
     weights = {name: np.float32(value).reshape(()) for name, value in constants.items()} | {
         name: np.ascontiguousarray(array) for name, array in arrays.items()
     }
-
-    def node(kind_of: str, inputs: str, output: str, **attributes: Any) -> Any:
-        return helper.make_node(kind_of, inputs.split(), [output], **attributes)
-
-    def unit(vectors: str, output: str) -> list[Any]:
-        return [
-            node("ReduceL2", vectors, f"{output}.length", axes=[1], keepdims=1),
-            node("Max", f"{output}.length shortest", f"{output}.divisor"),
-            node("Div", f"{vectors} {output}.divisor", output),
-        ]
-
-    nodes = unit("new", "unit")
-    nodes.append(node("Gemm", "unit affine.weight affine.bias", "linear", transB=1))
-    if "inner.weight" in arrays:
-        nodes += [
-            node("Mul", "unit root_dim", "scaled"),
-            node("Gemm", "scaled inner.weight inner.bias", "inner", transB=1),
-            node("Div", "inner root_2", "inner.divided"),
-            node("Erf", "inner.divided", "inner.erf"),
-            node("Add", "inner.erf one", "inner.above"),
-            node("Mul", "inner half", "inner.half"),
-            node("Mul", "inner.half inner.above", "gelu"),
-            node("Gemm", "gelu outer.weight outer.bias", "correction", transB=1),
-            node("Add", "linear correction", "corrected"),
-        ]
-    in_old_space = nodes[-1].output[0]
-    if "extra.scale" in arrays:
-        nodes += [
-            *unit(in_old_space, "in_old_space"),
-            node("Gemm", "unit extra.linear.weight extra.linear.bias", "extra.linear", transB=1),
-            *unit("extra.linear", "extra.unit"),
-            node("Mul", "extra.unit extra.scale", "extra"),
-            node("Concat", "in_old_space extra", "compatible", axis=1),
-        ]
-    elif old_weight is None:
-        nodes += unit(in_old_space, "compatible")
-    else:
-        shares = {"old.weight": old_weight, "new.weight": 1 - old_weight}
-        weights |= {name: np.float32(value).reshape(()) for name, value in shares.items()}
-        nodes += [
-            *unit(in_old_space, "in_old_space"),
-            *unit("old", "old.unit"),
-            node("Mul", "old.unit old.weight", "old.part"),
-            node("Mul", "in_old_space new.weight", "new.part"),
-            node("Add", "old.part new.part", "both"),
-            *unit("both", "compatible"),
-        ]
     used = {name for entry in nodes for name in entry.input}
+    # Join them to a graph from the input `new`, and `old` if there is a weight.
     graph = helper.make_graph(
         nodes,
         "nobackfill_head",
@@ -149,6 +108,58 @@ def onnx_model(onnx: Any, arrays: Arrays, old_weight: float | None = None) -> An
     model.ir_version = IR_VERSION
     onnx.checker.check_model(model)
     return model
+
+
+def make_nodes(make_node: Callable[..., Any], arrays: Arrays, *, joins_old: bool) -> list[Any]:
+    """Returns the operations of a head as nodes of ONNX; see `onnx_model`."""
+
+    def node(operation: str, inputs: str, output: str, **attributes: Any) -> Any:
+        return make_node(operation, inputs.split(), [output], **attributes)
+
+    def unit(vectors: str, output: str) -> list[Any]:
+        return [
+            node("ReduceL2", vectors, f"{output}.length", axes=[1], keepdims=1),
+            node("Max", f"{output}.length shortest", f"{output}.divisor"),
+            node("Div", f"{vectors} {output}.divisor", output),
+        ]
+
+    # The linear map, and the correction if there is one.
+    nodes = unit("new", "unit")
+    nodes.append(node("Gemm", "unit affine.weight affine.bias", "linear", transB=1))
+    if "inner.weight" in arrays:
+        nodes += [
+            node("Mul", "unit root_dim", "scaled"),
+            node("Gemm", "scaled inner.weight inner.bias", "inner", transB=1),
+            node("Div", "inner root_2", "inner.divided"),
+            node("Erf", "inner.divided", "inner.erf"),
+            node("Add", "inner.erf one", "inner.above"),
+            node("Mul", "inner half", "inner.half"),
+            node("Mul", "inner.half inner.above", "gelu"),
+            node("Gemm", "gelu outer.weight outer.bias", "correction", transB=1),
+            node("Add", "linear correction", "corrected"),
+        ]
+    # The result, with extra dimensions or the old vector if the head has them.
+    in_old_space = nodes[-1].output[0]
+    if "extra.scale" in arrays:
+        return [
+            *nodes,
+            *unit(in_old_space, "in_old_space"),
+            node("Gemm", "unit extra.linear.weight extra.linear.bias", "extra.linear", transB=1),
+            *unit("extra.linear", "extra.unit"),
+            node("Mul", "extra.unit extra.scale", "extra"),
+            node("Concat", "in_old_space extra", "compatible", axis=1),
+        ]
+    if not joins_old:
+        return [*nodes, *unit(in_old_space, "compatible")]
+    return [
+        *nodes,
+        *unit(in_old_space, "in_old_space"),
+        *unit("old", "old.unit"),
+        node("Mul", "old.unit old.weight", "old.part"),
+        node("Mul", "in_old_space new.weight", "new.part"),
+        node("Add", "old.part new.part", "both"),
+        *unit("both", "compatible"),
+    ]
 
 
 def check_onnx(runtime: Any, path: Path, head: "CompatibleHead") -> None:

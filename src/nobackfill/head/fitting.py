@@ -27,7 +27,7 @@ DEFAULT_FORM = "ridge 0.001"  # closed form of a fit without held-out classes
 def forms_by_modality(network: Network, examples: Examples) -> dict[str, list[Affine]]:
     """Returns every closed form by name: a list with one map per modality."""
     forms = [
-        dict(closed_forms(examples, modality=modality, width=width))
+        closed_forms(examples, modality=modality, width=width)
         for modality, width in enumerate(network.widths)
     ]
     return {name: [maps[name] for maps in forms] for name in forms[0]}

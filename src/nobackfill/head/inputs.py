@@ -48,7 +48,7 @@ def match_items(
 
 
 def named(old: Vectors, new: Vectors) -> dict[str, Vectors]:
-    """Both files by their name in errors."""
+    """Returns both files by their name in errors."""
     return {"the old file": old, "the new file": new}
 
 

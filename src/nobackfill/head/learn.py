@@ -59,7 +59,7 @@ def learn(
         )  # fmt: skip
         on_folds = [weights_of(network)]
     notes = training_notes(progress, steps, config)
-    # Measure on the held-out classes, and choose what asks and what to store.
+    # Measure on the held-out classes, and choose which models embed queries and what to store.
     final = weights_of(network)
     network.load_state_dict(on_folds[0])
     if config.extra and isinstance(network, HeadNetwork):
@@ -92,9 +92,9 @@ def measure(
     config: FitConfig,
     progress: Progress,
 ) -> None:
-    """Compares with the old model on the held-out classes, and chooses what asks and is stored.
+    """Compares with the old model on the held-out classes, and chooses queries and stored vectors.
 
-    Both models ask if that is wanted, or if nothing is said and the head alone is below the old
+    Queries use both models with `old_query`, or if it is None and the head alone is below the old
     model beyond chance.
     """
 

@@ -51,9 +51,9 @@ def map_vectors(
         source=head.source_,
         space=head.space_,
     )
-    asks_old = head.old_weight is not None and side == "query"
-    if asks_old != (old is not None):
-        raise ConfigError(_old_is_missing() if asks_old else _old_is_too_much(side))
+    needs_old = head.old_weight is not None and side == "query"
+    if needs_old != (old is not None):
+        raise ConfigError(_old_is_missing() if needs_old else _old_is_too_much(side))
     numbers = modalities_of_rows(vectors, head.modalities_, modality)
     if numbers is not None:
         check_padding(vectors.vectors, numbers, network)

@@ -1,4 +1,4 @@
-"""Both models ask: the query is a weighted sum of its old vector and its mapped new vector."""
+"""Queries of both models: a weighted sum of the old vector and the mapped new vector."""
 
 from math import isnan
 
@@ -50,7 +50,7 @@ def weigh_old(network: Network, held_out: Examples) -> dict[float, float]:
 
 
 def best_weight(values: dict[float, float]) -> float:
-    """The weight with the highest mAP; of equal ones the one nearest to the old model.
+    """Returns the weight with the highest mAP; of equal ones the one nearest to the old model.
 
     Example:
         >>> best_weight({0.0: 0.3, 0.5: 0.4, 1.0: 0.4})

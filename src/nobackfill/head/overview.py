@@ -19,7 +19,7 @@ def head_page(head: "CompatibleHead") -> Page:
 
 
 def held_out_section(head: "CompatibleHead") -> Section:
-    """The mAP of each closed form, of the rounds that came after, and of stored vectors."""
+    """Returns the mAP of each closed form, of the rounds that came after, and of stored vectors."""
     progress = head.progress_
     rows = [[f"{name}, closed form", "new/old", measured(value)]
             for name, value in progress.closed.items()]  # fmt: skip
@@ -47,7 +47,7 @@ def held_out_section(head: "CompatibleHead") -> Section:
 
 
 def gain_sentence(head: "CompatibleHead") -> str:
-    """How far new queries alone are above those of the old model, after a space."""
+    """Returns how far new queries alone are above those of the old model, after a space."""
     gain = head.progress_.gain
     if not gain:
         return ""
@@ -61,12 +61,12 @@ def gain_sentence(head: "CompatibleHead") -> str:
 
 
 def measured(value: float) -> str:
-    """A fraction in percent, or a dash for NaN."""
+    """Returns a fraction in percent, or a dash for NaN."""
     return maybe(None if value != value else value, digits=2)
 
 
 def head_line(head: "CompatibleHead") -> str:
-    """The settings that were changed, and what the head maps if it is fitted."""
+    """Returns the settings that were changed, and what the head maps if it is fitted."""
     text = f"CompatibleHead({head.settings()})"
     if not head.__sklearn_is_fitted__():
         return text

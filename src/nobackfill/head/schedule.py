@@ -169,7 +169,9 @@ class Progress:
     gain: dict[str, float | int | None] = field(default_factory=dict)
     # mAP of each weight of the old vector in a query of both models
     both: dict[str, float] = field(default_factory=dict)
-    old_weight: float | None = None  # weight of the old vector; None if only the new model asks
+    old_weight: float | None = (
+        None  # weight of the old vector; None for queries of the new model alone
+    )
 
     @property
     def kept(self) -> float:

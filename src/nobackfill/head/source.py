@@ -46,7 +46,7 @@ def check_source(
 
 
 def swap_notes_of_head(folder: Path, old: Vectors, new: Vectors) -> tuple[str, ...]:
-    """A sentence if the head in a folder was fitted on these files the other way round."""
+    """Returns a sentence if the head in a folder was fitted on these files the other way round."""
     with suppress(DataError):  # a damaged head is replaced like any other
         head = read_folder(folder) if is_head(folder) else None
         if head is None:

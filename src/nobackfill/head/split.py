@@ -16,7 +16,7 @@ from nobackfill.head.supervision import notes_on_classes
 FEWEST_CLASSES = 10  # with fewer classes, none is held out
 FOLDS = 3  # of a cross-validation over classes
 ENOUGH = 100  # held-out classes of one fold suffice
-LOOSE = 2 / 3  # share of the classes, the loosest ones, that may be held out
+LOOSE = 2 / 3  # share of the classes that may be held out: the loosest ones
 BLOCK = 65_536  # rows per block
 
 
@@ -135,22 +135,6 @@ def class_folds(
     if number < 2 or len(repeated) < 2:
         return []
     return [draw_parts(candidates, [number], seed=seed)[0]]
-
-
-def hold_out(
-    classes: Int[Tensor, " items"],
-    share: float,
-    *,
-    seed: int,
-    tightness: Float[Tensor, " classes"] | None = None,
-) -> tuple[Int[Tensor, " fitted"], Int[Tensor, " held_out"]]:
-    """Returns the rows of the classes to fit on, and those of a single fold of `class_folds`.
-
-    Items without a class (-1) are in neither part.
-    """
-    chosen = class_folds(classes, share, seed=seed, tightness=tightness)
-    is_held_out = torch.isin(classes, chosen[0] if chosen else classes[:0])
-    return ((classes >= 0) & ~is_held_out).nonzero().flatten(), is_held_out.nonzero().flatten()
 
 
 def repeated_classes(classes: Int[Tensor, " items"]) -> Int[Tensor, " classes"]:

@@ -25,7 +25,7 @@ from nobackfill.vectors.split_column import is_training
 
 
 def only_training_items(given: FitArguments) -> FitArguments | None:
-    """The arguments without items that the column `split` keeps for evaluation.
+    """Returns the arguments without items that the column `split` keeps for evaluation.
 
     Pairs with such items go, too. Returns None if there is no column `split`.
     """
@@ -72,7 +72,7 @@ def keep_for_evaluation(
 def evaluation_note(
     is_kept: Bool[Tensor, " items"], classes: Int[Tensor, " items"] | None, names: NDArray[Any]
 ) -> str:
-    """What was kept for the evaluation; `names` has the name of each item's class.
+    """Returns what was kept for the evaluation; `names` has the name of each item's class.
 
     Example:
         >>> numbers = torch.tensor([0, 0, 1, 1])

@@ -10,12 +10,12 @@ from torch import Tensor
 from nobackfill.evaluation.metrics import retrieval
 from nobackfill.head.examples import Examples
 from nobackfill.head.network import Network
+from nobackfill.models.evaluating import evaluating
 
 BLOCK = 65_536  # rows per block
 QUERIES = 2000  # largest number of queries per modality
 
 
-@torch.no_grad()
 def embed_rows(
     network: Network,
     new: Float[Tensor, "rows new_dim"],
@@ -25,15 +25,14 @@ def embed_rows(
 
     The result is where the vectors are.
     """
-    was_training, device = network.training, next(network.parameters()).device
-    network.eval()
+    device = next(network.parameters()).device
     extra = 0 if network.extra is None else network.extra.linear.out_features
     out = torch.empty(len(new), network.old_dim + extra, device=new.device)
-    for first in range(0, len(new), BLOCK):
-        rows = slice(first, first + BLOCK)
-        kinds = None if modality is None else modality[rows].to(device)
-        out[rows] = network.embed(new[rows].to(device, torch.float32), kinds)
-    network.train(was_training)
+    with evaluating(network):
+        for first in range(0, len(new), BLOCK):
+            rows = slice(first, first + BLOCK)
+            kinds = None if modality is None else modality[rows].to(device)
+            out[rows] = network.embed(new[rows].to(device, torch.float32), kinds)
     return out
 
 

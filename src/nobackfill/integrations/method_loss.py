@@ -1,4 +1,4 @@
-"""The loss of a method in a training loop that is not ours: its terms, its epochs, its state."""
+"""The loss of a method in any training loop: its terms, its epochs, its state."""
 
 from collections.abc import Callable
 

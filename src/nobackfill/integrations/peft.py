@@ -21,8 +21,8 @@ from nobackfill.core.json_files import as_kind, parse_object, read_json_text
 from nobackfill.errors import ConfigError, DataError, SpaceMismatch
 from nobackfill.head.old_query import add_old
 from nobackfill.integrations.method_loss import MethodLoss
-from nobackfill.integrations.training_pass import evaluating
 from nobackfill.models.base import optional_package
+from nobackfill.models.evaluating import evaluating
 
 FACTS, MAP = "nobackfill.json", "query_map.safetensors"  # beside the adapter
 
@@ -83,6 +83,7 @@ class AdapterUpgrade:
         """Writes the adapter, the map and the weight to a folder; the old model is not in it."""
         folder = Path(folder)
         _part_with_adapter(self.model).save_pretrained(folder)
+        (folder / MAP).unlink(missing_ok=True)  # that of an earlier upgrade
         if self.query_map is not None:
             save_file(dict(self.query_map.state_dict()), folder / MAP)
         facts = {"base": fingerprint(self.model), "old_weight": self.old_weight}

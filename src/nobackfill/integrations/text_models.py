@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BLOCK = 2048  # texts between two reports of progress
-BATCH = 64
 
 
 def load_text_model(
@@ -70,49 +69,27 @@ def embed_texts(
     what: str = "texts",
     watch: Watch = unwatched,
 ) -> Float[Tensor, "texts dim"]:
-    """Embeds texts in float32.
+    """Embeds texts in float32; leaves the model in eval mode.
 
     Args:
         model: Model.
         texts: Texts.
-        side: "query", "document", or "plain query" for a query to documents of the same model where
-            `maps_queries`.
+        side: "query", "document" or "plain query", see `encode`.
         what: Noun phrase for the texts, for the progress.
         watch: Receives the progress.
     """
+    from nobackfill.integrations.sentence_transformers.old_texts import encode
+
     model.eval()
     blocks = []
     for first in range(0, len(texts), BLOCK):
         watch(Step(f"embedding {what}", first, len(texts), "texts"))
-        block = list(texts[first : first + BLOCK])
-        options: dict[str, Any] = {
-            "batch_size": BATCH,
-            "convert_to_tensor": True,
-            "show_progress_bar": False,
-        }
-        if side == "document":
-            made = model.encode_document(block, **options)
-        elif side == "plain query":
-            made = plain_queries(model, block, options)
-        else:
-            made = model.encode_query(block, **options)
-        blocks.append(torch.as_tensor(made).float().cpu().clone())
+        blocks.append(encode(model, texts[first : first + BLOCK], side))
     return torch.cat(blocks)
 
 
-def plain_queries(
-    model: "SentenceTransformer", texts: list[str], options: dict[str, Any]
-) -> Tensor:
-    """Embeds queries for documents of the same model, without the map to the old space."""
-    if not maps_queries(model):
-        return torch.as_tensor(model.encode_query(texts, **options))
-    prompts = model.prompts or {}
-    prompt = prompts.get("query") or None
-    return torch.as_tensor(model.encode(texts, prompt=prompt, task="document", **options))
-
-
 def maps_queries(model: "SentenceTransformer") -> bool:
-    """Whether queries for old documents are mapped to another space than the model's documents."""
+    """Whether a model maps queries for old documents to another space than its documents."""
     from nobackfill.integrations.sentence_transformers.query_map import query_map_of
 
     return query_map_of(model) is not None
@@ -152,5 +129,6 @@ def weights_digest(model: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        values = tensor.detach().cpu().flatten()  # a view as bytes requires a dimension
+        digest.update(values.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

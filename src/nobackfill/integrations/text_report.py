@@ -14,10 +14,10 @@ from nobackfill.report.build import Report, report_vectors
 def report_text_run(
     folders: Sequence[Path], *, title: str | None = None, watch: Watch = unwatched
 ) -> Report:
-    """The report on one run on pairs.
+    """Makes the report on one run on pairs.
 
     Args:
-        folders: The folder of the run.
+        folders: Folder of the run; several are an error.
         title: Title of the page.
         watch: Receives the name of each step.
     """

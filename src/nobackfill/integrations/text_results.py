@@ -76,29 +76,39 @@ def held_out_vectors(
     sides: Sequence[str] = ("query", "document"),
     plain: bool = False,
 ) -> Vectors:
-    """Returns the vectors of the queries and documents of pairs, labelled by their group."""
+    """Returns the vectors of the queries and documents of pairs, labelled by their group.
+
+    Args:
+        model: Model that embeds them.
+        pairs: Pairs of a query and a document.
+        space: Space of the vectors.
+        name: Adjective of the model, "old" or "new", for the progress.
+        watch: Receives the progress.
+        sides: Sides to embed.
+        plain: Whether queries are for documents of the same model, see `encode`.
+    """
     texts = {
         "query": {pair.query_id: (pair.query, pair.group) for pair in pairs},
         "document": {pair.document_id: (pair.document, pair.group) for pair in pairs},
     }
     is_ambiguous = not texts["query"].keys().isdisjoint(texts["document"])
-    ids, labels, words, roles, vectors = [], [], [], [], []
+    ids, labels, words, is_query, vectors = [], [], [], [], []
     for side in sides:
-        ask = "plain query" if plain and side == "query" else side
+        role = "plain query" if plain and side == "query" else side
         what = f"{name} {'queries' if side == 'query' else 'documents'}"
-        found = [text for text, _ in texts[side].values()]
-        vectors.append(embed_texts(model, found, side=ask, what=what, watch=watch))
+        side_texts = [text for text, _ in texts[side].values()]
+        vectors.append(embed_texts(model, side_texts, side=role, what=what, watch=watch))
         prefix = "query " if side == "query" and is_ambiguous else ""
         ids += [f"{prefix}{item}" for item in texts[side]]
         labels += [group for _, group in texts[side].values()]
-        words += found
-        roles += [side == "query"] * len(found)
-    is_query = np.array(roles)
+        words += side_texts
+        is_query += [side == "query"] * len(side_texts)
+    marks = np.array(is_query)
     return Vectors(
         ids,
         torch.cat(vectors),
         labels,
-        columns={"text": words, "is_query": is_query, "is_gallery": ~is_query},
+        columns={"text": words, "is_query": marks, "is_gallery": ~marks},
         space=space,
     )
 

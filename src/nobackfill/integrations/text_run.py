@@ -3,7 +3,7 @@
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -36,7 +36,7 @@ from nobackfill.integrations.text_folder import (
 )
 from nobackfill.integrations.text_models import embed_texts, load_text_model, save_text_model
 from nobackfill.integrations.text_results import embed_held_out, save_evaluation
-from nobackfill.integrations.text_training import STATE, Progress, fine_tune
+from nobackfill.integrations.text_training import STATE, fine_tune
 from nobackfill.vectors import load_vectors
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def train_on_pairs(
     seconds: float | None = None,
     device: torch.device | str = "cpu",
     watch: Watch = unwatched,
-    watch_step: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any] | None:
     """Fine-tunes a model in a run folder and evaluates it.
 
@@ -64,17 +63,16 @@ def train_on_pairs(
         seconds: Training stops after this time; None for no limit.
         device: Device to work on.
         watch: Receives the name of each step of the job.
-        watch_step: Receives the progress after each training step.
 
     Returns:
-        The summary of the evaluation; None if the time was over before the training was done.
+        The summary of the evaluation; None if the time limit ended the training.
     """
     with lock_folder(folder):
         settings = start(settings, folder, resume=resume)
         watch("reading pairs")
         pairs, held_out = read_split(settings)
         if not (folder / MODEL).exists():
-            model = train_model(settings, folder, pairs, seconds, str(device), watch, watch_step)
+            model = train_model(settings, folder, pairs, seconds, str(device), watch)
             if model is None:
                 return None
             save_text_model(model, folder / MODEL)
@@ -146,9 +144,8 @@ def train_model(
     seconds: float | None,
     device: str,
     watch: Watch,
-    watch_step: Callable[[Progress], None] | None,
 ) -> "SentenceTransformer | None":
-    """Returns the fine-tuned model; None if the time was over before."""
+    """Returns the fine-tuned model; None if the time limit ended the training."""
     from nobackfill.integrations.sentence_transformers import CompatibleLoss, add_query_map
 
     documents = {pair.document_id: pair for pair in pairs}
@@ -166,15 +163,16 @@ def train_model(
         groups=[pair.group for pair in documents.values()],
     )
 
-    def watch_both(progress: Progress) -> None:
-        watch(Step(TRAINING, progress.step, progress.steps, "steps"))
-        if watch_step is not None:
-            watch_step(progress)
-
-    done = fine_tune(
-        model, loss, pairs, settings.training, folder=folder, seconds=seconds, watch=watch_both
+    is_done = fine_tune(
+        model,
+        loss,
+        pairs,
+        settings.training,
+        folder=folder,
+        seconds=seconds,
+        watch=lambda progress: watch(Step(TRAINING, progress.step, progress.steps, "steps")),
     )
-    return model if done else None
+    return model if is_done else None
 
 
 def old_documents(
@@ -184,7 +182,7 @@ def old_documents(
     device: str,
     watch: Watch,
 ) -> Float[Tensor, "documents dim"]:
-    """Returns the old vectors of the documents of some pairs: from a file, or by the old model."""
+    """Reads the old vectors of the documents of pairs, or embeds them with the old model."""
     if settings.old_vectors is not None:
         file = load_vectors(settings.old_vectors)
         row_of = {str(item): row for row, item in enumerate(file.ids.tolist())}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -16,6 +16,7 @@ from nobackfill.core.seeding import seeded
 from nobackfill.data.pair_batches import shuffled_batches
 from nobackfill.data.texts import TextPair
 from nobackfill.errors import ConfigError, DataError, TrainingDiverged
+from nobackfill.integrations.replaced_method import replaced_method
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -125,25 +126,24 @@ def fine_tune(
     first = load_state(folder, both, optimizer) if folder is not None else 0
     started = saved = monotonic()
     for step in range(first, len(batches)):
+        # Train on a batch.
         rate = settings.learning_rate * rate_share(step, len(batches), settings.warmup)
         for group in optimizer.param_groups:
             group["lr"] = rate
         batch = [pairs[row] for row in batches[step]]
+        optimizer.zero_grad()
         with seeded(2**22 * settings.seed + step), half_precision(model, settings.bfloat16):
-            found = loss(features_of(model, batch), None)
-            terms = found if isinstance(found, dict) else {"loss": found}
-            optimizer.zero_grad()
-            sum(terms.values()).backward()
-        values = {name: term.item() for name, term in terms.items()}
-        if not math.isfinite(sum(values.values())):
+            terms = backward(loss, features_of(model, batch))
+        if not math.isfinite(sum(terms.values())):
             raise TrainingDiverged(
-                f"The loss became {sum(values.values())} in step {step + 1}. Choose a lower "
+                f"The loss became {sum(terms.values())} in step {step + 1}. Choose a lower "
                 f"learning rate than {settings.learning_rate:g}."
             )
         nn.utils.clip_grad_norm_(both.parameters(), 1.0)
         optimizer.step()
         if watch is not None:
-            watch(Progress(step + 1, len(batches), len(batch), values))
+            watch(Progress(step + 1, len(batches), len(batch), terms))
+        # Save the state, and stop at the time limit.
         is_late = seconds is not None and monotonic() - started >= seconds
         is_last = step + 1 == len(batches)
         if folder is not None and (is_late or is_last or monotonic() - saved >= save_every):
@@ -153,6 +153,14 @@ def fine_tune(
             return False
     model.eval()
     return True
+
+
+def backward(loss: nn.Module, features: list[dict[str, Any]]) -> dict[str, float]:
+    """Computes the gradient of a loss; returns its terms by name."""
+    value = loss(features, None)
+    terms = value if isinstance(value, dict) else {"loss": value}
+    sum(terms.values()).backward()
+    return {name: term.item() for name, term in terms.items()}
 
 
 def planned_batches(pairs: Sequence[TextPair], settings: TextTraining) -> list[list[int]]:
@@ -197,10 +205,9 @@ def features_of(model: "SentenceTransformer", batch: Sequence[TextPair]) -> list
 
 @contextmanager
 def half_precision(model: nn.Module, enabled: bool = True) -> Iterator[None]:
-    """Computes in bfloat16 inside the model; its embeddings are float32."""
+    """Computes in bfloat16 inside the model if `enabled`; its embeddings are float32."""
     if not enabled:
-        with nullcontext():
-            yield
+        yield
         return
     forward = model.forward
 
@@ -210,11 +217,8 @@ def half_precision(model: nn.Module, enabled: bool = True) -> Iterator[None]:
             output = forward(*arguments, **options)
         return output | {"sentence_embedding": output["sentence_embedding"].float()}
 
-    model.forward = lower
-    try:
+    with replaced_method(model, "forward", lower):
         yield
-    finally:
-        del model.forward  # the attribute of the object hides that of its class
 
 
 def save_state(folder: Path, both: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:

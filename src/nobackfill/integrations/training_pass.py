@@ -1,7 +1,6 @@
-"""A pass over the training set of somebody else's data loader, for new prototypes."""
+"""A pass over the training set of any data loader, for new prototypes."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,22 +9,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from nobackfill.errors import ConfigError
+from nobackfill.models.evaluating import evaluating
 
 BATCH = 256  # items, where the loader does not say how many
 Embed = Callable[[Any], tuple[Tensor, Tensor]]  # from a batch to embeddings and labels
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Sets a model to eval mode without gradients, and restores the mode of each of its modules."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def in_order(loader: object) -> DataLoader[Any]:

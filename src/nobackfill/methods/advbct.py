@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nobackfill.methods.base import ClassifyingMethod, Items, Labels, New, Old, Terms
-from nobackfill.methods.checks import check_batch_size
+from nobackfill.methods.checks import at_least_single, check_batch_size
 from nobackfill.methods.item_index import ItemClasses
 from nobackfill.methods.old_space import OldSpace
 
@@ -182,8 +182,7 @@ def class_regions(
         >>> class_regions(line, torch.tensor([0, 0]), 1)
         (tensor([[0.5000, 0.5000]]), tensor([0.7071]), tensor([2]))
     """
-    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-    unit = F.normalize(vectors, dim=-1)
+    unit = F.normalize(at_least_single(vectors), dim=-1)
     count = labels.bincount(minlength=num_classes)
     centre = unit.new_zeros(num_classes, unit.shape[1]).index_add(0, labels, unit)
     centre = centre / count.clamp(min=1)[:, None]
@@ -217,7 +216,7 @@ def boundary_loss(
     radius: Float[Tensor, " batch"],
     bounded: Bool[Tensor, " batch"],
 ) -> Float[Tensor, ""]:
-    """The mean distance of unit embeddings beyond their boundaries, over those that are beyond."""
+    """Returns the mean distance of unit embeddings from their boundaries, over those beyond."""
     distance = (F.normalize(new, dim=-1) - centre).norm(dim=-1)
     beyond = ((distance - radius) * bounded).clamp(min=0)
     loss: Tensor = beyond.sum() / (beyond > 0).sum().clamp(min=1)

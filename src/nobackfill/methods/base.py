@@ -189,7 +189,7 @@ class ClassifyingMethod(Method):
         )
 
     def classification(self, new: New, labels: Labels) -> Float[Tensor, ""]:
-        """Cross entropy of the new classifier on the embedding."""
+        """Returns the cross entropy of the new classifier on the embedding."""
         if not self.classifies:
             return new.new_zeros(())
         if labels.device.type == "cpu":  # on a GPU, the check would force a synchronisation
@@ -203,7 +203,7 @@ class ClassifyingMethod(Method):
 
 
 def _what_is_missing(method: type[Method], missing: frozenset[Need], old: OldSpace) -> str:
-    """The error of a method whose needs are not met, with the methods that can be used instead."""
+    """Returns the error of a method whose needs are not met; it lists methods to use instead."""
     from nobackfill.methods import METHODS
 
     name = next((name for name, kind in METHODS.items() if kind is method), method.__name__)

@@ -150,7 +150,7 @@ class ChangeOfBasis(nn.Module):
         self.rotate_old = orthogonal(nn.Linear(old_dim, old_dim, bias=False))
 
     def own_part(self, vectors: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows new_dim"]:
-        """The unit part that is trained towards the independent model's vector."""
+        """Returns the unit part that is trained towards the independent model's vector."""
         if vectors.shape[1] < self.new_dim:
             raise SpaceMismatch(
                 f"Embeddings must have at least the {self.new_dim} dimensions of the independent "

@@ -45,14 +45,10 @@ def require_items(items: Int[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
 
 def check_items(vectors: Float[Tensor, "items dim"], need: Need) -> Float[Tensor, "items dim"]:
     """Returns the vectors of the training items; raises if a row has no direction."""
-    bad = _without_direction(vectors)
-    if bad.any():
-        row = int(bad.nonzero()[0])
-        kind = "is all zeros" if vectors[row].isfinite().all() else "contains NaN or infinity"
+    if finding := row_without_direction(vectors, f"`{need}`"):
         raise OldSpaceError(
-            f"Row {row} of `{need}` {kind} ({int(bad.sum())} such rows). `{need}` is "
-            f"{MEANING[need]}, and each row needs a direction. Drop these items, or embed them "
-            f"again."
+            f"{finding}. `{need}` is {MEANING[need]}, and each row needs a direction. Drop these "
+            f"items, or embed them again."
         )
     return vectors
 
@@ -113,6 +109,21 @@ def check_same_classes(
             "The new prototypes contain NaN or infinity: the training has diverged. Lower the "
             "learning rate."
         )
+
+
+def row_without_direction(vectors: Float[Tensor, "rows dim"], name: str) -> str | None:
+    """Describes the first row that has no direction, as a clause; None if all rows have one.
+
+    Example:
+        >>> row_without_direction(torch.tensor([[1.0], [0.0]]), "the vectors")
+        'Row 1 of the vectors is all zeros (1 such rows)'
+    """
+    bad = _without_direction(vectors)
+    if not bad.any():
+        return None
+    row = int(bad.nonzero()[0])
+    kind = "is all zeros" if vectors[row].isfinite().all() else "contains NaN or infinity"
+    return f"Row {row} of {name} {kind} ({int(bad.sum())} such rows)"
 
 
 def _without_direction(vectors: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:

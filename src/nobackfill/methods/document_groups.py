@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import ConfigError, OldSpaceError
-from nobackfill.methods.checks import check_items
+from nobackfill.methods.checks import at_least_single, check_items
 from nobackfill.methods.perturbation.near_pairs import near_pairs
 from nobackfill.methods.prototypes import class_means
 from nobackfill.ops.cells import near_in_cells
@@ -19,7 +19,7 @@ from nobackfill.ops.components import Edges, chain, components
 NEAR_DUPLICATE = 0.98  # cosine of two old vectors above which they are one document
 EXACT = 20_000  # documents up to which all pairs are compared
 MINED = 32  # neighbours of each document, where not all documents are contrasted
-PART = 2**16  # rows that are changed at a time
+PART = 2**16  # rows, or pairs of rows, that are processed at a time
 MOST_PAIRS = 2**26  # near-duplicates that are listed
 
 Groups = Int[Tensor, " rows"]
@@ -70,6 +70,7 @@ class DocumentGroups:
         if groups is not None:
             edges.append(chain(groups.cpu().numpy()))
 
+        # Find near-duplicates without the mean: all pairs of few documents, else those in cells.
         near_rows, pairs = None, None
         mean = torch.stack([part.float().sum(dim=0) for part in units.split(PART)]).sum(dim=0)
         center = in_parts(lambda rows: unit(rows - mean / len(units)), units)
@@ -87,6 +88,7 @@ class DocumentGroups:
         del center
         edges.append(above(units, *pairs, near_duplicate))
 
+        # Number the groups, and compute their prototypes.
         root = components(len(units), edges)
         first, of = np.unique(root, return_inverse=True)
         group_of = torch.from_numpy(of).to(units.device)
@@ -98,17 +100,17 @@ class DocumentGroups:
 
 
 def unit(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-    """Rows at unit length; a zero row stays."""
+    """Returns rows at unit length; a zero row stays zero."""
     return F.normalize(rows, dim=1)
 
 
 def in_parts(
     function: Callable[[Tensor], Tensor], vectors: Float[Tensor, "rows dim"]
 ) -> Float[Tensor, "rows dim"]:
-    """A function of rows in at least float32, in the precision of the vectors, part by part."""
+    """Applies a function of rows part by part, in at least float32; keeps the precision."""
     result = torch.empty_like(vectors, memory_format=torch.contiguous_format)
     for part, rows in zip(result.split(PART), vectors.split(PART), strict=True):
-        part.copy_(function(rows.to(torch.promote_types(rows.dtype, torch.float32))))
+        part.copy_(function(at_least_single(rows)))
     return result
 
 
@@ -118,9 +120,9 @@ def above(
     right: Int[Tensor, " pairs"],
     threshold: float,
 ) -> Edges:
-    """The pairs of rows whose cosine is above a threshold."""
+    """Returns the pairs of rows whose cosine is above a threshold."""
     kept = [torch.zeros(0, dtype=torch.bool)]
-    for row, other in zip(left.split(2**16), right.split(2**16), strict=True):
+    for row, other in zip(left.split(PART), right.split(PART), strict=True):
         kept.append((units[row].float() * units[other].float()).sum(dim=1).cpu() > threshold)
     is_above = torch.cat(kept).numpy()
     return left.cpu().numpy()[is_above], right.cpu().numpy()[is_above]
@@ -129,7 +131,7 @@ def above(
 def means(
     units: Float[Tensor, "rows dim"], groups: Groups, first: Int[Tensor, " groups"]
 ) -> Float[Tensor, "groups dim"]:
-    """The unit mean of each group; the vector itself where a group has only one.
+    """Returns the unit mean of each group: the vector itself if the group has only one.
 
     `first` is the first row of each group. The result is that of `class_means`, without a copy of
     all vectors.
@@ -141,14 +143,13 @@ def means(
     row = several[groups].nonzero().flatten()
     if len(row):
         number = several.cumsum(0) - 1  # of the groups with several rows
-        prototypes[several] = class_means(units[row], number[groups[row]], int(several.sum())).to(
-            units.dtype
-        )
+        unit_means = class_means(units[row], number[groups[row]], int(several.sum()))
+        prototypes[several] = unit_means.to(units.dtype)
     return prototypes
 
 
 def copies(vectors: Float[Tensor, "rows dim"]) -> Edges:
-    """Each row and the row before it that has the same values, if there is one."""
+    """Joins each row with the row before it that has the same values, if there is one."""
     rows = np.ascontiguousarray(vectors.detach().cpu().numpy())
     words = rows.view(f"i{rows.dtype.itemsize}")
     # A key of 64 bits per row: the sum of its words times random odd numbers.

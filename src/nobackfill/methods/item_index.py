@@ -66,9 +66,8 @@ class ItemClasses(nn.Module):
         chance = torch.rand(len(items), device=items.device)
         step = 1 + (chance * (count - 1)).long()
         place = first + (self.index.place[items] - first + step) % count.clamp(min=1)
-        others = self.index.order[
-            place.clamp(max=len(self.index.order) - 1)
-        ]  # clamps empty classes
+        place = place.clamp(max=len(self.index.order) - 1)  # that of an empty class may be beyond
+        others = self.index.order[place]
         return torch.where((count > 1) & (classes >= 0), others, items)
 
     def members(self, embeddings: Float[Tensor, "items dim"]) -> Float[Tensor, "classes dim"]:

@@ -17,7 +17,7 @@ MANY = 2**20  # products of a batch with all classes; from this number on, in bl
 def known_class_loss(
     logits: Float[Tensor, "batch old_classes"], labels: Int[Tensor, " batch"]
 ) -> Float[Tensor, ""]:
-    """Mean cross entropy of the items whose class the old model knows; 0 if there are none.
+    """Returns the mean cross entropy of the items of old classes; 0 if there are none.
 
     Example:
         >>> known_class_loss(torch.tensor([[0.0, 0.0], [9.0, 9.0]]), torch.tensor([1, 7]))
@@ -128,7 +128,7 @@ def class_contrast(
 def mimic_loss(
     new: Float[Tensor, "batch dim"], old: Float[Tensor, "batch dim"]
 ) -> Float[Tensor, ""]:
-    """Mean cosine distance of each embedding from the old one of the same item.
+    """Returns the mean cosine distance of each embedding from the old one of the same item.
 
     Example:
         >>> mimic_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
@@ -196,7 +196,7 @@ def smooth_average_precision(
     temperature: float = 0.01,
     gradient_temperature: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """Mean average precision of queries that rank keys, made differentiable; see `RBCL`.
+    """Returns a differentiable mean average precision of queries that rank keys; see `RBCL`.
 
     Each query needs a positive. Only positive pairs are ranked, so work and memory grow with their
     number times that of the keys.

@@ -4,7 +4,10 @@ Zhou et al., Prototype Perturbation for Relaxing Alignment Constraints in Backwa
 Learning, 2025. https://arxiv.org/abs/2503.14824. The map is ours.
 """
 
-from typing import Any
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
 
 from nobackfill.methods.ndpp import NDPP
 from nobackfill.methods.odpp import ODPP
@@ -14,7 +17,32 @@ from nobackfill.methods.prototype_alignment import PrototypeAlignment
 from nobackfill.methods.query_map import MappedQueries
 
 
-class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
+class MappedAlignment(MappedQueries):
+    r"""A method of alignment that compares mapped queries.
+
+    Args:
+        weight: Weight of the alignment, :math:`\mu`.
+        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
+    """
+
+    paper = "ours"
+    year: ClassVar[int | None] = None
+    old: Float[Tensor, "classes old_dim"]
+
+    def __init__(
+        self,
+        old: OldSpace,
+        num_classes: int,
+        *,
+        share: float = 0.5,
+        dim: int | None = None,
+        **alignment: Any,
+    ):
+        super().__init__(old, num_classes, **alignment)
+        self.add_map(dim, self.old.shape[1], share=share)
+
+
+class PrototypeAlignmentMapped(MappedAlignment, PrototypeAlignment):
     r"""`PrototypeAlignment` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
@@ -34,30 +62,12 @@ class PrototypeAlignmentMapped(MappedQueries, PrototypeAlignment):
 
     Relations:
         With the identity in place of :math:`B`, it is `PrototypeAlignment`.
-
-    Args:
-        weight: Weight of the alignment, :math:`\mu`.
-        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
-    paper = "ours"
-    year = None
-
-    @passes_on(PrototypeAlignment, before="share")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        share: float = 0.5,
-        dim: int | None = None,
-        **alignment: Any,
-    ):
-        super().__init__(old, num_classes, **alignment)
-        self.add_map(dim, self.old.shape[1], share=share)
+    __init__ = passes_on(PrototypeAlignment, before="share")(MappedAlignment.__init__)
 
 
-class NDPPMapped(MappedQueries, NDPP):
+class NDPPMapped(MappedAlignment, NDPP):
     r"""`NDPP` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
@@ -77,30 +87,12 @@ class NDPPMapped(MappedQueries, NDPP):
 
     Relations:
         With the identity in place of :math:`B`, it is `NDPP`.
-
-    Args:
-        weight: Weight of the alignment, :math:`\mu`.
-        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
-    paper = "ours"
-    year = None
-
-    @passes_on(NDPP, before="share")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        share: float = 0.5,
-        dim: int | None = None,
-        **alignment: Any,
-    ):
-        super().__init__(old, num_classes, **alignment)
-        self.add_map(dim, self.old.shape[1], share=share)
+    __init__ = passes_on(NDPP, before="share")(MappedAlignment.__init__)
 
 
-class ODPPMapped(MappedQueries, ODPP):
+class ODPPMapped(MappedAlignment, ODPP):
     r"""`ODPP` with mapped queries: aligns a linear map of the embedding.
 
     .. math::
@@ -120,24 +112,6 @@ class ODPPMapped(MappedQueries, ODPP):
 
     Relations:
         With the identity in place of :math:`B`, it is `ODPP`.
-
-    Args:
-        weight: Weight of the alignment, :math:`\mu`.
-        share: Share of the alignment's gradient that reaches the model, :math:`\lambda`.
     """
 
-    paper = "ours"
-    year = None
-
-    @passes_on(ODPP, before="share")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        share: float = 0.5,
-        dim: int | None = None,
-        **alignment: Any,
-    ):
-        super().__init__(old, num_classes, **alignment)
-        self.add_map(dim, self.old.shape[1], share=share)
+    __init__ = passes_on(ODPP, before="share")(MappedAlignment.__init__)

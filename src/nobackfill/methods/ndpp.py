@@ -6,16 +6,13 @@ Learning, 2025, Eqs. 4-8 and Algorithm 1. https://arxiv.org/abs/2503.14824
 
 from typing import Any
 
-from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.ndpp import NeighborPerturbation
-from nobackfill.methods.prototype_alignment import PrototypeAlignment
-from nobackfill.methods.prototypes import averaging
+from nobackfill.methods.perturbed_alignment import PerturbedAlignment
 
 
-class NDPP(PrototypeAlignment):
+class NDPP(PerturbedAlignment):
     r"""`PrototypeAlignment` towards prototypes that old and new neighbours push apart.
 
     Before training, the :math:`k` nearest old prototypes of other classes, :math:`N_k(c)`, push
@@ -65,44 +62,14 @@ class NDPP(PrototypeAlignment):
 
     Relations:
         `NDPPOld` stops after the push of the old neighbours.
-
-    Args:
-        warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: NeighborPerturbation
+    __init__ = passes_on(NeighborPerturbation, before="warmup_epochs")(PerturbedAlignment.__init__)
 
-    @passes_on(NeighborPerturbation, before="warmup_epochs")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        temperature: float = DEFAULT_TEMPERATURE,
-        cosine: bool = False,
-        unit_items: bool = True,
-        warmup_epochs: int = 0,
-        **perturbation: Any,
-    ):
-        super().__init__(
-            old,
-            num_classes,
-            weight=weight,
-            temperature=temperature,
-            cosine=cosine,
-            unit_items=unit_items,
-        )
-        self.averaging = averaging({"unit_items": unit_items, **perturbation})
-        self.warmup_epochs = warmup_epochs
-        self.perturb = NeighborPerturbation(self.old, **perturbation)  # Eqs. 4-5
-
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
-        """Pushes the prototypes away from the new model's neighbours (Eqs. 7-8)."""
-        if epoch >= self.warmup_epochs:
-            self.perturb.update(new_prototypes())
+    def make_perturbation(self, old: OldSpace, **options: Any) -> NeighborPerturbation:
+        """Pushes the prototypes away from their old neighbours (Eqs. 4-5)."""
+        return NeighborPerturbation(self.old, **options)
 
 
 class NDPPOld(NDPP):

@@ -6,16 +6,13 @@ Learning, 2025, Eqs. 9-11 and Algorithm 2. https://arxiv.org/abs/2503.14824
 
 from typing import Any
 
-from nobackfill.core.config.defaults import DEFAULT_TEMPERATURE
-from nobackfill.methods.base import Embeddings, Prototypes
 from nobackfill.methods.old_space import OldSpace
 from nobackfill.methods.options import passes_on
 from nobackfill.methods.perturbation.odpp import OptimizedPerturbation
-from nobackfill.methods.prototype_alignment import PrototypeAlignment
-from nobackfill.methods.prototypes import averaging
+from nobackfill.methods.perturbed_alignment import PerturbedAlignment
 
 
-class ODPP(PrototypeAlignment):
+class ODPP(PerturbedAlignment):
     r"""`PrototypeAlignment` towards prototypes kept apart from each other and from new ones.
 
     A perturbation :math:`r` keeps the old prototypes :math:`p` apart (Eqs. 9-11). Before training,
@@ -55,46 +52,18 @@ class ODPP(PrototypeAlignment):
 
     Relations:
         `ODPPOld` stops after the first stage, which uses only the old prototypes.
-
-    Args:
-        warmup_epochs: Number of epochs without the new prototypes.
     """
 
     perturb: OptimizedPerturbation
+    __init__ = passes_on(OptimizedPerturbation, without=["generator"], before="warmup_epochs")(
+        PerturbedAlignment.__init__
+    )
 
-    @passes_on(OptimizedPerturbation, without=["generator"], before="warmup_epochs")
-    def __init__(
-        self,
-        old: OldSpace,
-        num_classes: int,
-        *,
-        weight: float = 1.0,
-        temperature: float = DEFAULT_TEMPERATURE,
-        cosine: bool = False,
-        unit_items: bool = True,
-        warmup_epochs: int = 0,
-        **perturbation: Any,
-    ):
-        super().__init__(
-            old,
-            num_classes,
-            weight=weight,
-            temperature=temperature,
-            cosine=cosine,
-            unit_items=unit_items,
-        )
-        self.averaging = averaging({"unit_items": unit_items, **perturbation})
-        self.warmup_epochs = warmup_epochs
-        if perturbation.get("pairs_per_epoch") is None:
-            perturbation["pairs_per_epoch"] = count_items(old)
-        self.perturb = OptimizedPerturbation(self.old, **perturbation)  # Eqs. 9-10
-
-    def start_epoch(
-        self, epoch: int, epochs: int, *, new_prototypes: Prototypes, new_embeddings: Embeddings
-    ) -> None:
-        """Moves the prototypes apart, and away from the new ones (Eq. 11)."""
-        if epoch >= self.warmup_epochs:
-            self.perturb.update(new_prototypes())
+    def make_perturbation(self, old: OldSpace, **options: Any) -> OptimizedPerturbation:
+        """Moves the prototypes apart (Eqs. 9-10)."""
+        if options.get("pairs_per_epoch") is None:
+            options["pairs_per_epoch"] = count_items(old)
+        return OptimizedPerturbation(self.old, **options)
 
 
 def count_items(old: OldSpace) -> int | None:

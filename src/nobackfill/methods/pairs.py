@@ -16,7 +16,7 @@ from nobackfill.methods.losses import mimic_loss, prototype_loss
 from nobackfill.methods.perturbation import NeighborPerturbation, OptimizedPerturbation
 
 TEMPERATURE = 0.05
-MEMORY = 8192  # random groups among the candidates, where not all groups are
+MEMORY = 8192  # random groups among the candidates, if not all groups are candidates
 PERTURBATIONS = {"ndpp": NeighborPerturbation, "odpp": OptimizedPerturbation}
 PAIR_METHODS: Mapping[str, str] = {
     "contrast": "new queries against the old documents, beside the base loss",
@@ -101,21 +101,23 @@ class CompatiblePairs(nn.Module):
                 f"{' and '.join(PERTURBATIONS)}."
             )
         self.method, self.temperature, self.memory = method, temperature, memory
-        found = DocumentGroups.find(old, groups=groups, near_duplicate=near_duplicate, exact=exact)
-        if len(found.prototypes) < 2:
+        documents = DocumentGroups.find(
+            old, groups=groups, near_duplicate=near_duplicate, exact=exact
+        )
+        if len(documents.prototypes) < 2:
             raise DataError(
                 f"The {len(old)} documents are one group by their old vectors: there is nothing "
                 f"to tell apart. Pass more documents, or raise `near_duplicate`."
             )
         # Stored old vectors are not saved with the model: there are as many as documents.
-        self.register_buffer("prototypes", found.prototypes, persistent=False)
-        self.register_buffer("group_of", found.of, persistent=False)
-        self.register_buffer("near", found.near, persistent=False)
+        self.register_buffer("prototypes", documents.prototypes, persistent=False)
+        self.register_buffer("group_of", documents.of, persistent=False)
+        self.register_buffer("near", documents.near, persistent=False)
         own = old if method == "distillation" else None
         self.register_buffer("old", own, persistent=False)
         self.perturb: NeighborPerturbation | OptimizedPerturbation | None = None
         if method in PERTURBATIONS:
-            self.perturb = PERTURBATIONS[method](found.prototypes.float(), **perturbation)
+            self.perturb = PERTURBATIONS[method](documents.prototypes.float(), **perturbation)
         self.generator = torch.Generator().manual_seed(seed)
         self.epoch_items = epoch_items or len(old)
         self.sums: Tensor | None = None  # of the new documents of each group, this epoch
@@ -128,15 +130,16 @@ class CompatiblePairs(nn.Module):
 
     @property
     def targets(self) -> Float[Tensor, "groups old_dim"]:
-        """The prototype that attracts the queries of each group, as moved by the method."""
+        """The prototype that attracts the queries of each group, moved by "ndpp" and "odpp"."""
         return self.prototypes if self.perturb is None else self.perturb.moved
 
     @torch.no_grad()
     def observe(self, new: Float[Tensor, "batch old_dim"], rows: Int[Tensor, " batch"]) -> None:
-        """Remembers the new documents of a batch; as many as `epoch_items` move the prototypes.
+        """Adds the new documents of a batch to the sums that move the prototypes.
 
-        Only "ndpp" and "odpp" do so: once an epoch, their prototypes move away from the mean new
-        vectors of other groups. A group that was not observed has its old prototype there.
+        Only "ndpp" and "odpp" use them: after `epoch_items` documents, their prototypes move away
+        from the mean new vectors of other groups. A group that was not observed has its old
+        prototype in their place.
 
         Args:
             new: New vectors of documents, mapped to the old space if it differs.
@@ -154,7 +157,7 @@ class CompatiblePairs(nn.Module):
             self.sums, self.observed = None, 0
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What a resumed training needs beside the buffers: the random groups, and this epoch."""
+        """Returns what a resumed training needs beside the buffers: generator, and sums so far."""
         return {
             "generator": self.generator.get_state(),
             "sums": self.sums,
@@ -164,18 +167,16 @@ class CompatiblePairs(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_extra_state` returned."""
         self.generator.set_state(state["generator"].cpu())
-        self.sums, self.observed = state["sums"], state["observed"]
+        sums, self.observed = state["sums"], state["observed"]
+        self.sums = None if sums is None else sums.to(self.prototypes.device)
 
     def candidates(self, own: Int[Tensor, " batch"]) -> Int[Tensor, " candidates"]:
-        """The groups that a batch is contrasted with, ascending: its own, near and random ones."""
-        if self.near is None:
-            raise DataError(
-                "All groups are candidates. Ask for them only beyond `exact` documents."
-            )
+        """Returns the groups of a contrast, ascending: those of a batch, near and random ones."""
+        assert self.near is not None, "without near groups, all groups are candidates"
         drawn = torch.randint(len(self.prototypes), (self.memory,), generator=self.generator)
         near = self.near[own.unique()].flatten().long()
-        some: Tensor = torch.cat([own, near, drawn.to(own.device)]).unique()
-        return some
+        groups: Tensor = torch.cat([own, near, drawn.to(own.device)]).unique()
+        return groups
 
     def forward(
         self,
@@ -205,7 +206,7 @@ class CompatiblePairs(nn.Module):
         rows: Int[Tensor, " batch"],
         document: Float[Tensor, "batch old_dim"] | None,
     ) -> Float[Tensor, ""]:
-        """The term of vectors in at least float32; see `forward`."""
+        """Returns the term for vectors in at least float32; see `forward`."""
         compared = document if self.method == "distillation" else query
         if compared is None:
             raise DataError("Method 'distillation' needs the new documents: pass `document=`.")
@@ -220,8 +221,7 @@ class CompatiblePairs(nn.Module):
             self.observe(document.detach(), rows)
         own, prototypes, targets = self.group_of[rows], self.prototypes, self.targets
         if self.near is not None:
-            some = self.candidates(own)
-            own, prototypes, targets = (
-                torch.searchsorted(some, own), prototypes[some], targets[some],
-            )  # fmt: skip
+            groups = self.candidates(own)
+            own = torch.searchsorted(groups, own)
+            prototypes, targets = prototypes[groups], targets[groups]
         return prototype_loss(query, own, targets, prototypes, temperature=self.temperature)

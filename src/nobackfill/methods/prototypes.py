@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nobackfill.core.distributed import sum_over_processes
 from nobackfill.errors import DataError
+from nobackfill.methods.checks import at_least_single, row_without_direction
 
 
 def class_means(
@@ -22,7 +23,7 @@ def class_means(
     unit_items: bool = True,
     normalize: bool = True,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The mean of the unit vectors of each class, made unit again.
+    r"""Returns the mean of the unit vectors of each class, made unit again.
 
     .. math::
         p_c = \frac{m_c}{\lVert m_c \rVert}, \qquad
@@ -48,15 +49,10 @@ def class_means(
         tensor([[0.5000, 0.5000]])
     """
     labels = torch.as_tensor(labels).to(vectors.device, torch.int64)
-    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    vectors = at_least_single(vectors)
     # Check the input; a class without vectors would get no prototype.
-    if (bad := ~vectors.isfinite().all(dim=-1) | (vectors == 0).all(dim=-1)).any():
-        row = int(bad.nonzero()[0])
-        kind = "is all zeros" if vectors[row].isfinite().all() else "contains NaN or infinity"
-        raise DataError(
-            f"Row {row} of the vectors {kind} ({int(bad.sum())} such rows) and has no direction. "
-            f"Drop these items, or embed them again."
-        )
+    if finding := row_without_direction(vectors, "the vectors"):
+        raise DataError(f"{finding} and has no direction. Drop these items, or embed them again.")
     if len(labels) != len(vectors):
         raise DataError(
             f"Each vector needs a label, but there are {len(labels)} labels and {len(vectors)} "

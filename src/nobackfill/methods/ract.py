@@ -80,7 +80,7 @@ def hardest_contrast(
     temperature: float,
     negatives: int,
 ) -> Float[Tensor, ""]:
-    """The contrast of `RACT`, without its weight."""
+    """Computes the contrast of `RACT`, without its weight."""
     e, f = F.normalize(new, dim=-1), F.normalize(old, dim=-1)
     same, count = same_class(labels), min(negatives, len(new))
     to_own = (e * f).sum(dim=-1, keepdim=True)

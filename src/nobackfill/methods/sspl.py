@@ -61,7 +61,7 @@ def structure_loss(
     *,
     sharpness: float,
 ) -> Float[Tensor, ""]:
-    """The formula of `SSPL`: the mean over items and parts.
+    """Computes the formula of `SSPL`: the mean over items and parts.
 
     Example:
         >>> import torch

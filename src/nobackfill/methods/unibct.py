@@ -100,9 +100,8 @@ def margin_logits(
     cosine = F.normalize(new, dim=-1) @ F.normalize(prototypes.to(new.dtype), dim=-1).T
     own_class = labels.clamp(max=len(prototypes) - 1)[:, None]
     own = cosine.gather(1, own_class)
-    sine = (
-        (1 - own.square()).clamp(min=torch.finfo(own.dtype).eps).sqrt()
-    )  # sqrt(0) has no gradient
+    smallest = torch.finfo(own.dtype).eps  # sqrt(0) has no gradient
+    sine = (1 - own.square()).clamp(min=smallest).sqrt()
     turned = own * math.cos(margin) - sine * math.sin(margin)
     turned = torch.where(own > math.cos(math.pi - margin), turned, own - margin * math.sin(margin))
     return scale * cosine.scatter(1, own_class, turned)

@@ -145,7 +145,7 @@ def refined_prototypes(
     temperature: float,
     transition: str = "rows",
 ) -> Float[Tensor, "classes dim"]:
-    """The formula of `UniBCTSPR`: classes of equal size are solved together, a few at a time.
+    """Computes the formula of `UniBCTSPR`; solves classes of equal size together, a few at a time.
 
     A class with a single item keeps it; one without items gets zeros.
     """

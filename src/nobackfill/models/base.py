@@ -1,4 +1,4 @@
-"""The interface of backbones, and what making one from another package requires."""
+"""The interface of backbones, and helpers to make one from another package."""
 
 import difflib
 import importlib
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nobackfill.errors import ConfigError, DataError
+from nobackfill.models.evaluating import evaluating
 from nobackfill.models.torchvision_operators import import_torchvision_here
 
 USE_TORCHVISION = ("timm", "torchvision", "transformers")
@@ -52,13 +53,12 @@ def find_feature_dim(network: nn.Module, *, channels: int, size: int) -> int:
 def run_on_zeros(network: nn.Module, shape: tuple[int, ...], remedy: str) -> Any:
     """Returns the output of a network in eval mode for zero images.
 
-    Raises with what is wrong and a remedy if it cannot process images of this shape.
+    Raises ConfigError with a remedy if it cannot process images of this shape.
     """
-    training = network.training
     device = next((parameter.device for parameter in network.parameters()), None)
     try:
-        with torch.no_grad():
-            return network.eval()(torch.zeros(shape, device=device))
+        with evaluating(network):
+            return network(torch.zeros(shape, device=device))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError) as error:
@@ -68,8 +68,6 @@ def run_on_zeros(network: nn.Module, shape: tuple[int, ...], remedy: str) -> Any
             f"The network cannot process images of {channels} channels and {height} x {width} "
             f"pixels: {reason}. {remedy}."
         ) from error
-    finally:
-        network.train(training)
 
 
 def check_images(network: nn.Module, shape: tuple[int, ...]) -> None:

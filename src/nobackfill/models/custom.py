@@ -24,7 +24,7 @@ def module_backbone(
     """Makes a backbone of any `nn.Module` that returns one vector per image.
 
     The module is imported, and so its code is run, whenever the model is made: also when a run
-    that was trained with it is opened. Do not open the run of somebody whose code you do not trust.
+    that was trained with it is opened. Open runs only of people whose code you trust.
 
     Args:
         target: "package.module:attribute", a class or function that makes the network, or the

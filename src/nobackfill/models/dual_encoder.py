@@ -36,11 +36,6 @@ class DualEncoder(nn.Module):
         assert isinstance(encoder, TextEncoder)
         return encoder.prepare(texts, ids)
 
-    @property
-    def says(self) -> str:
-        """Description of the preparation of texts."""
-        return str(self.text.backbone.says)
-
 
 class OneSide(nn.Module):
     """The part of a `DualEncoder`, possibly wrapped, for one modality: "image" or "text"."""

@@ -1,7 +1,6 @@
 """Embedding of collections and texts by a model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -13,23 +12,13 @@ from nobackfill.data.collection import Collection
 from nobackfill.data.loader import Batch, Batches, Crew
 from nobackfill.errors import DataError
 from nobackfill.models.base import check_images
+from nobackfill.models.evaluating import evaluating
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.columns import FLAGS
 from nobackfill.vectors.space import Space
 
+BATCH = 512  # images or texts embedded at a time
 Watch = Callable[[Batches], Iterable[Batch]]  # wraps batches, as a progress bar does
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Sets a model to eval mode without gradients, yields its device, and restores its mode."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield next(model.parameters()).device
-    finally:
-        model.train(was_training)
 
 
 def embed(
@@ -37,7 +26,7 @@ def embed(
     collection: Collection,
     rows: Int[Tensor, " rows"],
     *,
-    batch_size: int = 512,
+    batch_size: int = BATCH,
     watch: Watch = iter,
     crew: Crew | None = None,
 ) -> Float[Tensor, "rows dim"]:
@@ -55,7 +44,8 @@ def embed(
     """
     if len(rows) == 0:
         raise DataError("There are no items to embed. Check the column `split`.")
-    with _evaluating(model) as device:
+    device = next(model.parameters()).device
+    with evaluating(model):
         steps = watch(Batches(collection, rows, batch_size, device=device, part=part(), crew=crew))
         try:
             return torch.cat([gather(model(batch.images), len(batch.items)) for batch in steps])
@@ -65,15 +55,15 @@ def embed(
 
 
 def embed_texts(
-    model: nn.Module, prepared: Shaped[Tensor, "texts ..."], *, batch_size: int = 512
+    model: nn.Module, prepared: Shaped[Tensor, "texts ..."]
 ) -> Float[Tensor, "texts dim"]:
     """Returns the embeddings of texts as `embed` does; see `TextEncoder.prepare`."""
-    rank, world = part()
-    with _evaluating(model) as device:
+    (rank, world), device = part(), next(model.parameters()).device
+    with evaluating(model):
         return torch.cat(
             [
                 gather(model(batch.tensor_split(world)[rank].to(device)), len(batch))
-                for batch in prepared.split(batch_size)
+                for batch in prepared.split(BATCH)
             ]
         )
 

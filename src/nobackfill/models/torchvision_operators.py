@@ -19,8 +19,8 @@ def import_torchvision_here() -> None:
 
     Compiled operators of a torchvision for CUDA cannot be loaded beside a torch for CPUs. Its
     import then fails, and with it that of timm and of most models of transformers. Declared but not
-    defined, the operators let all three be imported. Another error of the import is left to the
-    package that needs torchvision.
+    defined, the operators let all three be imported. Other errors of the import are left to
+    the package that needs torchvision.
     """
     if "torchvision" in sys.modules:
         return
@@ -55,11 +55,11 @@ def is_made_for(
         False
     """
     try:
-        wanted = requirements("torchvision") or []
+        required = requirements("torchvision") or []
     except PackageNotFoundError:
         return False
     public = release.partition("+")[0]
     return any(
-        one.replace(" ", "").replace("(", "").replace(")", "") == f"torch=={public}"
-        for one in wanted
+        entry.replace(" ", "").replace("(", "").replace(")", "") == f"torch=={public}"
+        for entry in required
     )

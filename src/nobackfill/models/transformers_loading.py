@@ -188,19 +188,7 @@ def load_folder(
             f"The weights of a {type(config).__name__} in {path} cannot be loaded: "
             f"{str(error).rstrip('.')}. Save the model again by `save_pretrained`, as safetensors."
         ) from error
-    # Pooler and projection may be missing if they are not used.
-    missing = sorted(report["missing_keys"])
-    if pool in ("mean", "first"):
-        missing = [name for name in missing if not _is_pooler(name)]
-    elif missing and all(_is_pooler(name) for name in missing):
-        raise DataError(
-            f'{path} has no weights of the pooler. Set `pool = "first"` or `pool = "mean"` in '
-            f"[{TABLES[part]}]."
-        )
-    elif missing and all("_projection." in name for name in missing) and pool == "projected":
-        raise DataError(
-            f'{path} has no weights of the projection. Set `pool = "model"` in [{TABLES[part]}].'
-        )
+    missing = _needed(sorted(report["missing_keys"]), path, pool, part)
     unexpected = [name for name in report["unexpected_keys"] if _is_part_of(model, name, part)]
     require_fit(
         path,
@@ -212,6 +200,25 @@ def load_folder(
         f"Remove `settings` from [{TABLES[part]}], or choose another folder.",
     )
     return model
+
+
+def _needed(missing: list[str], path: Path, pool: Pool, part: Part) -> list[str]:
+    """Returns the missing weights without those of an unused pooler.
+
+    Raises if only the pooler or only the projection is missing: other poolings do not use it.
+    """
+    if pool in ("mean", "first"):
+        return [name for name in missing if not _is_pooler(name)]
+    if missing and all(_is_pooler(name) for name in missing):
+        raise DataError(
+            f'{path} has no weights of the pooler. Set `pool = "first"` or `pool = "mean"` in '
+            f"[{TABLES[part]}]."
+        )
+    if missing and all("_projection." in name for name in missing) and pool == "projected":
+        raise DataError(
+            f'{path} has no weights of the projection. Set `pool = "model"` in [{TABLES[part]}].'
+        )
+    return missing
 
 
 def _is_part_of(model: Any, name: str, part: Part) -> bool:

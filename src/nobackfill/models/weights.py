@@ -42,6 +42,37 @@ def load_weights(
         stripped = {name.removeprefix(prefix): value for name, value in tensors.items()}
         if len(stripped) == len(tensors) and not any(name.startswith(prefix) for name in own):
             tensors = stripped
+    remedy = (
+        "Choose the architecture (and its options) that the file was made with, or another file."
+    )
+    check_tensors(path, own, tensors, remedy, without=without)
+    network.load_state_dict({k: t for k, t in tensors.items() if k in own}, strict=False)
+
+
+def given_weights(architecture: str) -> str | None:
+    """Returns the name of the file of an architecture's weights below NOBACKFILL_DATA, or None."""
+    name = f"weights/{architecture}.safetensors"
+    below = os.environ.get("NOBACKFILL_DATA")
+    return name if below and (Path(below) / name).exists() else None
+
+
+def check_tensors(
+    path: str | Path,
+    own: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    remedy: str,
+    *,
+    without: Sequence[str] = (),
+) -> None:
+    """Raises if the tensors of a file are not those of a network, by name and shape.
+
+    Args:
+        path: Path of the file, for errors.
+        own: Tensors of the network. Counters `num_batches_tracked` may be missing in the file.
+        tensors: Tensors of the file.
+        remedy: What to do about an error.
+        without: Prefixes of names that may be left over.
+    """
     require_fit(
         path,
         {
@@ -56,21 +87,13 @@ def load_weights(
                 if name not in own and not name.startswith(tuple(without))
             ],
             "of another shape": [
-                f"{name} {shape_of(tensors[name])} where the network has {shape_of(own[name])}"
-                for name in own
-                if name in tensors and tensors[name].shape != own[name].shape
+                f"{name} {shape_of(tensors[name])} where the network has {shape_of(value)}"
+                for name, value in own.items()
+                if name in tensors and tensors[name].shape != value.shape
             ],
         },
-        "Choose the architecture (and its options) that the file was made with, or another file.",
+        remedy,
     )
-    network.load_state_dict({k: t for k, t in tensors.items() if k in own}, strict=False)
-
-
-def given_weights(architecture: str) -> str | None:
-    """Returns the name of the file of an architecture's weights below NOBACKFILL_DATA, or None."""
-    name = f"weights/{architecture}.safetensors"
-    below = os.environ.get("NOBACKFILL_DATA")
-    return name if below and (Path(below) / name).exists() else None
 
 
 def require_fit(path: str | Path, misfits: Mapping[str, Sequence[str]], remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""Near rows among very many vectors, sought within cells of k-means instead of everywhere."""
+"""Near rows among very many vectors, searched within cells of k-means instead of all rows."""
 
 import math
 
@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.ops.kmeans import assign, train_codebooks
-from nobackfill.ops.nearest import nearest_checked
 
 ROWS_AT_A_TIME = 4096  # rows of a cell that are compared with the whole cell at once
 ASSIGNED = 2**14  # rows that are assigned to cells at once
@@ -23,7 +22,6 @@ def near_in_cells(
     threshold: float,
     *,
     cells: int | None = None,
-    generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "rows k"], tuple[Rows, Rows]]:
     r"""Finds near rows in the cell of each row: its neighbours, and its near-duplicates.
 
@@ -36,14 +34,14 @@ def near_in_cells(
         k: Number of neighbours.
         threshold: Cosine above which two rows are near-duplicates. They are no neighbours.
         cells: Number of cells; by default the square root of the number of rows.
-        generator: Random generator of k-means.
 
     Returns:
         The neighbours of each row, best first, and the near-duplicates: first and second row of
-        each pair, once. A row with fewer than `k` neighbours in its cell is repeated itself.
+        each pair, once. Missing neighbours of a row, in a cell of few rows, are the row itself.
     """
     cells = cells or max(1, math.isqrt(len(units)))
-    generator = generator or torch.Generator().manual_seed(0)
+    # Divide the rows into cells.
+    generator = torch.Generator().manual_seed(0)
     sample = torch.randperm(len(units), generator=generator)[: cells * PER_CELL].to(units.device)
     book = train_codebooks(
         units[sample].float(),
@@ -58,9 +56,9 @@ def near_in_cells(
     order = cell.argsort(stable=True)
     counts = cell.bincount(minlength=cells).tolist()
 
-    neighbor = torch.arange(len(units), dtype=torch.int32, device=units.device)[:, None].repeat(
-        1, k
-    )
+    # Compare the rows of each cell. A row is its own neighbour where it has no other.
+    own = torch.arange(len(units), dtype=torch.int32, device=units.device)
+    neighbor = own[:, None].repeat(1, k)
     left, right = [], []
     for rows in order.split(counts):
         for part in rows.split(ROWS_AT_A_TIME):
@@ -70,12 +68,7 @@ def near_in_cells(
             left.append(part[row[once]])
             right.append(rows[other[once]])
             cosine.masked_fill_(cosine > threshold, -torch.inf)
-            best, found = cosine.topk(min(k, len(rows)), dim=1)
-            found = torch.where(best.isinf(), part[:, None], rows[found])
-            neighbor[part, : found.shape[1]] = found.int()
+            value, place = cosine.topk(min(k, len(rows)), dim=1)
+            best = torch.where(value.isinf(), part[:, None], rows[place])
+            neighbor[part, : best.shape[1]] = best.int()
     return neighbor, (torch.cat(left), torch.cat(right))
-
-
-def near_everywhere(units: Float[Tensor, "rows dim"], k: int) -> Int[Tensor, "rows k"]:
-    """The `k` nearest other rows of each row, exactly; fewer if there are fewer."""
-    return nearest_checked(units, units, k, exclude_self=True, precision="float32", unit=True)[0]

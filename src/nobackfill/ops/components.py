@@ -19,7 +19,7 @@ def components(number: int, edges: list[Edges]) -> Rows:
         return root
     left, right = (np.concatenate([edge[side] for edge in edges]) for side in (0, 1))
     while True:
-        # hang the higher root of each edge below the lower one, then shorten all paths
+        # the lower root of each edge becomes the root of the higher one; then shorten all paths
         pair = np.stack([root[left], root[right]])
         low, high = pair.min(axis=0), pair.max(axis=0)
         if (low == high).all():

@@ -177,7 +177,7 @@ def masked_sums(
 
 
 def three_parts(x: Float[Tensor, "rows dim"]) -> BFloat16[Tensor, "rows parts_and_dim"]:
-    """Each row as three bfloat16 rows that sum to it, side by side, padded for tensor cores."""
+    """Splits each row into three bfloat16 rows that sum to it, padded and side by side."""
     return torch.cat([F.pad(part, (0, -x.shape[1] % ALIGNED)) for part in thirds(x)], dim=1)
 
 

@@ -275,7 +275,7 @@ def score_blocks(
 
 
 def rows_per_block(bytes_per_row: int, device: torch.device | None = None) -> int:
-    """Number of rows that fit into 64 MB; on a GPU, into 4 GB and an eighth of its memory."""
+    """Returns how many rows fit into 64 MB; on a GPU, into 4 GB and an eighth of its memory."""
     if device is None or device.type != "cuda":
         return max(1, BLOCK_BYTES // bytes_per_row)
     memory = torch.cuda.get_device_properties(device).total_memory

@@ -89,7 +89,7 @@ def loss_and_gradient(
     *,
     gradient: bool,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "batch dim"] | None]:
-    """The loss of `ContrastWithAll` and, if `gradient`, its gradient in `new`."""
+    """Returns the loss of `ContrastWithAll` and, if `gradient`, its gradient in `new`."""
     e = F.normalize(new, dim=-1)
     m = F.normalize(positives.to(e.dtype), dim=-1)
     z, pull = class_sums(e, labels, classes, temperature, gradient=gradient)
@@ -152,7 +152,7 @@ def class_weights(
     classes: Float[Tensor, "block dim"],
     temperature: float,
 ) -> tuple[Float[Tensor, "batch block"], Float[Tensor, " batch"]]:
-    """Weights of a block of classes, each divided by the length of its class, and their sums.
+    """Returns weights of a block of classes, divided by the length of their class, and their sums.
 
     `own` is the row of each embedding's own class in `classes`, or a number outside it.
     """
@@ -172,7 +172,7 @@ def weights_by_torch(
     length: Float[Tensor, " block"],
     temperature: float,
 ) -> tuple[Float[Tensor, "batch block"], Float[Tensor, " batch"]]:
-    r"""The twin of the kernel `exponents`: :math:`w_{ic} / l_c`, written over the products."""
+    r"""Computes the same as the kernel `exponents`: :math:`w_{ic} / l_c`, over the products."""
     scale = 1 / length.clamp(min=SHORTEST)
     weight = product.mul_(scale).sub_(1).div_(temperature).exp_()
     # The own class has weight 0 where it is in this block.

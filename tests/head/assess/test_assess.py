@@ -9,9 +9,9 @@ import nobackfill as nb
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.errors import ConfigError, DataError
 from nobackfill.evaluation import mixed_scores as strategies
-from nobackfill.head.assess.assess import backfill_strategies, random_share
 from nobackfill.head.assess.fits import Fits, fit_maps
 from nobackfill.head.assess.split import divide
+from nobackfill.head.assess.ways import backfill_strategies, random_share
 
 CLASSES, ITEMS, DIM = 60, 8, 12
 

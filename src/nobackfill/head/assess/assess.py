@@ -1,49 +1,28 @@
 """Assesses an upgrade from two files of vectors: is it worth making, and how?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nobackfill.core.config.defaults import DEFAULT_HEAD_METHOD
 from nobackfill.core.notebook import data_frame
 from nobackfill.core.page import Page, Readable
-from nobackfill.core.steps import Step, Watch, unwatched
+from nobackfill.core.steps import Watch, unwatched
 from nobackfill.evaluation.identity import exchanged, repeated, shifted
-from nobackfill.evaluation.mixed_scores import (
-    Metrics,
-    Part,
-    Scores,
-    half_done,
-    headroom,
-    metrics_of_queries,
-    on_new,
-    on_old,
-    scale_of,
-    two_stage,
-)
-from nobackfill.evaluation.score_scale import Scale
+from nobackfill.evaluation.mixed_scores import Part, headroom, metrics_of_queries
 from nobackfill.evaluation.swapped import swap_notes
 from nobackfill.head.arguments import read_arguments
-from nobackfill.head.assess.candidates import BOTH, CONTROL, FULL, KEEP, Candidate, make_candidates
+from nobackfill.head.assess.candidates import CONTROL, FULL, KEEP, Candidate, make_candidates
 from nobackfill.head.assess.copies import SEEN, independent_queries
 from nobackfill.head.assess.crowding import Crowding, advice, crowding_of
-from nobackfill.head.assess.decision import (
-    SHARES,
-    Answer,
-    backfilled_name,
-    decide,
-    two_stage_name,
-)
-from nobackfill.head.assess.fits import Fits, Map, fit_maps
+from nobackfill.head.assess.decision import Answer, decide
+from nobackfill.head.assess.fits import Fits, fit_maps
 from nobackfill.head.assess.overview import assessment_page
 from nobackfill.head.assess.split import (
     items_of,
@@ -52,8 +31,8 @@ from nobackfill.head.assess.split import (
     split_notes,
     training_items,
 )
+from nobackfill.head.assess.ways import measure_ways
 from nobackfill.head.inputs import partner_notes
-from nobackfill.head.old_query import WEIGHTS, add_old, best_weight
 from nobackfill.head.schedule import FitConfig, check_method
 from nobackfill.vectors import Vectors
 from nobackfill.vectors.column_names import Columns
@@ -62,7 +41,6 @@ from nobackfill.vectors.matrix import Data
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Strategy = Callable[[Part], Scores]  # scores of the items of a part on each other
 SAME = 0.01  # largest median distance of vectors that are equal up to rounding
 
 
@@ -93,7 +71,7 @@ class Verdict(Readable):
     doubts: Sequence[str] = ()
 
     def page(self) -> Page:
-        """The page that `print` and `nobackfill assess` show."""
+        """Returns the page that `print` and `nobackfill assess` show."""
         return assessment_page(self)
 
     def __repr__(self) -> str:
@@ -103,7 +81,7 @@ class Verdict(Readable):
         return f"Verdict({self.verdict!r}, mAP {shown}, {queries})"
 
     def to_pandas(self) -> "DataFrame":
-        """A DataFrame of one row per way, with fractions. Requires pandas."""
+        """Returns a DataFrame of one row per way, with fractions. Requires pandas."""
         return data_frame([candidate.row() for candidate in self.candidates])
 
     @property
@@ -207,25 +185,8 @@ def assess(
     old_rows, classes = parts.fitted.old, parts.fitted.classes
     control = fits.fit(methods[0], old_rows, old_rows, classes, name=CONTROL)
 
-    # Search with every map, then with the ways that embed items again, which use the best map.
-    number = count()
-
-    def measure(strategy: Strategy) -> tuple[Metrics, Metrics]:
-        watch(Step("searching", next(number), 5 + len(maps) + len(SHARES), "ways"))
-        first, second = (metrics_of_queries(part, strategy(part)) for part in (validation, test))
-        return first, second
-
-    metrics = {
-        KEEP: measure(lambda part: on_old(part, part.old)),
-        CONTROL: measure(lambda part: on_old(part, control(part.old))),
-        **{name: measure(partial(_search_old, map_new)) for name, map_new in maps.items()},
-    }
-    best = max(maps, key=lambda name: float(np.nanmean(metrics[name][0]["map"])))
-    metrics[BOTH] = measure(ask_with_both(maps[best], validation))
-    for name, strategy in backfill_strategies(maps[best], validation, k=k, seed=seed).items():
-        metrics[name] = measure(strategy)
-
     # Decide.
+    metrics, best = measure_ways(validation, test, maps, control, k=k, seed=seed, watch=watch)
     candidates = make_candidates(metrics, independent.groups, seed=seed)
     answer, reason = decide(candidates, best, k)
     mapped = maps["procrustes"](test.new)
@@ -257,52 +218,6 @@ def assess(
     )
 
 
-def ask_with_both(best: Map, validation: Part) -> Strategy:
-    """Returns queries by both models; the validation part weighs the old vector of a query."""
-
-    def weighed(weight: float, part: Part) -> Scores:
-        return on_old(part, add_old(best(part.new), part.old, weight))
-
-    means = {
-        weight: float(
-            np.nanmean(metrics_of_queries(validation, weighed(weight, validation))["map"])
-        )
-        for weight in WEIGHTS
-    }
-    return partial(weighed, best_weight(means))
-
-
-def backfill_strategies(best: Map, validation: Part, *, k: int, seed: int) -> dict[str, Strategy]:
-    """Returns the strategies that embed items again, by name; `best` maps queries to old vectors.
-
-    Scores on old and on new vectors are brought to one scale on the validation part.
-    """
-    scales = (
-        scale_of(validation, _search_old(best, validation)),
-        scale_of(validation, on_new(validation)),
-    )
-    return {
-        two_stage_name(k): lambda part: two_stage(part, best(part.new), k),
-        **{
-            backfilled_name(share): partial(_search_mixed, best, share, scales, seed)
-            for share in SHARES
-        },
-        FULL: on_new,
-    }
-
-
-def _search_old(map_new: Map, part: Part) -> Scores:
-    return on_old(part, map_new(part.new))
-
-
-def _search_mixed(
-    map_new: Map, share: float, scales: tuple[Scale, Scale], seed: int, part: Part
-) -> Scores:
-    is_new = torch.zeros(len(part.new), dtype=torch.bool)
-    is_new[part.is_gallery] = random_share(int(part.is_gallery.sum()), share, seed=seed)
-    return half_done(part, map_new(part.new), is_new, scales)
-
-
 def doubts_on_items(
     old: Vectors,
     ids: NDArray[Any],
@@ -319,9 +234,3 @@ def doubts_on_items(
         *(shifted(old, ids[queries.numpy()], after) or exchanged(before, after)),
         *repeated(before, after),
     ]
-
-
-def random_share(number: int, share: float, *, seed: int) -> Bool[Tensor, " items"]:
-    """Returns which items are embedded again: a random share; larger shares contain smaller."""
-    place = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
-    return place < share * number

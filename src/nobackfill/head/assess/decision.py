@@ -22,12 +22,12 @@ KEEP_BELOW = 0.005  # gain in mAP that is not worth an upgrade
 
 
 def two_stage_name(k: int) -> str:
-    """Name of the candidate that ranks the first results again."""
+    """Returns the name of the candidate that ranks the first results again."""
     return f"two-stage, top {k}"
 
 
 def backfilled_name(share: float) -> str:
-    """Name of the candidate that embeds a share of the gallery again."""
+    """Returns the name of the candidate that embeds a share of the gallery again."""
     return f"{100 * share:.0f} % backfilled"
 
 
@@ -79,7 +79,7 @@ def decide(candidates: Mapping[str, Candidate], best: str, k: int) -> tuple[Answ
 
 
 def without_upgrade(head: Candidate) -> tuple[Answer, str]:
-    """Whether to keep the old model where no way pays, from the best head or map."""
+    """Returns the answer and its reason if no way pays, from the best head or map."""
     gain = in_points(head.gain.summary())
     others = changes_sentence({name: change.summary() for name, change in head.changes.items()})
     if head.gain.high < 0:
@@ -110,9 +110,9 @@ def without_upgrade(head: Candidate) -> tuple[Answer, str]:
 
 
 def is_worse(full: Candidate) -> bool:
-    """Whether the new model surely loses on a gallery of its own: then no one upgrades to it.
+    """Whether the new model surely loses on its own gallery, so that no upgrade is worth making.
 
-    Queries of both models may gain even so, as those of any two models do.
+    Queries of both models may still gain, as those of any two models do.
     """
     return full.gain.high < 0
 
@@ -120,7 +120,7 @@ def is_worse(full: Candidate) -> bool:
 def better_scoring(
     candidates: Mapping[str, Candidate], served: str, k: int, explained: Collection[str] = ()
 ) -> str:
-    """The way with the highest mAP and why it is not preferred, as a sentence after a space.
+    """Returns a sentence, after a space, on why the way with the highest mAP is not preferred.
 
     Empty if no other way is above the one that is served. Explained ways do not count.
     """

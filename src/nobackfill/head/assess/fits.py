@@ -53,16 +53,16 @@ class Fits:
         place, number = self.done, self.number
         self.watch(Step(f"fitting {name}", place, number))
 
-        def tell(fitting: Progress) -> None:
+        def report(fitting: Progress) -> None:
             self.watch(Step(f"fitting {name}", place + fitting.done, number))
 
         head = CompatibleHead(method, old_query=False, seconds=self.share(), **self.settings)
-        head.fit(new, old, classes, watch=tell)
+        head.fit(new, old, classes, watch=report)
         self.done += 1
         return head.transform
 
     def share(self) -> float | None:
-        """Seconds of the next fit; None without a limit."""
+        """Returns the seconds of the next fit; None without a limit."""
         if self.seconds is None:
             return None
         left = self.seconds - (monotonic() - self.begun)
@@ -77,7 +77,7 @@ def fit_maps(
     fits: Fits,
 ) -> dict[str, Map]:
     """Returns every map by name: closed forms, then a head by each method."""
-    maps: dict[str, Map] = dict(closed_forms(Examples(new, old, None)))
+    maps: dict[str, Map] = {**closed_forms(Examples(new, old, None))}
     for method in methods:
         maps[method] = fits.fit(method, new, old, classes, name=method)
     return maps

@@ -19,7 +19,7 @@ TITLE = "Is the upgrade worth making?"
 def assessment_page(
     verdict: "Verdict", *, title: str = TITLE, figures: Sequence[Figure] = ()
 ) -> Page:
-    """The candidates of an assessment, and the verdict."""
+    """Makes the page: the verdict, and the candidates of an assessment."""
     return Page(
         title=title,
         summary=[verdict.reason[0].upper() + verdict.reason[1:]],
@@ -36,7 +36,7 @@ def assessment_page(
 
 
 def ways_section(verdict: "Verdict", figures: Sequence[Figure] = ()) -> Section:
-    """Metrics and changes of every way that was tried, the chosen one in bold."""
+    """Returns the metrics and changes of every way that was tried, the chosen one in bold."""
     counts, candidates = verdict.counts, verdict.candidates
     chosen, names = names_of(verdict)
     table = metrics_table(candidates, names, chosen)
@@ -57,7 +57,7 @@ def ways_section(verdict: "Verdict", figures: Sequence[Figure] = ()) -> Section:
 
 
 def names_of(verdict: "Verdict") -> tuple[int, list[str]]:
-    """The place of the chosen way, and the names of all, with a star at the chosen."""
+    """Returns the place of the chosen way, and the names of all, with a star at the chosen."""
     names = [candidate.name for candidate in verdict.candidates]
     chosen = names.index(verdict.chosen)
     names[chosen] += " *"
@@ -65,7 +65,7 @@ def names_of(verdict: "Verdict") -> tuple[int, list[str]]:
 
 
 def changes_section(verdict: "Verdict") -> Section:
-    """Changes of every way against the old model, with intervals."""
+    """Returns the changes of every way against the old model, with intervals."""
     chosen, names = names_of(verdict)
     return Section(
         "Change against keeping the old model",
@@ -109,7 +109,7 @@ def metrics_table(candidates: Sequence[Candidate], names: Sequence[str], chosen:
 
 
 def changes_table(candidates: Sequence[Candidate], names: Sequence[str], chosen: int) -> Table:
-    """Change of each metric against keeping the old model, and what the new model adds."""
+    """Returns the change of each metric against the old model, and what the new model adds."""
     others = [f"{METRIC_NAMES[key]} (95 %)" for key in WEIGHED[1:]]
     columns = ["way", "gain (95 %)", "new model adds", "95 % interval", *others]
     rows = []
@@ -133,7 +133,7 @@ def changes_table(candidates: Sequence[Candidate], names: Sequence[str], chosen:
 
 
 def room_section(verdict: "Verdict") -> Section:
-    """The highest mAP that queries could reach, and the crowding of the old space."""
+    """Returns the highest mAP that queries could reach, and the crowding of the old space."""
     return Section(
         "How much room there is",
         f"If each query were the mean of the stored vectors that it searches for, mAP would be "

@@ -34,7 +34,7 @@ class Roles(NamedTuple):
     is_gallery: Bool[Tensor, " items"]
 
     def of(self, rows: Int[Tensor, " rows"]) -> "Roles":
-        """The roles of some items."""
+        """Returns the roles of the items in these rows."""
         return Roles(self.is_query[rows], self.is_gallery[rows])
 
 

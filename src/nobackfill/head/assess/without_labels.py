@@ -1,4 +1,4 @@
-"""What two files without labels say about an upgrade: how much it changes, by a closed-form map."""
+"""Assesses an upgrade without labels: how much rankings change, by a closed-form map."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +86,7 @@ def judge_mapped(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Judged:
-    """Returns what a person's judgements say about new queries by the map of `assess_rankings`.
+    """Evaluates a person's judgements of new queries, mapped as by `assess_rankings`.
 
     Arguments are those of `judge`; the seed must be that of the judged page.
     """
@@ -133,8 +133,8 @@ def map_without_labels(old: Vectors, new: Vectors, *, seed: int) -> tuple[Vector
 
 
 def _maps(old: Vectors, new: Vectors, ids: NDArray[Any]) -> dict[str, Affine]:
-    """Every closed form, fitted to some items."""
-    return dict(closed_forms(Examples(rows_of(new, ids), rows_of(old, ids), None)))
+    """Returns every closed form, fitted to some items."""
+    return closed_forms(Examples(rows_of(new, ids), rows_of(old, ids), None))
 
 
 def items_to_fit(
@@ -153,7 +153,7 @@ def items_to_fit(
 
 
 def ranked_again(first: Ranking, new: Vectors, agreement: Agreement, k: int) -> Ranking:
-    r"""The same results of each query, the first `k` in the order of their new vectors.
+    r"""Returns the same results of each query, the first `k` in the order of their new vectors.
 
     .. math::
         s_{qj} = \cos(n_q, n_j), \qquad j \in \mathrm{top}_k(q)

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nobackfill.integrations.replaced_method import replaced_method
+
 Columns = list[Float[Tensor, "_ _"]]  # embeddings of each column of the data set
 Calls = list[tuple[Any, Float[Tensor, "_ _"]]]  # features, and their embeddings
 
@@ -17,37 +19,29 @@ def recorded(model: nn.Module) -> Iterator[Calls]:
     """Lists what the model embeds within the block, before a loss shortens it."""
     calls: Calls = []
     forward = model.forward
-    own = vars(model).get("forward")
 
     def record(features: Any, *args: Any, **kwargs: Any) -> Any:
         output = forward(features, *args, **kwargs)
         calls.append((features, output["sentence_embedding"]))
         return output
 
-    model.forward = record
-    try:
+    with replaced_method(model, "forward", record):
         yield calls
-    finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own
 
 
 def columns_of(calls: Calls, features: Sequence[Any], sizes: Sequence[int]) -> Columns | None:
-    """The embeddings of each column, from the calls of a loss; None if they are not all there.
+    """Returns the embeddings of each column, from the calls of a loss; None if one is missing.
 
     A loss embeds its columns in order, one by one or several in one call.
 
     Args:
-        calls: What was embedded.
+        calls: Features that the model embedded, and their embeddings.
         features: Features of each column.
         sizes: Number of texts in each column.
     """
     for call, column in zip(calls, features, strict=False):
-        known = [position for position, one in enumerate(features) if one is call[0]]
-        if known and features[known[0]] is not column:
-            return None
+        if call[0] is not column and any(other is call[0] for other in features):
+            return None  # the order is another
     rows = torch.cat([embedding for _, embedding in calls]) if calls else torch.empty(0, 0)
     if len(rows) < sum(sizes):
         return None
@@ -55,7 +49,7 @@ def columns_of(calls: Calls, features: Sequence[Any], sizes: Sequence[int]) -> C
 
 
 def cached_loss(base: nn.Module) -> nn.Module | None:
-    """The part of a loss that caches gradients (`Cached…Loss`), itself or within a wrapper."""
+    """Returns the loss that caches gradients (`Cached…Loss`): `base` itself or its inner loss."""
     for part in (base, getattr(base, "loss", None)):
         is_cached = getattr(part, "uses_gradient_cache", False) or hasattr(
             part, "calculate_loss_and_cache_gradients"
@@ -74,7 +68,6 @@ def added_to_cached(
     Such a loss embeds the batch in parts, computes the gradient in the embeddings in
     `calculate_loss`, and embeds again to pass it on. The term is added there.
     """
-    own = vars(cached).get("calculate_loss")
     calculate: Callable[..., Any] = cached.calculate_loss  # type: ignore[assignment]
 
     def calculate_both(reps: list[list[Tensor]], *args: Any, **kwargs: Any) -> Any:
@@ -85,11 +78,5 @@ def added_to_cached(
             added = added.detach()
         return loss + added
 
-    cached.calculate_loss = calculate_both  # type: ignore[assignment]
-    try:
+    with replaced_method(cached, "calculate_loss", calculate_both):
         yield
-    finally:
-        if own is None:
-            del cached.calculate_loss
-        else:
-            cached.calculate_loss = own

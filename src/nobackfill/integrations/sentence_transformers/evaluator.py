@@ -55,18 +55,18 @@ class CompatibilityEvaluator(SentenceEvaluator):  # type: ignore[misc]
         batch_size: int = BATCH,
     ):
         super().__init__()
-        asked = [key for key in queries if relevant.get(key)]
-        if not asked:
+        keys = [key for key in queries if relevant.get(key)]  # of queries that can find something
+        if not keys:
             raise ConfigError(
                 "No query has a relevant document. The keys of `relevant` are ids of queries, and "
                 "its values ids of documents."
             )
         self.name, self.new_new, self.batch_size = name, new_new, batch_size
-        self.queries = [queries[key] for key in asked]
+        self.queries = [queries[key] for key in keys]
         self.documents = list(documents.values())
-        self.ids = [f"query {key}" for key in asked] + [f"document {key}" for key in documents]
+        self.ids = [f"query {key}" for key in keys] + [f"document {key}" for key in documents]
         self.relevant = {
-            f"query {key}": [f"document {one}" for one in relevant[key]] for key in asked
+            f"query {key}": [f"document {item}" for item in relevant[key]] for key in keys
         }
         self.old = self.vectors(*self.old_vectors(old))
         names = [f"{pair}_{metric}" for pair in PAIRS for metric in METRICS]
@@ -101,11 +101,11 @@ class CompatibilityEvaluator(SentenceEvaluator):  # type: ignore[misc]
         return evaluate(self.old, new, query_for_old=self.vectors(query, None), pairs=self.relevant)
 
     def new_documents(self, model: Any) -> Float[Tensor, "documents dim"] | None:
-        """Embeddings of the documents, if new/new is measured."""
+        """Embeds the documents with the new model, if new/new is measured."""
         return encode(model, self.documents, "document", self.batch_size) if self.new_new else None
 
     def old_vectors(self, old: Any) -> tuple[Tensor, Tensor]:
-        """Old vectors of the queries and of the documents."""
+        """Reads or makes the old vectors of the queries and of the documents."""
         if isinstance(old, tuple) and len(old) == 2 and not isinstance(old[0], list):
             query_side, document_side = old
         else:
@@ -117,7 +117,7 @@ class CompatibilityEvaluator(SentenceEvaluator):  # type: ignore[misc]
     def vectors(
         self, query: Float[Tensor, "queries dim"], document: Float[Tensor, "documents dim"] | None
     ) -> Vectors:
-        """Queries and documents as vectors of one model."""
+        """Returns queries and documents as vectors of one model."""
         rows = query if document is None else torch.cat([query, document.to(query.dtype)])
         is_query = torch.arange(len(rows)) < len(query)
         return Vectors(
@@ -127,12 +127,12 @@ class CompatibilityEvaluator(SentenceEvaluator):  # type: ignore[misc]
         )
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Returns the settings for the model card."""
         return {"queries": len(self.queries), "documents": len(self.documents)}
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, float]:
-    """The numbers of an evaluation, by the names that sentence-transformers uses."""
+    """Returns the numbers of an evaluation, named as sentence-transformers does."""
     summary = evaluation.summary()
     metrics = {
         f"{pair}_{name}": summary["metrics"][pair][key]

@@ -132,7 +132,7 @@ class CompatibleLoss(nn.Module):
     def with_cached(
         self, cached: nn.Module, features: list[Any], labels: Tensor | None, rows: Rows
     ) -> Terms:
-        """The terms, with a base loss that computes the gradient in the embeddings itself.
+        """Returns the terms for a base loss that computes the gradient in the embeddings itself.
 
         The gradient of the query map waits for the trainer's `backward`, which may scale it.
         """
@@ -158,20 +158,20 @@ class CompatibleLoss(nn.Module):
         return {**base, "compatibility": value + sum_without_value(weights, gradients)}
 
     def term(self, embeddings: Columns, rows: Rows) -> Float[Tensor, ""]:
-        """The term of the pairs whose document has an old vector; 0 if none has."""
-        some = (rows >= 0).nonzero().flatten().to(embeddings[0].device)
-        if not len(some):
+        """Returns the term of the pairs whose document has an old vector; 0 if none has."""
+        known = (rows >= 0).nonzero().flatten().to(embeddings[0].device)
+        if not len(known):
             return embeddings[0].sum() * 0.0
         query_map = query_map_of(self.model)
-        query = mapped(query_map, embeddings[0][some])
+        query = mapped(query_map, embeddings[0][known])
         document = None
         if len(embeddings) > 1 and self.pairs.method != "contrast":
-            document = mapped(query_map, embeddings[1][some])
-        found: Tensor = self.pairs(query, rows.to(some.device)[some], document=document)
-        return found
+            document = mapped(query_map, embeddings[1][known])
+        term: Tensor = self.pairs(query, rows.to(known.device)[known], document=document)
+        return term
 
     def rows_of_batch(self, features: list[Any], labels: Tensor | None) -> tuple[Rows, list[int]]:
-        """The row of the right document of each query, and the number of texts in each column."""
+        """Returns the row of each query's document, and the number of texts in each column."""
         if len(features) == 1 and not self.has_groups:
             raise ConfigError(
                 "The data set has one column of texts. To train with (text, label), pass the label "
@@ -181,18 +181,17 @@ class CompatibleLoss(nn.Module):
         model = getattr(self.model, "module", self.model)
         column = features[min(1, len(features) - 1)]
         rows = self.rows_of.rows(model, column)
+        is_match = torch.ones_like(rows, dtype=torch.bool)
         if len(features) == 2 and labels is not None and labels.ndim == 1:
-            rows = torch.where(labels.cpu() >= MATCH, rows, -1)
             is_match = labels.cpu() >= MATCH
-        else:
-            is_match = torch.ones_like(rows, dtype=torch.bool)
+            rows = rows.where(is_match, -1)
         missing = ((rows < 0) & is_match).nonzero().flatten()
         if len(missing) and torch.is_grad_enabled():
             raise DataError(self.without_old_vector(model, column, missing, int(is_match.sum())))
         return rows, [len(rows)] * len(features)
 
     def without_old_vector(self, model: Any, column: Any, missing: Tensor, number: int) -> str:
-        """The error of documents without an old vector, with the first as the model reads it."""
+        """Returns the error on documents without an old vector; it shows the first one's tokens."""
         ids = column["input_ids"]
         shown = ""
         if ids.ndim == 2 and getattr(model, "tokenizer", None) is not None:
@@ -211,13 +210,13 @@ class CompatibleLoss(nn.Module):
         if dim != old_dim:
             raise SpaceMismatch(
                 f"The old vectors have {old_dim} dimensions and the model {dim}. Before the loss, "
-                f"call `add_query_map(model, {old_dim})`, and tell the training arguments which "
-                f'columns are queries: `router_mapping={{"anchor": "query", "positive": '
+                f"call `add_query_map(model, {old_dim})`, and name the columns of queries in the "
+                f'training arguments: `router_mapping={{"anchor": "query", "positive": '
                 f'"document"}}`.'
             )
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Returns the settings for the model card."""
         return {
             "base": type(self.base).__name__,
             "method": self.pairs.method,
@@ -228,18 +227,18 @@ class CompatibleLoss(nn.Module):
 
 
 def default_base(model: Any) -> nn.Module:
-    """The loss of pairs that most people train with."""
+    """Returns the usual loss of pairs, `MultipleNegativesRankingLoss`."""
     loss: nn.Module = MultipleNegativesRankingLoss(model)
     return loss
 
 
 def named(loss: Any) -> Terms:
-    """The terms of a base loss, which returns a tensor or a dictionary."""
+    """Returns the terms of a base loss by name; the loss is a tensor or a dictionary."""
     return dict(loss) if isinstance(loss, dict) else {"base": loss}
 
 
 def sum_without_value(weights: list[Any], gradients: list[Tensor]) -> Float[Tensor, ""]:
-    """A term of value 0 whose gradient in each weight is the one that is given."""
+    """Returns a term of value 0 with a given gradient in each weight."""
     total = torch.zeros(())
     for weight, gradient in zip(weights, gradients, strict=False):
         inner = (weight * gradient).sum()

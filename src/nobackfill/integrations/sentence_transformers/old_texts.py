@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nobackfill.errors import DataError
+from nobackfill.integrations.sentence_transformers.query_map import query_map_of
+from nobackfill.models.evaluating import evaluating
 from nobackfill.vectors import Vectors, load_vectors
 
 BATCH = 64  # texts that the old model embeds at a time
@@ -125,43 +127,46 @@ class OldTexts:
 def encode(
     model: Any, texts: Sequence[str], role: str, batch_size: int = BATCH
 ) -> Float[Tensor, "texts dim"]:
-    """Embeds texts without gradient, on the CPU. The model stays in the mode that it is in.
+    """Embeds texts without gradient, and returns vectors on the CPU; keeps the model's mode.
 
     Args:
         model: SentenceTransformer.
         texts: Texts.
-        role: "document" and "query" embed as `encode_document` and `encode_query` do; "plain query"
-            puts the prompt of queries before a text, and embeds it without the map on queries.
+        role: "document" and "query" embed as `encode_document` and `encode_query` do. "plain query"
+            is a query for documents of the same model: it has the prompt of queries, but is not
+            mapped by `add_query_map`.
         batch_size: Number of texts at a time.
     """
-    settings = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
-    was_training = model.training
-    if role == "plain query":
-        prompt = (model.prompts or {}).get("query") or None
-        vectors = model.encode(list(texts), prompt=prompt, task="document", **settings)
+    settings: dict[str, Any] = {
+        "batch_size": batch_size,
+        "convert_to_tensor": True,
+        "show_progress_bar": False,
+    }
+    if role == "plain query" and query_map_of(model) is not None:
+        settings |= {"prompt": (model.prompts or {}).get("query") or None, "task": "document"}
+        embed = model.encode
     else:
-        embed = model.encode_query if role == "query" else model.encode_document
+        embed = model.encode_document if role == "document" else model.encode_query
+    with evaluating(model):
         vectors = embed(list(texts), **settings)
-    model.train(was_training)
     return torch.as_tensor(vectors).detach().float().cpu().clone()  # not an inference tensor
 
 
 def texts_of(old: Vectors, texts: Documents) -> list[str | None]:
-    """The text of each old vector: by id, from the column `text`, or the ids themselves."""
+    """Returns the text of each old vector: by id, from the column `text`, or the id itself."""
     if isinstance(texts, Mapping):
         by_id = {str(key): text for key, text in texts.items()}
-        ids = [str(one) for one in old.ids.tolist()]
-        missing = [one for one in ids if one not in by_id]
-        if len(missing) == len(ids):
+        ids = [str(item) for item in old.ids.tolist()]
+        if not any(item in by_id for item in ids):
             raise DataError(
                 f"None of the ids in `documents` is an id of the old vectors, which begin with "
                 f"{ids[0]!r}. Pass the texts by the ids of the old file."
             )
-        return [by_id.get(one) for one in ids]
+        return [by_id.get(item) for item in ids]
     if "text" in old.columns:
         return [str(text) for text in old.columns["text"].tolist()]
     if old.ids.dtype.kind not in "iu":
-        return [str(one) for one in old.ids.tolist()]
+        return [str(item) for item in old.ids.tolist()]
     raise DataError(
         "The old vectors have ids but no texts, so that no text can be found among them. Add a "
         "column `text` to the file, or pass `documents` as a mapping from id to text."
@@ -169,7 +174,7 @@ def texts_of(old: Vectors, texts: Documents) -> list[str | None]:
 
 
 def as_tensor(vectors: Any) -> Float[Tensor, "rows dim"]:
-    """Vectors as one tensor on the CPU."""
+    """Returns vectors as one tensor on the CPU."""
     if isinstance(vectors, Tensor):
         return vectors.detach().cpu()
     if isinstance(vectors, np.ndarray):

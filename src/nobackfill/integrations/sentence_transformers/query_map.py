@@ -20,7 +20,7 @@ def add_query_map(model: Any, old_dim: int) -> Any:
     `encode_query` then returns vectors of the old dimension, to search old vectors with, and
     `encode_document` those of the model, to store. The map starts as the identity, cut or padded
     with zeros. It is a `Router` of sentence-transformers, so that a saved model loads without
-    nobackfill, and the training arguments must say which columns are queries:
+    nobackfill. The training arguments must name the columns of queries:
     `router_mapping={"anchor": "query", "positive": "document"}`.
 
     Args:
@@ -47,7 +47,7 @@ def add_query_map(model: Any, old_dim: int) -> Any:
 
 
 def query_map_of(model: Any) -> nn.Module | None:
-    """The map that `add_query_map` appended, from embeddings to old vectors; None without one."""
+    """Returns the map that `add_query_map` appended; None without one."""
     last = list(getattr(model, "module", model).children())[-1]
     if not isinstance(last, Router) or "query" not in last.sub_modules:
         return None
@@ -56,7 +56,7 @@ def query_map_of(model: Any) -> nn.Module | None:
 
 
 def mapped(query_map: nn.Module | None, embeddings: Tensor) -> Tensor:
-    """Embeddings in the old space."""
+    """Maps embeddings to the old space; without a map, returns them unchanged."""
     if query_map is None:
         return embeddings
     result: Tensor = query_map({"sentence_embedding": embeddings})["sentence_embedding"]
@@ -64,7 +64,7 @@ def mapped(query_map: nn.Module | None, embeddings: Tensor) -> Tensor:
 
 
 def embedding_dim(model: Any) -> int:
-    """Dimension of what the model embeds, in any release of sentence-transformers."""
+    """Returns the dimension of a model's embeddings, in any release of sentence-transformers."""
     for name in ("get_embedding_dimension", "get_sentence_embedding_dimension"):
         if hasattr(model, name):
             return int(getattr(model, name)())

@@ -1,8 +1,8 @@
 """Finds texts by their tokens: losses of sentence-transformers see tokens only, no texts or ids.
 
-A text is known by a key of 64 bits of its token ids and their positions, as the model reads them:
-after the prompt was added and the text cut to the model's length. Two texts with the same tokens
-have the same key, and the same embedding.
+A text is identified by a key of 64 bits of its token ids and their positions, as the model reads
+them: after the prompt was added and the text cut to the model's length. Two texts with the same
+tokens have the same key, and the same embedding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Keys = Int[Tensor, " texts"]
 
 
 def token_keys(features: Features) -> Keys:
-    r"""The key of each text of a tokenised batch.
+    r"""Returns the key of each text of a tokenised batch.
 
     .. math::
         k = \sum_t h\bigl(\mathrm{id}_t + 2^{32} t\bigr) \bmod 2^{64}
@@ -41,10 +41,10 @@ def token_keys(features: Features) -> Keys:
 def token_positions(
     features: Features,
 ) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"], int]:
-    """The ids of all tokens, the text of each, ascending, and the number of texts.
+    """Returns the ids of all tokens, the text of each, ascending, and the number of texts.
 
-    Batches are padded, or all texts in one row (`cu_seq_lens_q` of flash attention, `offsets` of
-    static embeddings).
+    Batches are padded, or have all texts in one row (`cu_seq_lens_q` of flash attention, `offsets`
+    of static embeddings).
     """
     ids = features.get("input_ids")
     if not isinstance(ids, Tensor):
@@ -104,20 +104,20 @@ class TokenRows:
         self.keys = torch.empty_like(known).scatter_(0, row, known)
 
     def rows(self, model: Any, features: Features) -> Int[Tensor, " batch"]:
-        """The row of each text of a batch, the first if several have its tokens; -1 if none has."""
+        """Returns the first row with the tokens of each text of a batch; -1 if there is none."""
         keys = token_keys(features).cpu()
         rows = torch.full_like(keys, -1)
         for prompt in self.prompts:
             known, row = self.table(model, prompt, features.get("task"))
             place = torch.searchsorted(known, keys).clamp(max=len(known) - 1)
-            found = (known[place] == keys) & (rows < 0)
-            rows = torch.where(found, row[place], rows)
+            is_new = (known[place] == keys) & (rows < 0)
+            rows = torch.where(is_new, row[place], rows)
             if (rows >= 0).all():
                 break
         return rows
 
     def table(self, model: Any, prompt: str, task: str | None) -> tuple[Keys, Int[Tensor, " rows"]]:
-        """The sorted keys and their rows, made when they are first needed."""
+        """Returns the sorted keys and their rows, which are computed once."""
         name = (prompt, task, getattr(model, "max_seq_length", None))
         if name not in self.tables:
             known = self.keys_of_texts(model, prompt, task)
@@ -126,7 +126,7 @@ class TokenRows:
         return self.tables[name]
 
     def keys_of_texts(self, model: Any, prompt: str, task: str | None) -> Keys:
-        """The key of each row, as its text is tokenised after a prompt; random without text."""
+        """Returns the key of each row's text after a prompt; random for a row without text."""
         keys = mixed(-1 - torch.arange(len(self.texts)))
         rows = [row for row, text in enumerate(self.texts) if text is not None]
         for first in range(0, len(rows), CHUNK):

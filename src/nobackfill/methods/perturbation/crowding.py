@@ -23,7 +23,7 @@ def crowding_gradient(
     *,
     block: int | None = None,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The gradient in `x` of the summed hinge; `others` count as constants.
+    r"""Returns the gradient in `x` of the summed hinge; `others` count as constants.
 
     .. math::
         \frac{\partial}{\partial x_c} \sum_{c} \sum_{j \ne c} [x_c^\top o_j - \theta]_+
@@ -109,7 +109,7 @@ def pair_gradient(
     other_rows: Int[Tensor, " pairs"],
     threshold: float,
 ) -> Float[Tensor, "classes dim"]:
-    """The same gradient over some pairs: rows of `x` and rows of `others`."""
+    """Returns the same gradient over some pairs: rows of `x` and rows of `others`."""
     neighbor = others[other_rows]
     too_near = (x[rows] * neighbor).sum(dim=1, keepdim=True) > threshold
     return torch.zeros_like(x).index_add(0, rows, neighbor * too_near)

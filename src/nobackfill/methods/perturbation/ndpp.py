@@ -24,7 +24,7 @@ def repulsion(
     precision: str = "float32",
     unit: bool = False,
 ) -> Float[Tensor, "classes dim"]:
-    r"""The push that each class gets from its nearest classes (Eqs. 4 and 7).
+    r"""Returns the push that each class gets from its nearest classes (Eqs. 4 and 7).
 
     .. math::
         r_c = \sum_{j \in N_k(c)} w_{cj} (x_c - n_j), \qquad
@@ -149,7 +149,7 @@ class NeighborPerturbation(Readable, nn.Module):
         self.register_buffer("moved", self.start.clone())
 
     def extra_repr(self) -> str:
-        """The prototypes and how far they have moved, for `repr`."""
+        """Returns the prototypes and how far they have moved, for `repr`."""
         return summary(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:

@@ -9,7 +9,7 @@ from nobackfill.methods.perturbation.crowding import crowding_gradient
 from nobackfill.ops.matmul import empty_products, inner_products
 
 BLOCK_BYTES = 256 * 2**20  # of products searched at once
-MARGIN = 0.2  # largest distance below the threshold of a listed pair
+MARGIN = 0.2  # largest distance of a listed pair below the threshold, m
 DENSE = 64  # if one pair in so many is listed, comparing all is as fast
 MOST = 2**26  # listed pairs, which limits memory
 AT_A_TIME = {"cpu": 2**12, "cuda": 2**20}  # pairs compared together; on a CPU they fit its cache
@@ -32,11 +32,10 @@ class NearPairs:
 
     Args:
         threshold: Threshold of the hinge, :math:`\theta`.
-        margin: Margin of the list, :math:`m`.
     """
 
-    def __init__(self, threshold: float, *, margin: float = MARGIN):
-        self.threshold, self.margin = threshold, margin
+    def __init__(self, threshold: float):
+        self.threshold = threshold
         self.lists_made = 0
         self._start: tuple[Tensor, Tensor] | None = None  # prototypes when the list was made
         self._listed: tuple[Tensor, Tensor, Tensor] | None = None
@@ -46,11 +45,11 @@ class NearPairs:
     ) -> Float[Tensor, "classes dim"]:
         """Computes the same as `crowding_gradient`."""
         # List the pairs anew, unless there are too many.
-        if self._start is None or drift(*self._start, x, others) > self.margin:
+        if self._start is None or drift(*self._start, x, others) > MARGIN:
             self._start = x.clone(), others.clone()
             self.lists_made += 1
             most = min(MOST, len(x) ** 2 // DENSE)
-            pairs = near_pairs(x, others, self.threshold - self.margin, most=most)
+            pairs = near_pairs(x, others, self.threshold - MARGIN, most=most)
             self._listed = None if pairs is None else (*pairs, row_starts(pairs[0], len(x)))
         if self._listed is None:
             return crowding_gradient(x, others, self.threshold)
@@ -63,7 +62,7 @@ def drift(
     x: Float[Tensor, "classes dim"],
     others: Float[Tensor, "classes dim"],
 ) -> float:
-    """The maximum of the right side above: the largest possible change of an inner product."""
+    """Returns the maximum of the right side above: the largest change of an inner product."""
     moved = (x - x0).norm(dim=1).max() * others.norm(dim=1).max()
     return float(moved + x0.norm(dim=1).max() * (others - others0).norm(dim=1).max())
 
@@ -76,7 +75,7 @@ def near_pairs(
     most: int,
     block: int | None = None,
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]] | None:
-    """All pairs of different rows above a threshold, in order; None if they exceed `most`.
+    """Returns all pairs of different rows above a threshold, in order; None if more than `most`.
 
     A GPU compares in bfloat16, which finds a few pairs below the threshold too. A CPU compares each
     pair once if `others` is `x` itself, and adds its reverse. `block` rows are compared at a time.
@@ -111,7 +110,7 @@ def near_pairs(
 def both_ways(
     rows: Int[Tensor, " pairs"], other_rows: Int[Tensor, " pairs"], *, number: int
 ) -> tuple[Int[Tensor, " both"], Int[Tensor, " both"]]:
-    """Each pair and its reverse, in order, of rows below `number`."""
+    """Returns each pair and its reverse, in order; rows are below `number`."""
     row, other = rows.long(), other_rows.long()
     pair = torch.cat([row * number + other, other * number + row])
     pair.numpy().sort()  # in place
@@ -133,7 +132,7 @@ def listed_gradient(
     *,
     threshold: float,
 ) -> Float[Tensor, "classes dim"]:
-    """The crowding gradient over listed pairs; those of row `c` of `x` begin at `first[c]`."""
+    """Computes the gradient over listed pairs; those of row `c` of `x` begin at `first[c]`."""
     size = AT_A_TIME.get(x.device.type, 2**16)
     pieces = zip(rows.split(size), other_rows.split(size), strict=True)
     inner = [  # `index_select` is faster than brackets

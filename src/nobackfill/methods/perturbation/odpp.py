@@ -142,7 +142,7 @@ class OptimizedPerturbation(Readable, nn.Module):
         return self.old + self.perturbation
 
     def extra_repr(self) -> str:
-        """The prototypes and how far they have moved, for `repr`."""
+        """Returns the prototypes and how far they have moved, for `repr`."""
         return summary(self, self.old, self.moved)
 
     def update(self, new: Float[Tensor, "new_classes new_dim"]) -> None:
@@ -182,7 +182,7 @@ class OptimizedPerturbation(Readable, nn.Module):
         among: Among,
         towards: Towards,
     ) -> Float[Tensor, "rows dim"]:
-        r"""The gradient of Eq. 11 in moved prototypes `x`; of Eq. 9 if `q` is None.
+        r"""Returns the gradient of Eq. 11 in moved prototypes `x`; of Eq. 9 if `q` is None.
 
         .. math::
             \frac{\partial L}{\partial x_c} =
@@ -236,7 +236,7 @@ class OptimizedPerturbation(Readable, nn.Module):
         )
 
     def _batch_of_pairs(self, q: Classes | None, count: int, generator: torch.Generator) -> Step:
-        """The classes of some random pairs, and their gradient over these pairs."""
+        """Returns the classes of some random pairs, and their gradient over these pairs."""
         rows = torch.randint(len(self.old), (count,), generator=generator).to(self.old.device)
         pairs = torch.stack([rows, self._draw_others(rows, generator)])  # (2, pairs)
         drawn, (first, second) = pairs.unique(return_inverse=True)

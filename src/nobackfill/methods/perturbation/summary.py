@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def summary(
     module: nn.Module, old: Float[Tensor, "classes dim"], moved: Float[Tensor, "classes dim"]
 ) -> str:
-    """The number of prototypes, the settings that were changed, and the mean angle."""
+    """Returns the number of prototypes, changed settings, and the mean angle, as text."""
     classes, dim = old.shape
     changed = [
         f"{name}={getattr(module, name)!r}"
@@ -24,7 +24,7 @@ def summary(
 
 
 def mean_angle(old: Float[Tensor, "classes dim"], moved: Float[Tensor, "classes dim"]) -> float:
-    r"""Mean angle between two positions of each prototype, in degrees.
+    r"""Returns the mean angle between two positions of each prototype, in degrees.
 
     .. math::
         \frac{1}{C} \sum_c \frac{180}{\pi} \cdot 2 \arctan

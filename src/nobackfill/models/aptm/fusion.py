@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nobackfill.errors import ConfigError
 from nobackfill.models.base import optional_package
 from nobackfill.models.text.base import TextEncoder
-from nobackfill.models.text.transformers import PooledText, read_vocabulary, resolve_texts
+from nobackfill.models.text.transformers import PooledText, resolve_texts, resolved_now
 from nobackfill.models.transformers_loading import load_folder, make_config
 
 NO_WORD = re.compile(r"[\W_]+")
@@ -50,15 +50,15 @@ class CrossAttention(nn.Module):
         texts: Float[Tensor, "pairs length width"],
         images: Float[Tensor, "pairs tokens features"],
     ) -> Float[Tensor, "pairs length width"]:
-        """Adds what each text token finds in the image tokens of its pair."""
+        """Adds the attention of each text token to the image tokens of its pair."""
         query, key, value = (
             self.self[name](source).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for name, source in (("query", texts), ("key", images), ("value", images))
         )
         drop = self.drop if self.training else 0.0
-        found = F.scaled_dot_product_attention(query, key, value, dropout_p=drop)
-        found = self.dropout(self.output["dense"](found.transpose(1, 2).flatten(-2)))
-        added: Tensor = self.output["LayerNorm"](found + texts)
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=drop)
+        attended = self.dropout(self.output["dense"](attended.transpose(1, 2).flatten(-2)))
+        added: Tensor = self.output["LayerNorm"](attended + texts)
         return added
 
 
@@ -104,7 +104,6 @@ class FusionBert(PooledText):
             model, pool="first", tokenizer=tokenizer, vocabulary=vocabulary, limit=limit,
             too_long="cut", frozen=False,
         )  # fmt: skip
-        self.says = f"letters and digits in lower case, {self.says}"
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Int64[Tensor, "texts 2 length"]:
         """Returns the tokens of each text, in lower case and without signs, and their mask."""
@@ -187,17 +186,10 @@ def aptm_text(
         synonyms: JSON file of synonyms, such as those of WordNet, for the texts that training
             changes; without it, they only lose and swap words.
     """
-    options = resolve_aptm_text(
-        {
-            "path": path,
-            "architecture": architecture,
-            "settings": settings,
-            "tokenizer": tokenizer,
-            "vocabulary": vocabulary,
-        }
-    )
-    if options["vocabulary"] is None:
-        options = read_vocabulary(options)
+    options = resolved_now(
+        resolve_aptm_text, path=path, architecture=architecture, settings=settings,
+        tokenizer=tokenizer, vocabulary=vocabulary,
+    )  # fmt: skip
     config = make_config(options["architecture"], options["settings"], "text")
     if not 1 <= longest <= config.max_position_embeddings:
         raise ConfigError(
@@ -217,18 +209,14 @@ def aptm_text(
 
 def resolve_aptm_text(options: Mapping[str, Any]) -> dict[str, Any]:
     """Completes the options as `resolve_texts` does; without a folder, it is BERT-base."""
-    given = {**options, "architecture": options["architecture"] or _default(options["path"])}
-    resolved = resolve_texts(given)
+    default = "BertConfig" if options["path"] is None else None
+    resolved = resolve_texts({**options, "architecture": options["architecture"] or default})
     if resolved["architecture"] != "BertConfig":
         raise ConfigError(
             f"[text] `aptm` requires a BERT, not a {resolved['architecture']}. Choose the folder "
             f"of a BERT as `path`, or leave `architecture` out."
         )
     return resolved
-
-
-def _default(path: str | None) -> str | None:
-    return "BertConfig" if path is None else None
 
 
 def _masked_bert(config: Any, path: str | None) -> nn.Module:
@@ -247,6 +235,6 @@ def _masked_bert(config: Any, path: str | None) -> nn.Module:
 def _mask(
     seen: Int64[Tensor, "texts length"], hidden: Float[Tensor, "texts length features"]
 ) -> Float[Tensor, "texts 1 1 length"]:
-    """Returns what is added to attention scores: nothing, or as good as minus infinity."""
+    """Returns what is added to attention scores: 0, or the lowest number for padding."""
     lowest = torch.finfo(hidden.dtype).min
     return (1 - seen[:, None, None].to(hidden.dtype)) * lowest

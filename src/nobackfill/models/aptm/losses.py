@@ -23,7 +23,7 @@ def draw_negatives(
         P(j \mid i) \propto [y_j \ne y_i] \left(
         \frac{\exp(\cos(q_i, k_j) / \tau)}{\sum_l \exp(\cos(q_i, k_l) / \tau)} + 10^{-5} \right)
 
-    A query without such a key gets any. Draws from torch's global generator.
+    A query without a key of another class gets any key. Draws from torch's global generator.
 
     Example:
         >>> draw_negatives(torch.eye(2), torch.eye(2), torch.tensor([4, 5]), temperature=0.07)
@@ -39,7 +39,7 @@ def draw_negatives(
 def matching_loss(
     logits: Float[Tensor, "batch 3 2"], labels: Int[Tensor, " batch"]
 ) -> Float[Tensor, ""]:
-    """Mean cross entropy of "no match" and "match" over pairs of an image and a text.
+    """Returns the mean cross entropy of "no match" and "match" over pairs of an image and a text.
 
     Without other classes among the labels there are no negatives, and only the first pairs count.
 
@@ -62,7 +62,7 @@ def matching_loss(
 def masked_word_loss(
     logits: Float[Tensor, "batch places vocabulary"], targets: Int[Tensor, "batch places"]
 ) -> Float[Tensor, ""]:
-    """Mean cross entropy of the masked tokens; a target of -100 marks an unused place.
+    """Returns the mean cross entropy of the masked tokens; a target of -100 marks an unused place.
 
     Example:
         >>> masked_word_loss(torch.zeros(1, 2, 4), torch.tensor([[3, -100]]))

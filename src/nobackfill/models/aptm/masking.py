@@ -1,4 +1,4 @@
-"""Masked words: which tokens of a text a model has to find out from the rest and from the image."""
+"""Masked words: tokens of a text that a model predicts from the rest and from the image."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Masked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What masking has to know of a tokenizer.
+    """Facts about a tokenizer that masking needs.
 
     Attributes:
         mask: Number of the mask token.
@@ -98,14 +98,14 @@ def _words(continues: Bool[Tensor, " tokens"]) -> list[list[int]]:
 def _choose(words: list[list[int]], generator: torch.Generator) -> list[int]:
     """Draws places, word by word, until there are enough."""
     tokens = sum(map(len, words))
-    wanted = min(MOST, max(1, round(SHARE * tokens)))
+    number = min(MOST, max(1, round(SHARE * tokens)))
     chosen: dict[int, None] = {}
     for word in torch.randperm(len(words), generator=generator).tolist():
-        if len(chosen) >= wanted:
+        if len(chosen) >= number:
             break
         span, drawn = 1, torch.rand((), generator=generator)
         if drawn < SPANS:
             span = int(torch.randint(2, LONGEST_SPAN + 1, (), generator=generator))
         for places in words[word : word + span]:
             chosen |= dict.fromkeys(places)
-    return list(chosen)[:wanted]
+    return list(chosen)[:number]

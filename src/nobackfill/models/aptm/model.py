@@ -17,14 +17,14 @@ TEMPERATURE = 0.07  # that learning starts at
 
 
 class Judged(NamedTuple):
-    """What APTM makes of a batch for its losses; the first two are the embeddings."""
+    """Outputs of APTM for its losses on a batch; the first two are the embeddings."""
 
     image: Float[Tensor, "batch dim"]
     text: Float[Tensor, "batch dim"]
     changed: Float[Tensor, "batch dim"]  # of the changed texts
     temperature: Float[Tensor, ""]
     match: Float[Tensor, "batch 3 2"]  # see `matching_loss`
-    changed_match: Float[Tensor, "batch 3 2"]  # likewise, for the changed texts
+    changed_match: Float[Tensor, "batch 3 2"]  # the same for the changed texts
     words: Float[Tensor, "batch places vocabulary"]  # scores at the masked places
 
 
@@ -119,7 +119,7 @@ class Aptm(DualEncoder):
         seen: Int64[Tensor, "batch length"],
         labels: Int[Tensor, " batch"],
     ) -> Float[Tensor, "batch 3 2"]:
-        """Judges each pair, its text with a hard negative image, and its image with such a text.
+        """Judges each pair, its text with a hard negative image, and its image with a hard text.
 
         Args:
             image: Embeddings of the images.

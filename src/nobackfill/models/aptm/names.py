@@ -35,4 +35,4 @@ def earlier_stage(name: str) -> str:
         >>> earlier_stage("layers.3.downsample.reduction.weight")
         'layers.2.downsample.reduction.weight'
     """
-    return DOWNSAMPLE.sub(lambda found: f"layers.{int(found[1]) - 1}.downsample.", name)
+    return DOWNSAMPLE.sub(lambda match: f"layers.{int(match[1]) - 1}.downsample.", name)

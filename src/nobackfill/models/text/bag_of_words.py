@@ -34,10 +34,6 @@ class Words(TextEncoder):
     def __init__(self, *, buckets: int, width: int, longest: int):
         super().__init__()
         self.buckets, self.longest, self.feature_dim = buckets, longest, width
-        self.says = (
-            f"lower-cased words and pairs of neighbours, the first {longest} words, hashed into "
-            f"{buckets} buckets"
-        )
         self.table = nn.EmbeddingBag(1 + buckets, width, mode="mean", padding_idx=PADDING)
         self.layer = nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
@@ -97,7 +93,6 @@ class StoredVectors(TextEncoder):
     def __init__(self, *, path: str | None, width: int, space: str | None):
         super().__init__()
         self.path, self.feature_dim, self.space = path, width, space
-        self.says = f"given vectors of {width} dimensions, made by {space or 'an unknown model'}"
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Float[Tensor, "texts features"]:
         """Returns the vector of each text, by its id."""
@@ -106,8 +101,9 @@ class StoredVectors(TextEncoder):
         space = _space_of(file)
         if file.dim != self.feature_dim or self.space not in (None, space):
             raise DataError(
-                f"{self.path} must contain {self.says}, but they have {file.dim} dimensions and "
-                f"are made by {space or 'an unknown model'}. Restore the file that the encoder was "
+                f"{self.path} must contain given vectors of {self.feature_dim} dimensions, made by "
+                f"{self.space or 'an unknown model'}, but they have {file.dim} dimensions and are "
+                f"made by {space or 'an unknown model'}. Restore the file that the encoder was "
                 f"made with, or embed the texts by the same model."
             )
         row_of = {str(item): row for row, item in enumerate(file.ids.tolist())}

@@ -16,11 +16,9 @@ class TextEncoder(nn.Module):
 
     Attributes:
         feature_dim: Number of features of a text.
-        says: Description of `prepare`, for the fingerprint of vectors.
     """
 
     feature_dim: int
-    says: str
 
     def prepare(self, texts: Sequence[str], ids: Sequence[str]) -> Shaped[Tensor, "texts ..."]:
         """Returns the input of `forward` for texts; ids such as "photo.jpg#0" are for errors."""

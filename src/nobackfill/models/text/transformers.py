@@ -1,6 +1,6 @@
 """Text models of transformers, from a local folder or from scratch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +60,6 @@ class PooledText(TextEncoder):
         self.limit, self.too_long = limit, too_long
         # SigLIP uses the last position, even of padding: it was trained on padded texts.
         self.fill = type(model).__name__.startswith("Siglip")
-        self.says = f"{'' if self.fill else 'at most '}{limit} tokens of tokenizer {vocabulary}"
         if pool in ("mean", "first"):
             freeze_pooler(model)
         if frozen:
@@ -142,17 +141,10 @@ def transformers_text(
         too_long: Whether a longer text is an "error" or "cut".
         frozen: Whether only the projection is trained.
     """
-    options = resolve_texts(
-        {
-            "path": path,
-            "architecture": architecture,
-            "settings": settings,
-            "tokenizer": tokenizer,
-            "vocabulary": vocabulary,
-        }
-    )
-    if options["vocabulary"] is None:
-        options = read_vocabulary(options)
+    options = resolved_now(
+        resolve_texts, path=path, architecture=architecture, settings=settings, tokenizer=tokenizer,
+        vocabulary=vocabulary,
+    )  # fmt: skip
     config = make_config(options["architecture"], options["settings"], "text")
     model = make_network(config, path, pool, "text")
     return PooledText(
@@ -184,6 +176,14 @@ def resolve_texts(options: Mapping[str, Any]) -> dict[str, Any]:
     if resolved["vocabulary"] is not None or is_later:
         return resolved
     return read_vocabulary(resolved)
+
+
+def resolved_now(
+    resolve: Callable[[Mapping[str, Any]], dict[str, Any]], **options: Any
+) -> dict[str, Any]:
+    """Completes the options of a model that is made now, and reads a tokenizer left for later."""
+    resolved = resolve(options)
+    return read_vocabulary(resolved) if resolved["vocabulary"] is None else resolved
 
 
 def read_vocabulary(options: Mapping[str, Any]) -> dict[str, Any]:

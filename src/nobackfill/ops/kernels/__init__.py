@@ -1,4 +1,4 @@
-"""Triton kernels that need fewer passes over memory than torch. Each has a twin in torch."""
+"""Triton kernels that need fewer passes over memory than torch. Each has an equivalent in torch."""
 
 import warnings
 from functools import cache

@@ -83,10 +83,10 @@ def count_kernel(
             b = scores_at(score, first + within + piece, columns)
             c = scores_at(score, first + within + 2 * piece, columns)
             d = scores_at(score, first + within + 3 * piece, columns)
-            one, other = tl.maximum(a, b), tl.maximum(c, d)
-            best = tl.maximum(one, other)
+            of_ab, of_cd = tl.maximum(a, b), tl.maximum(c, d)
+            best = tl.maximum(of_ab, of_cd)
             rest = tl.maximum(tl.minimum(a, b), tl.minimum(c, d))
-            second = tl.maximum(rest, tl.minimum(one, other))
+            second = tl.maximum(rest, tl.minimum(of_ab, of_cd))
             most_best, most_second = most(best), most(second)
             bounds = tl.where(column >= first + chunk, lower, own)
             for place in range(group, tl.minimum(group + together, end)):

@@ -40,7 +40,7 @@ def fits(e: Float[Tensor, "batch dim"], classes: Float[Tensor, "classes dim"]) -
 
 
 def width_of(dim: int) -> int:
-    """Length of a padded row: a power of 2, at least 16 for tensor cores."""
+    """Returns the length of a padded row: a power of 2, at least 16 for tensor cores."""
     return max(16, 1 << (dim - 1).bit_length())
 
 
@@ -53,7 +53,7 @@ def streamed_class_sums(
     gradient: bool = True,
     parts: int | None = None,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch dim"] | None]:
-    """The same as its twin `ops.softmax_contrast.class_sums`, from factors in float16.
+    """Computes the same as `ops.softmax_contrast.class_sums`, from factors in float16.
 
     Programs take one part of the classes each, by default as many parts as keep the GPU busy.
     """
@@ -76,7 +76,7 @@ def streamed_class_sums(
 
 
 def unit_halves(x: Float[Tensor, "rows dim"]) -> Float16[Tensor, "rows width"]:
-    """Rows of unit length in float16, padded with zeros to `width_of`."""
+    """Returns the rows at unit length in float16, padded with zeros to `width_of`."""
     rows, dim = x.shape
     width = width_of(dim)
     out = x.new_empty(rows, width, dtype=torch.float16)

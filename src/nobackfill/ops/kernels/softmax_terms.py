@@ -22,7 +22,8 @@ def exponents(
         w_{ic} = \exp\bigl((x_{ic} / l_c - 1) / \tau\bigr), \qquad w_{ic} = 0 \text{ for } c = y_i
 
     The own class :math:`y` of a row may lie outside the block of columns, and :math:`l` is the
-    length of a class vector. The twin in torch is `ops.softmax_contrast.weights_by_torch`.
+    length of a class vector. The equivalent in torch is
+    `ops.softmax_contrast.weights_by_torch`.
     """
     batch, classes = product.shape
     parts = triton.cdiv(classes, TILE)

@@ -18,7 +18,8 @@ def above(
 ) -> BFloat16[Tensor, "rows columns"]:
     r"""1 where :math:`x_{ij} > \theta`, else 0, in bfloat16, in one pass over memory.
 
-    The twin in torch is `methods.perturbation.crowding.above`, which explains the parameters.
+    The equivalent in torch is `methods.perturbation.crowding.above`, which explains the
+    parameters.
     """
     rows, columns = product.shape
     mask = product.new_empty(rows, columns + -columns % ALIGNED, dtype=torch.bfloat16)
