@@ -6,10 +6,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def toy(monkeypatch):
     )
     monkeypatch.setitem(SUITES, "toy", suite)
     monkeypatch.setattr(
-        runner.multiprocessing, "get_context", lambda kind: SimpleNamespace(Pool=ThreadPool)
+        runner, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number)
     )
     return suite
 

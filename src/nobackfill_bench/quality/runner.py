@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 from nobackfill.core.suggest import suggest
-from nobackfill.errors import ConfigError
+from nobackfill.errors import ConfigError, RunsFailed
 from nobackfill_bench.quality.suite import Place, Task
 from nobackfill_bench.quality.suites import SUITES
 from nobackfill_bench.results_log import Line, append, key_of, mend, read_lines
@@ -92,7 +94,11 @@ def side_by_side(plans: Sequence[Sequence[Sequence[Task]]]) -> list[list[Task]]:
 def run_stages(
     stages: Sequence[Sequence[Task]], *, folder: Path, processes: int = 1
 ) -> Iterator[Done]:
-    """Makes the runs and appends their results; a run that fails does not stop the others."""
+    """Makes the runs and appends their results; a run that fails does not stop the others.
+
+    Raises:
+        RunsFailed: If a process was killed, for instance for lack of memory.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     finished = set()
     for suite in {task.suite for stage in stages for task in stage}:
@@ -100,12 +106,24 @@ def run_stages(
         finished |= {key_of(line) for line in read_lines(lines_path(folder, suite))}
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several runs slow each other down
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
         for stage in stages:
-            for done in pool.imap_unordered(one_run, stage):
+            for future in as_completed([pool.submit(one_run, task) for task in stage]):
+                done = result_of(future)
                 if done.line is not None and key_of(done.line) not in finished:
                     append(lines_path(folder, done.task.suite), done.line)
                 yield done
+
+
+def result_of(future: Future[Done]) -> Done:
+    """Returns a finished run, or raises if a process was killed."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise RunsFailed(
+            "A process of the benchmark was killed, perhaps for lack of memory. Run the same "
+            "command again, with fewer --jobs if memory is short: finished runs are skipped."
+        ) from None
 
 
 def one_run(task: Task) -> Done:

@@ -1,13 +1,17 @@
 """What is run, in which order, and what is not run again."""
 
+import os
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
 
-from nobackfill.errors import ConfigError, DataError
+from nobackfill.errors import ConfigError, DataError, RunsFailed
 from nobackfill_bench import SUITES, Place, Task
 from nobackfill_bench.quality.runner import (
     lines_path,
     one_run,
     plan_suite,
+    result_of,
     run_stages,
     side_by_side,
 )
@@ -147,6 +151,13 @@ def test_a_run_that_fails_does_not_stop_the_others_and_is_made_again(plan, run, 
     toy.broken.clear()
     run(plan(["independent", "rm", "bt2"], seeds=1))
     assert sorted(lines()) == [("bt2", 0), ("independent", 0), ("rm", 0)]
+
+
+def test_a_killed_process_ends_the_benchmark_with_what_to_do():
+    with ProcessPoolExecutor(1) as pool:
+        killed = pool.submit(os._exit, 9)
+        with pytest.raises(RunsFailed, match="Run the same command again"):
+            result_of(killed)
 
 
 def test_a_suite_that_is_not_known_fails_as_a_run_does(tmp_path):
