@@ -1,6 +1,8 @@
 """Settings of the whole test run, and a suite of the benchmark that trains nothing."""
 
+import functools
 import importlib.util
+import inspect
 import os
 import shutil
 import subprocess
@@ -9,10 +11,13 @@ import tempfile
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
+from typing import ForwardRef, get_args
 
+import jaxtyping
 import pytest
 import torch
+from beartype import BeartypeConf, beartype
 
 # Tests work on tiny tensors: one thread is as fast, and does not stall on a busy machine.
 torch.set_num_threads(1)
@@ -20,6 +25,49 @@ torch.set_num_threads(1)
 # Kernels for GPUs are interpreted where there is none.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+check_types = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+check_shapes = jaxtyping.jaxtyped
+axes = jaxtyping.jaxtyped("context")  # inside, an axis of one name has one size
+
+
+def parts(annotation):
+    yield annotation
+    for part in get_args(annotation):
+        yield from parts(part)
+
+
+def check(function=None, *, typechecker=None):
+    """Checks types and shapes at each call as `jaxtyped` does, at a fraction of its cost.
+
+    That binds the arguments of every call and checks them twice, which takes longer than most
+    functions. It is left to it what only it can do: names of classes, sizes from arguments, yields.
+    """
+    if function is None:
+        return functools.partial(check, typechecker=typechecker)
+    if typechecker is None or not isinstance(function, FunctionType):
+        return check_shapes(function, typechecker=typechecker)
+    inside = [part for hint in function.__annotations__.values() for part in parts(hint)]
+    shapes = [part for part in inside if isinstance(part, type(jaxtyping.AbstractArray))]
+    named = any(isinstance(part, str | ForwardRef) for part in inside)
+    if named or any("{" in shape.dim_str for shape in shapes):
+        return check_shapes(function, typechecker=typechecker)
+    checked = check_types(function)
+    if not shapes:
+        return checked
+    if inspect.isgeneratorfunction(function):
+        return check_shapes(function, typechecker=typechecker)
+
+    @functools.wraps(function)
+    def within_axes(*arguments, **options):
+        with axes:
+            return checked(*arguments, **options)
+
+    return within_axes
+
+
+jaxtyping.jaxtyped = check  # which the import hook of pytest puts at every function
 
 
 @pytest.fixture
