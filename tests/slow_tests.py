@@ -67,6 +67,9 @@ SLOW = {
     r"sentence_transformers/test_loss\.py::test_nothing_is_embedded\S*\[(?!cached\]|ranking\])": (
         "a cached loss and another"
     ),
+    r"integrations/test_transformers\.py::test_a_resumed_run\S*\[(?!6-True)": (
+        "the later kill, with means; without them an adapter"
+    ),
     # commands and pages
     r"bench/test_bench_quality_command\.py::test_a_real_upgrade": "a suite that trains nothing",
     r"report/test_charts\.py::test_names_of_equal_points\S*\[12\]": "fewer names",
