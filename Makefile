@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Two processes share the tests by file; each works in one thread.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two processes share the tests by file; each works in one thread. They keep what they compile, as the
+# processes that they start would compile it again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-all test-vision check audit constraints sbom clean
 

@@ -1,6 +1,9 @@
 """Settings of the whole test run, and a suite of the benchmark that trains nothing."""
 
+import functools
+import gc
 import importlib.util
+import inspect
 import os
 import shutil
 import subprocess
@@ -9,9 +12,13 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
+from typing import ForwardRef, get_args
 
+import jaxtyping
 import pytest
 import torch
+from beartype import BeartypeConf, beartype
 
 # Tests work on tiny tensors: one thread is as fast, and does not stall on a busy machine.
 torch.set_num_threads(1)
@@ -19,6 +26,53 @@ torch.set_num_threads(1)
 # Kernels for GPUs are interpreted where there is none.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+check_types = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+check_shapes = jaxtyping.jaxtyped
+axes = jaxtyping.jaxtyped("context")  # inside, an axis of one name has one size
+
+
+def parts(annotation):
+    yield annotation
+    for part in get_args(annotation):
+        yield from parts(part)
+
+
+def check(function=None, *, typechecker=None):
+    """Checks types and shapes at each call as `jaxtyped` does, at a fraction of its cost.
+
+    That binds the arguments of every call and checks them twice, which takes longer than most
+    functions. It is left to it what only it can do: names of classes, sizes from arguments, yields.
+    """
+    if function is None:
+        return functools.partial(check, typechecker=typechecker)
+    if typechecker is None or not isinstance(function, FunctionType):
+        return check_shapes(function, typechecker=typechecker)
+    inside = [part for hint in function.__annotations__.values() for part in parts(hint)]
+    shapes = [part for part in inside if isinstance(part, type(jaxtyping.AbstractArray))]
+    named = any(isinstance(part, str | ForwardRef) for part in inside)
+    if named or any("{" in shape.dim_str for shape in shapes):
+        return check_shapes(function, typechecker=typechecker)
+    annotations = dict(function.__annotations__)
+    checked = check_types(function)
+    # beartype puts `int | float` where it saw that before `float | int`; options are read by order.
+    function.__annotations__ = annotations
+    checked.__annotations__ = dict(annotations)
+    if not shapes:
+        return checked
+    if inspect.isgeneratorfunction(function):
+        return check_shapes(function, typechecker=typechecker)
+
+    @functools.wraps(function)
+    def within_axes(*arguments, **options):
+        with axes:
+            return checked(*arguments, **options)
+
+    return within_axes
+
+
+jaxtyping.jaxtyped = check  # which the import hook of pytest puts at every function
 
 
 @pytest.fixture
@@ -113,6 +167,21 @@ def disk():
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)  # also if a test failed
         path.rmdir()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Leaves what stays, a million objects, out of every search for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # some libraries complain of what is left at the end
 
 
 def pytest_collection_modifyitems(items):

@@ -53,12 +53,23 @@ SLOW = {
     r"gallery/stores/test_pgvector_index\.py::test_a_process_that_is_killed": "an interrupt",
     r"gallery/stores/test_faiss\.py::test_every_kind\S*(PQ|IVF)": "flat and graph indexes",
     r"gallery/test_indexing\.py::test_lancedb_killed": "kills of backfills",
+    # heads: whatever the form of the vectors, labels and groups of them are read in one place
+    r"test_forms_of_arguments\.py::test_an_upgrade_is_assessed\S*\[(?!numpy)\w+-groups": (
+        "each form with labels, and groups of arrays"
+    ),
+    r"head/assess/test_assess\.py::test_what_cannot_be_an_upgrade\S*\[[12]-": "one seed",
+    r"head/assess/test_assess\.py::test_vectors_of_other_items\S*\[shifted and": (
+        "shifted, and rotated when mixed up"
+    ),
     # training with other libraries
     r"sentence_transformers/test_minilm\.py": "tiny models",
     r"sentence_transformers/test_training\.py::test_(two_runs|a_resumed)": "runs of our own loop",
     r"sentence_transformers/test_training\.py::test_other\S*\[(?!cached)": "test_loss.py",
     r"sentence_transformers/test_loss\.py::test_nothing_is_embedded\S*\[(?!cached\]|ranking\])": (
         "a cached loss and another"
+    ),
+    r"integrations/test_transformers\.py::test_a_resumed_run\S*\[(?!6-True)": (
+        "the later kill, with means; without them an adapter"
     ),
     # commands and pages
     r"bench/test_bench_quality_command\.py::test_a_real_upgrade": "a suite that trains nothing",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import nobackfill as nb
+from nobackfill.cli import progress_lines
 
 QUICK = ["--epochs", "1", "--hidden", "8", "--device", "cpu"]
 LABELS = np.arange(90) % 15
@@ -14,8 +15,12 @@ KINDS = np.where(np.arange(90) < 45, "image", "text")
 
 
 @pytest.fixture
-def run(nobackfill):
-    """Runs a command; what it says to a person comes without line breaks."""
+def run(nobackfill, monkeypatch):
+    """Runs a command; what it says to a person comes without line breaks.
+
+    Progress is for jobs that take long, which these do on a busy machine.
+    """
+    monkeypatch.setattr(progress_lines, "FIRST", 600.0)
 
     def command(*arguments):
         code, out, err = nobackfill(*arguments)

@@ -1,6 +1,7 @@
 """The same items in every kind of database that is installed: real engines, no mocks."""
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ def fill(name, folder, ids, vectors, columns, **options):
     return engine_of(name).fill(folder, ids, vectors, columns, **options)
 
 
+@cache
 def engine_of(name):
     """The module that makes galleries of a kind."""
     pytest.importorskip(STORES[name].client)

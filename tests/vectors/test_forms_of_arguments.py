@@ -218,13 +218,18 @@ def larger():
     return np.array([f"item {row}" for row in range(200)]), *np.float32(sides), labels
 
 
+@pytest.fixture(scope="module")
+def assessed(larger):
+    ids, old, new, labels = larger
+    return nb.assess(nb.Vectors(ids, old, labels), nb.Vectors(ids, new), epochs=0)
+
+
 @pytest.mark.parametrize("kind", ["labels", "groups"])
 @pytest.mark.parametrize("form", ASSESSED)
-def test_an_upgrade_is_assessed_in_every_form(larger, form, kind):
+def test_an_upgrade_is_assessed_in_every_form(larger, assessed, form, kind):
     ids, old, new, labels = larger
     sides = [ASSESSED[form](ids, side) for side in (old, new)]
-    verdict = nb.assess(*sides, **{kind: labels}, epochs=0)
-    expected = nb.assess(nb.Vectors(ids, old, labels), nb.Vectors(ids, new), epochs=0)
+    verdict, expected = nb.assess(*sides, **{kind: labels}, epochs=0), assessed
     assert verdict.verdict == expected.verdict
     for way, other in zip(verdict.candidates, expected.candidates, strict=True):
         assert way.metrics == pytest.approx(other.metrics), way.name

@@ -28,8 +28,8 @@ GPU figures of NDPP, ODPP and the loss are of an earlier state with twelve Trito
 [kernels.jsonl](kernels.jsonl) compares whole jobs on an H200 with two kernels (ranks, and terms of
 the loss) and with twelve: with two, an epoch with ResNet-18 at 224 px takes 1.01 times as long, a
 step with 1,000,000 classes 1.00 times, an epoch of 24,393 classes at 40 px 1.08 times (NDPP) and
-1.16 times (ODPP), with TF32 up to 1.3 times. For the last two, the kernels of ODPP's masks and of the
-sums with TF32 were put back; four are left, and no figure here was measured with these four."""
+1.16 times (ODPP), with TF32 up to 1.3 times. For the last two, the kernels of ODPP's masks and of
+the sums with TF32 were put back; four are left, and no figure here was measured with these four."""
 
 
 def render_page(folder: Path) -> Path:

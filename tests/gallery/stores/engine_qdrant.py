@@ -1,5 +1,18 @@
 """A Qdrant gallery, embedded, as its owner would make it."""
 
+from qdrant_client.local.persistence import CollectionPersistence
+
+begin = CollectionPersistence.__init__
+
+
+def begin_without_waiting(self, *arguments, **options):
+    """It commits every point on its own, and each commit waits for the disk."""
+    begin(self, *arguments, **options)
+    self.storage.execute("pragma synchronous = off")
+
+
+CollectionPersistence.__init__ = begin_without_waiting
+
 
 def fill(folder, ids, vectors, columns):
     """Returns its line."""
@@ -8,8 +21,6 @@ def fill(folder, ids, vectors, columns):
     client = QdrantClient(path=str(folder / "stored"))
     config = models.VectorParams(size=vectors.shape[1], distance=models.Distance.COSINE)
     client.create_collection("photos", vectors_config=config)
-    # It commits every point on its own, and each commit waits for the disk.
-    client._client.collections["photos"].storage.storage.execute("pragma synchronous = off")
     points = [
         models.PointStruct(id=int(one), vector=row.tolist(), payload={"colour": colour})
         for one, row, colour in zip(ids, vectors, columns["colour"], strict=True)

@@ -1,6 +1,7 @@
 """Index files are opened in a process of their own first."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,7 +81,7 @@ ENDS = {
 def test_however_the_process_ends_this_one_goes_on(tmp_path, monkeypatch, end):
     (tmp_path / "engine.py").write_text(ENDS[end])
     code = trial.CODE.replace(
-        "main()", f"import sys, importlib; sys.modules['nobackfill.gallery.stores.engine'] = "
+        "main()", f"import sys, importlib; sys.modules['nobackfill.gallery.stores.engine_trial'] = "
         f"(sys.path.insert(0, {str(tmp_path)!r}), importlib.import_module('engine'))[1]; main()"
     )  # fmt: skip
     monkeypatch.setattr(trial, "CODE", code)
@@ -89,6 +90,15 @@ def test_however_the_process_ends_this_one_goes_on(tmp_path, monkeypatch, end):
     path.write_bytes(b"x")
     with pytest.raises(GalleryError, match=r"Cannot read .*/a "):
         trial.try_first("engine", str(path))
+
+
+@pytest.mark.parametrize("engine", ["faiss", "usearch"])
+def test_the_process_imports_nothing_large(engine):
+    """It starts whenever a gallery is opened."""
+    code = (
+        f"import sys, nobackfill.gallery.stores.{engine}_trial; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nothing_is_imported_from_where_one_happens_to_be(tmp_path, monkeypatch, index):

@@ -33,10 +33,19 @@ def scripts(diff):
     return "\n".join(before), "\n".join(after)
 
 
-def run(script, folder):
+# One process imports the libraries for all scripts; each of them leaves a model.
+ONE_BY_ONE = """
+import json, os, sys
+for name, script in json.load(sys.stdin):
+    exec(compile(script, name, "exec"), {"__name__": "__main__"})
+    os.rename("compatible-model", name)
+"""
+
+
+def run(scripts, folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1"}
     result = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", ONE_BY_ONE], input=json.dumps(scripts),
         cwd=folder, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
@@ -67,15 +76,11 @@ def test_both_scripts_train_a_model_that_sentence_transformers_loads(tmp_path):
         tmp_path / "old-vectors.parquet"
     )
 
-    found = {}
-    trained = tmp_path / "compatible-model"
-    for name, script in [
-        ("before", scripts(DIFFS[0])[0]),
-        ("file", scripts(DIFFS[0])[1]),
-        ("model", scripts(DIFFS[1])[1]),
-    ]:
-        run(script, tmp_path)
-        found[name] = SentenceTransformer(str(trained), device="cpu").encode_query(queries)
-        trained.rename(tmp_path / name)
+    names = ("before", "file", "model")
+    run(list(zip(names, (*scripts(DIFFS[0]), scripts(DIFFS[1])[1]), strict=True)), tmp_path)
+    found = {
+        name: SentenceTransformer(str(tmp_path / name), device="cpu").encode_query(queries)
+        for name in names
+    }
     np.testing.assert_allclose(found["file"], found["model"], atol=1e-4)
     assert np.abs(found["file"] - found["before"]).max() > 1e-4

@@ -24,7 +24,7 @@ def try_first(engine: str, path: str) -> None:
     """Raises if an index cannot be opened, read and searched in a separate process.
 
     Args:
-        engine: Name of a module next to this one that has the function `try_index`.
+        engine: Name of an engine; the module ENGINE_trial next to this one has `try_index`.
         path: Path of the index.
     """
     paths = os.pathsep.join(entry for entry in sys.path if entry)
@@ -49,7 +49,7 @@ def try_first(engine: str, path: str) -> None:
 def main() -> None:
     """Opens the index that the arguments name, within a limit of memory."""
     engine, path = sys.argv[1:]
-    module = importlib.import_module(f"nobackfill.gallery.stores.{engine}")
+    module = importlib.import_module(f"nobackfill.gallery.stores.{engine}_trial")
     _limit_memory(path)
     try:
         module.try_index(path)

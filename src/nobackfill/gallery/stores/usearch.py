@@ -1,18 +1,16 @@
 """Galleries in USearch index files."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from usearch.compiled import MetricKind, ScalarKind
-from usearch.index import Index
 
 from nobackfill.errors import GalleryError
 from nobackfill.gallery.stores.base import Matrix, as_matrix
 from nobackfill.gallery.stores.client import cosines_from
 from nobackfill.gallery.stores.index_file import IndexFile
-from nobackfill.gallery.stores.trial import DAMAGED, try_first
+from nobackfill.gallery.stores.trial import try_first
 from nobackfill.gallery.stores.uri import Uri
+from nobackfill.gallery.stores.usearch_trial import open_index
 
 PRECISE = (ScalarKind.F64, ScalarKind.F32, ScalarKind.F16, ScalarKind.BF16)
 METRICS = {
@@ -83,26 +81,3 @@ class UsearchStore(IndexFile):
                 f'`metric="cos"`.'
             )
         return METRICS[metric]
-
-
-def open_index(path: str) -> Any:
-    """Opens a memory-mapped index."""
-    reason = "it is not an index"
-    try:
-        if (index := Index.restore(path, view=True)) is not None:
-            return index
-    except (RuntimeError, ValueError) as error:
-        reason = str(error)
-    raise GalleryError(
-        f"Cannot read {path} as an index written by USearch's `save`: {reason}. {DAMAGED}"
-    )
-
-
-def try_index(path: str) -> None:
-    """Opens and searches an index; see `try_first`."""
-    index = open_index(path)
-    if len(index) and not index.multi:
-        keys = index.keys[0 : len(index)]
-        vectors = index.get(np.asarray(keys))
-        rows = np.linspace(0, len(vectors) - 1, min(100, len(vectors))).astype(np.int64)
-        index.search(np.asarray(vectors[0] if index.ndim == 1 else vectors)[rows], 10)
