@@ -184,6 +184,17 @@ def pytest_unconfigure():
     gc.unfreeze()  # some libraries complain of what is left at the end
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Leaves out the doctests of test files, which have none.
+
+    With `--doctest-ignore-import-errors` their collector skips a file that cannot be imported, and
+    leaves half of it in `sys.modules`, where the collector of tests finds it and reports nothing.
+    """
+    collectors = yield
+    return [collector for collector in collectors if type(collector) is pytest.Module]
+
+
 def pytest_collection_modifyitems(items):
     """Marks what `make test` leaves to `make test-all`; see slow_tests.py."""
     path = Path(__file__).with_name("slow_tests.py")

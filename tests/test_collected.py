@@ -1,11 +1,9 @@
-"""Every test file is collected.
-
-`--doctest-ignore-import-errors` turns a file that cannot be imported, such as one with a bad escape
-or with a name that its module no longer has, into a single skipped item.
-"""
+"""A test file that cannot be imported is an error, and its tests are not lost in silence."""
 
 import ast
-import warnings
+import shutil
+import subprocess
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,18 +13,39 @@ import pytest
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))
 OURS = ("nobackfill", "nobackfill_bench")
-STALE = {  # files that are not collected: their names are gone or in other modules
-    "evaluation/test_notes.py",
-    "head/test_extra_dims.py",
-    "head/test_fitting.py",
-}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_it_compiles_without_a_warning(file):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        compile(file.read_text(encoding="utf-8"), file, "exec")
+def test_a_file_that_cannot_be_imported_is_an_error(tmp_path):
+    tests, optional = tmp_path / "tests", tmp_path / "src" / "optional.py"
+    broken = {
+        "name": "from json import a_name_that_is_gone",
+        "module": "import a_module_that_is_gone",
+        "escape": r"text = '\d'",
+        "syntax": "def",
+    }
+    tests.mkdir()
+    for name in ("conftest.py", "slow_tests.py"):
+        shutil.copy(FOLDER / name, tests)
+    for name, line in broken.items():
+        (tests / f"test_{name}.py").write_text(f"{line}\n\n\ndef test_it():\n    pass\n")
+    (tests / "test_sound.py").write_text("def test_it():\n    pass\n")
+    optional.parent.mkdir()
+    optional.write_text("import a_package_that_is_not_installed\n")
+    config = FOLDER.parent / "pyproject.toml"
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-c", config]
+    done = subprocess.run(
+        [*command, "--rootdir", tmp_path, tests, optional],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout
+    assert {line for line in done.stdout.splitlines() if line.startswith("ERROR ")} == {
+        f"ERROR tests/test_{name}.py" for name in broken
+    }
+    assert "tests/test_sound.py::test_it" in done.stdout
+    assert "1 test collected, 4 errors" in done.stdout
 
 
 @cache
@@ -48,6 +67,7 @@ def names_in(module):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
 def test_the_names_that_it_imports_exist(file):
+    """Also where a missing package, such as timm, skips the file before it imports them."""
     missing = [
         f"{node.module}.{alias.name}"
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
@@ -55,4 +75,4 @@ def test_the_names_that_it_imports_exist(file):
         for alias in node.names
         if alias.name not in names_in(node.module)
     ]
-    assert bool(missing) == (file.relative_to(FOLDER).as_posix() in STALE), missing
+    assert not missing

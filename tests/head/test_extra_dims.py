@@ -15,7 +15,8 @@ from nobackfill.head import validation as heldout
 from nobackfill.head.apply import load
 from nobackfill.head.closed_form import moments
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import SCALES, add_extra, choose_closed_form
+from nobackfill.head.fitting import choose_closed_form
+from nobackfill.head.learn import SCALES, add_extra
 from nobackfill.head.network import ExtraDims
 from nobackfill.head.split import class_folds, tightness_of
 
@@ -87,6 +88,16 @@ def test_against_old_vectors_nothing_changes(both, hidden, extra):
             sum(a * b for a, b in zip(one.tolist(), stored, strict=False)) for one in (query, same)
         ]
         assert dots[0] == dots[1]
+
+
+def test_nothing_changes_either_where_the_method_is_chosen(items, head):
+    data = items()
+    plain, longer = (
+        head("auto", extra=extra, old_query=False).fit(data.new, data.old, data.labels)
+        for extra in (0, 3)
+    )
+    assert torch.equal(longer.transform(data.new)[:, :6], plain.transform(data.new))
+    assert replace(longer.progress_, stored={}) == replace(plain.progress_, stored={})
 
 
 def test_new_against_old_is_evaluated_alike(both):
@@ -171,6 +182,7 @@ def test_of_many_items_some_ask_all(parts, network_for, monkeypatch, in_place):
     seen, kept = [], heldout.retrieval_map
     in_place("retrieval_map", lambda *given: seen.append(given) or kept(*given))
     add_extra(network_for(parts[0]), *parts, extra=2)
+    assert len(seen) == len(SCALES)
     for query, gallery, places, _ in seen:
         assert len(gallery) == 30
         assert torch.equal(query, gallery[[i * 30 // 7 for i in range(7)]])

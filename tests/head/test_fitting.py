@@ -13,21 +13,14 @@ from nobackfill.errors import ConfigError
 from nobackfill.head import fitting
 from nobackfill.head import schedule as settings
 from nobackfill.head import validation as heldout
-from nobackfill.head.closed_form import procrustes, ridge
+from nobackfill.head.closed_form import STRENGTHS, closed_forms, procrustes, ridge
 from nobackfill.head.examples import Examples
-from nobackfill.head.fitting import (
-    DEFAULT_FORM,
-    STRENGTHS,
-    Learner,
-    choose_closed_form,
-    closed_forms,
-    make_method,
-)
+from nobackfill.head.fitting import DEFAULT_FORM, Learner, choose_closed_form, make_method
 from nobackfill.head.schedule import FitConfig
 from nobackfill.head.validation import choose_queries, embed_rows, new_old_map, retrieval_map
 from nobackfill.methods import METHODS
 
-CONFIG = FitConfig(epochs=3, batch_size=16, learning_rate=1e-2)
+CONFIG = FitConfig(method="cross_supcon", epochs=3, batch_size=16, learning_rate=1e-2)
 USABLE = """
     independent independent_contrastive prototype_alignment ndpp_old ndpp odpp_old odpp unibct
     unibct_spr ract advbct sspl sspl_ce rbcl mimic prototype_mimic cross_supcon
@@ -94,7 +87,9 @@ def test_it_begins_with_the_best_closed_form_exactly(parts, network_for):
     progress = choose_closed_form(network, examples, held_out)
     forms = closed_forms(examples)
     values = {
-        name: cross_map(form(held_out.new), choose_queries(held_out), held_out)
+        name: retrieval_map(
+            form(held_out.new), held_out.old.float(), choose_queries(held_out), held_out
+        )
         for name, form in forms.items()
     }
     assert progress.closed == pytest.approx(values, abs=1e-6)
@@ -139,11 +134,13 @@ def test_every_usable_method_fits_and_is_no_worse_than_the_closed_form(
 
 
 def test_usable_methods_are_these():
+    settings.check_method("auto")
+    usable = ", ".join(["auto", *USABLE])
     for name in METHODS:
         if name in USABLE:
             settings.check_method(name)
         else:
-            with pytest.raises(ConfigError, match=f"fitted by `{name}`.*{', '.join(USABLE)}"):
+            with pytest.raises(ConfigError, match=f"fitted by `{name}`.*Choose one of {usable}"):
                 settings.check_method(name)
     with pytest.raises(ConfigError, match="unknown method `cros_supcon`. Did you mean `cross_s"):
         settings.check_method("cros_supcon")
@@ -152,7 +149,9 @@ def test_usable_methods_are_these():
 @pytest.mark.parametrize("rate", [1e3, 1e30])
 @pytest.mark.parametrize("method", ["cross_supcon", "odpp", "rbcl"])
 def test_a_huge_learning_rate_leaves_the_closed_form(fit, parts, method, rate):
-    network, progress, _ = fit(parts, method, FitConfig(3, batch_size=16, learning_rate=rate))
+    network, progress, _ = fit(
+        parts, method, FitConfig(epochs=3, batch_size=16, learning_rate=rate)
+    )
     assert progress.best == 0
     assert torch.equal(network.affine.weight, closed_forms(parts[0])[progress.start].weight)
     assert not network.outer.weight.any()
@@ -164,7 +163,7 @@ def test_a_huge_learning_rate_leaves_the_closed_form(fit, parts, method, rate):
 
 def test_a_method_sees_all_examples_once_an_epoch_and_nothing_else(fit, parts, recording):
     examples, held_out = parts
-    _, progress, steps = fit(parts, "recording", FitConfig(2, batch_size=16))
+    _, progress, steps = fit(parts, "recording", FitConfig(epochs=2, batch_size=16))
     (method,) = recording
     assert torch.equal(method.old_space.embeddings, examples.old)
     assert torch.equal(method.old_space.labels, examples.classes)
@@ -194,7 +193,7 @@ def test_dropout_acts_in_every_step(fit, parts, recording, monkeypatch):
         return step(learner, places)
 
     monkeypatch.setattr(Learner, "step", remember)
-    network, _, _ = fit(parts, "recording", FitConfig(2, batch_size=16))
+    network, _, _ = fit(parts, "recording", FitConfig(epochs=2, batch_size=16))
     assert modes == [True] * 8
     assert not network.training
 
@@ -209,7 +208,7 @@ def test_every_round_draws_by_chance_of_its_own(fit, parts, recording, monkeypat
 
         with monkeypatch.context() as patch:
             patch.setattr(Learner, "step", remember)
-            fit(parts, "recording", FitConfig(2, batch_size=16, seed=seed))
+            fit(parts, "recording", FitConfig(epochs=2, batch_size=16, seed=seed))
         return found
 
     assert len(set(draws(0))) == 8
@@ -218,7 +217,7 @@ def test_every_round_draws_by_chance_of_its_own(fit, parts, recording, monkeypat
 
 
 def test_network_and_method_are_trained_as_they_were_told(parts, network_for):
-    config = FitConfig(learning_rate=0.5, weight_decay=0.25, classification=1.0)
+    config = replace(CONFIG, learning_rate=0.5, weight_decay=0.25, classification=1.0)
     network = network_for(parts[0])
     learner = Learner(network, parts[0], config, begun=0.0)
     (group,) = learner.optimizer.param_groups
@@ -248,7 +247,7 @@ def test_terms_are_weighed(parts, network_for, recording):
 
 def test_classification_is_learned_only_with_a_weight(parts):
     for weight, classifies in ((0.0, False), (0.5, True)):
-        method = make_method(parts[0], FitConfig(classification=weight))
+        method = make_method(parts[0], replace(CONFIG, classification=weight))
         assert method.classifies == classifies
 
 
@@ -303,19 +302,19 @@ def test_as_good_is_no_better(fit, parts, in_place):
 
 def test_it_stops_when_nothing_is_gained(fit, parts, in_place):
     scripted(in_place, [0.4, 0.6, 0.5, 0.6, 0.5, 0.9])
-    _, progress, _ = fit(parts, config=FitConfig(6, batch_size=16, patience=3))
+    _, progress, _ = fit(parts, config=FitConfig(epochs=6, batch_size=16, patience=3))
     assert progress.history == [0.4, 0.6, 0.5, 0.6, 0.5]
     assert progress.best == 2
 
 
 def test_rounds_without_a_step_do_not_count_as_waiting(fit, parts):
-    config = FitConfig(8, batch_size=16, patience=1)
+    config = FitConfig(epochs=8, batch_size=16, patience=1)
     _, progress, _ = fit(parts, "unibct_spr", config)  # learns from epoch 3 on, of these 8
     assert len(progress.history) >= 3
 
 
 def test_without_epochs_it_is_the_closed_form(fit, parts):
-    network, progress, steps = fit(parts, config=FitConfig(0))
+    network, progress, steps = fit(parts, config=FitConfig(epochs=0))
     assert (progress.history, progress.best, steps) == ([], 0, 0)
     assert torch.equal(network.affine.weight, closed_forms(parts[0])[progress.start].weight)
 
@@ -340,7 +339,7 @@ def test_whoever_watches_may_draw_from_a_seed_too(fit, parts):
             torch.rand(1)
 
     worker = threading.Thread(
-        target=lambda: fit(parts, watch=watch, config=FitConfig(1)), daemon=True
+        target=lambda: fit(parts, watch=watch, config=FitConfig(epochs=1)), daemon=True
     )
     worker.start()
     worker.join(20)
