@@ -27,8 +27,8 @@ class Verdict:
 
     Attributes:
         suite: Name of the suite.
-        not_above: Other methods whose P_1 it does not beat with an interval above 0; None if P_1
-            is not defined.
+        not_above: Other methods with common seeds whose P_1 it does not beat with an interval above
+            0; None if P_1 is not defined.
         compatible: Whether new/old is above old/old with an interval above 0.
         free: Whether the mean new/new is at most `MAY_LOSE` below that of the independent model;
             None if it was not run on these seeds.
@@ -37,6 +37,7 @@ class Verdict:
         near: Whether the mean P_1 is at most `NEAR` below that of every other method.
         below: Methods of the paper whose new/old or new/new it may miss by more than `MAY_LOSE`:
             the interval of the difference reaches that far.
+        unpaired: Other methods that have no seed in common with it.
     """
 
     suite: str
@@ -47,6 +48,7 @@ class Verdict:
     room: float
     near: bool | None = None
     below: tuple[str, ...] = ()
+    unpaired: tuple[str, ...] = ()
 
 
 def judge(
@@ -66,9 +68,8 @@ def judge(
     others = [way for way in compared.ways if read_way(way)[0] not in ours]
     known = compared.mean(default, compared.p_1).seeds > 0
     free = compared.mean(default, compared.free)
-    not_above = tuple(
-        way for way in others if not compared.difference(default, way, compared.p_1).low > 0
-    )
+    gaps = {way: compared.difference(default, way, compared.p_1) for way in others}
+    not_above = tuple(way for way, gap in gaps.items() if gap.seeds and not gap.low > 0)
     return Verdict(
         suite,
         not_above if known else None,
@@ -80,6 +81,7 @@ def judge(
         tuple(
             way for way in PAPER if way in compared.runs and _may_be_below(compared, default, way)
         ),
+        tuple(way for way, gap in gaps.items() if not gap.seeds) if known else (),
     )
 
 
@@ -131,7 +133,11 @@ def first_paragraph(verdicts: Mapping[str, Verdict], *, earlier: Sequence[str] =
 def _p_1_sentences(verdicts: Mapping[str, Verdict], narrow: Mapping[str, Verdict]) -> Iterator[str]:
     """Yields where our P_1 is above that of other methods; `narrow` suites do not count."""
     wide = {name: verdict for name, verdict in verdicts.items() if name not in narrow}
-    ahead = [name for name, verdict in wide.items() if verdict.not_above == ()]
+    ahead = [
+        name
+        for name, verdict in wide.items()
+        if verdict.not_above == () and not verdict.unpaired
+    ]
     near = [name for name, verdict in wide.items() if verdict.near]
     yield (
         f"Our default, `{OURS}`, was run on {len(verdicts)} upgrades. "
@@ -149,6 +155,8 @@ def _p_1_sentences(verdicts: Mapping[str, Verdict], narrow: Mapping[str, Verdict
             yield f"In `{name}` P_1 is not defined: the independent model {why}."
         elif verdict.not_above:
             yield f"In `{name}` this does not hold for {_names(verdict.not_above)}."
+        if verdict.unpaired:
+            yield f"In `{name}` no seed is shared with {_names(verdict.unpaired)}."
 
 
 def _map_sentences(verdicts: Mapping[str, Verdict]) -> Iterator[str]:
