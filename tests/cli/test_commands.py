@@ -446,8 +446,8 @@ def test_methods_can_be_read_by_a_program(command):
         "needs": ["classifier"],
         "at_inference": "nothing",
         "supervised": True,
-        "says": "Adds to the new classification loss that of the same embedding under the old "
-        "classifier.",
+        "says": "Adds to the new classification loss that of the old classifier on the same "
+        "embedding.",
         "usable": True,
     }
     assert rows["mimic"]["supervised"] is False

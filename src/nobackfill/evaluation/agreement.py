@@ -17,7 +17,8 @@ from nobackfill.evaluation.file_columns import label_hint
 from nobackfill.evaluation.identity import identity_doubts, relation_note
 from nobackfill.evaluation.notes import query_notes, same_notes, space_notes
 from nobackfill.evaluation.protocols import protocol_named
-from nobackfill.evaluation.rankings import Progress, Ranking, rank_pairs
+from nobackfill.evaluation.rankings import Ranking, rank_pairs
+from nobackfill.evaluation.search import Progress
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.evaluation.verdict import Verdict
 from nobackfill.vectors import Vectors

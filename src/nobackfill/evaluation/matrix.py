@@ -14,14 +14,13 @@ from nobackfill.data.listing import GroundTruth
 from nobackfill.errors import ConfigError, SpaceMismatch
 from nobackfill.evaluation.notes import dimension_notes, order_notes
 from nobackfill.evaluation.protocols import Protocol, protocol_named
-from nobackfill.evaluation.rankings import part_of
 from nobackfill.evaluation.scores import (
     Compatibility,
     PScores,
     compatibility,
     p_scores_or_reason,
 )
-from nobackfill.evaluation.search import PairVectors, search_as_planned
+from nobackfill.evaluation.search import PairVectors, part_of, search_as_planned
 from nobackfill.evaluation.search_plan import SearchPlan, plan_search
 from nobackfill.vectors import Vectors
 

@@ -11,29 +11,12 @@ from torch import Tensor
 
 from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import rows_of
+from nobackfill.evaluation.search import Progress, part_of
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.ops.nearest import best_by_partition, best_by_topk, rows_per_block
 from nobackfill.vectors import Vectors
 
 DEPTH = 100  # number of first results that are searched
-
-Progress = Callable[[int, int], None]  # receives the numbers of done and of all queries
-
-
-def part_of(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
-    """Returns a function that reports the progress of one of several searches.
-
-    Args:
-        progress: Receives the progress of all searches; None for nothing.
-        before: Number of queries of the searches that are done.
-        total: Number of queries of all searches.
-    """
-
-    def report(done: int) -> None:
-        if progress is not None:
-            progress(before + done, total)
-
-    return report
 
 
 class Ranking(NamedTuple):

@@ -9,9 +9,26 @@ from nobackfill.errors import DataError
 from nobackfill.evaluation.file_columns import rows_of
 from nobackfill.evaluation.metrics import Retrieval, retrieval
 from nobackfill.evaluation.protocols import Protocol
-from nobackfill.evaluation.rankings import part_of
 from nobackfill.evaluation.search_plan import SearchPlan
 from nobackfill.vectors import Vectors
+
+Progress = Callable[[int, int], None]  # receives the numbers of done and of all queries
+
+
+def part_of(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """Returns a function that reports the progress of one of several searches.
+
+    Args:
+        progress: Receives the progress of all searches; None for nothing.
+        before: Number of queries of the searches that are done.
+        total: Number of queries of all searches.
+    """
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    return report
 
 
 class PairVectors(Mapping[str, tuple[Tensor, Tensor]]):

@@ -134,9 +134,7 @@ def _p_1_sentences(verdicts: Mapping[str, Verdict], narrow: Mapping[str, Verdict
     """Yields where our P_1 is above that of other methods; `narrow` suites do not count."""
     wide = {name: verdict for name, verdict in verdicts.items() if name not in narrow}
     ahead = [
-        name
-        for name, verdict in wide.items()
-        if verdict.not_above == () and not verdict.unpaired
+        name for name, verdict in wide.items() if verdict.not_above == () and not verdict.unpaired
     ]
     near = [name for name, verdict in wide.items() if verdict.near]
     yield (
