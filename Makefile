@@ -20,11 +20,13 @@ test-all: .venv/installed
 	$(PYTEST)
 
 # Those of timm and torchvision, which are installed for it. They stay if torchvision is of the same
-# build as torch: another one breaks the imports of timm and transformers.
+# build as torch: another one breaks the imports of timm and transformers. What pytest compiled of them
+# is not uninstalled with them, and would pass for a package.
 test-vision: .venv/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[vision]'
 	$(PYTEST) tests/models tests/training/test_aptm.py
-	$(BIN)/python -c 'import timm' || $(BIN)/python -m pip uninstall --quiet --yes timm torchvision
+	$(BIN)/python -c 'import timm' || { $(BIN)/python -m pip uninstall --quiet --yes timm torchvision; \
+		rm -rf .venv/lib/python*/site-packages/timm .venv/lib/python*/site-packages/torchvision; }
 
 check: .venv/installed
 	$(BIN)/ruff check .
